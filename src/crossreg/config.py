@@ -1,0 +1,250 @@
+"""Every setting of a run, as frozen dataclasses: one source for API, CLI and the saved YAML.
+
+This module imports neither JAX nor NumPy, so that `crossreg --help` answers at once.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from crossreg.errors import InputError
+
+FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
+ModeNoise = Literal["none", "generalization", "predictive", "both"]
+
+
+def _check(holds: bool, name: str, value: object, allowed: str) -> None:
+    if not holds:
+        flag = "--" + name.replace("_", "-")
+        raise InputError(f"{flag} {value}: {allowed}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which trajectories, how they are split, and what the model sees of them."""
+
+    scenario: str = "diff_ks"
+    """Name of an APEBench scenario."""
+    num_spatial_dims: int | None = None
+    """Dimensions of the scenario; by default the scenario's own."""
+    num_points: int | None = None
+    """Grid points per dimension; by default the scenario's own."""
+    train_size: int = 50
+    """Training trajectories, the first ones of the train pool (at most 70)."""
+    reg_size: int = 50
+    """Regularization trajectories, the first ones of the reg pool (at most 50)."""
+    test_size: int = 30
+    """Test trajectories, the first ones of APEBench's own test set (at most 30)."""
+    train_horizon: int = 10
+    """Steps, so one-step pairs, of each train and reg trajectory."""
+    test_horizon: int = 200
+    """Steps of each test trajectory."""
+    observed_fraction: float = 0.7
+    """Fraction of the input's points that are observed; the others are set to 0."""
+    mask_per: Literal["run", "trajectory", "pair", "step"] = "run"
+    """What a mask is drawn for; `step` draws a new one each time a training pair is used."""
+    mask_seed: int = 0
+    """Seed of the masks; the same for all methods and seeds that are compared."""
+    mask_channel: bool = False
+    """Give the network the mask as a further input channel."""
+    score_on: Literal["all", "observed"] = "all"
+    """Points that the loss and the metrics run over."""
+
+    def __post_init__(self):
+        _check(
+            0 < self.observed_fraction <= 1,
+            "observed_fraction",
+            self.observed_fraction,
+            "must lie in (0, 1]",
+        )
+        _check(self.num_spatial_dims in (None, 1, 2, 3), "num_spatial_dims", self.num_spatial_dims, "1, 2 or 3")
+        for name in ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        if self.num_points is not None:
+            _check(self.num_points >= 4, "num_points", self.num_points, "must be at least 4")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The FNO, its noise sites and its heads."""
+
+    width: int = 8
+    """Hidden channels."""
+    num_blocks: int = 4
+    """Spectral blocks."""
+    num_modes: int = 12
+    """Kept Fourier modes per axis, k = 0 … num_modes − 1."""
+    predict_increment: bool = False
+    """Let the mean head give the change from the (masked) input."""
+    feature_noise: FeatureNoise = "generalization"
+    """Noise at the feature sites: learned by ρ, by ψ, by both in one place, dropout, or none."""
+    sites: tuple[str, ...] = ()
+    """Names of the feature sites in use (block1 …, pre_head); by default all."""
+    sigma_per: Literal["layer", "channel"] = "channel"
+    """Feature sites: one σ per site, or one per channel."""
+    epsilon_per: Literal["channel", "element"] = "channel"
+    """Feature sites: one draw per channel, shared over space, or one per element."""
+    dropout_rate: float = 0.1
+    """Drop probability where feature_noise is dropout."""
+    mode_noise: ModeNoise = "none"
+    """Noise on the kept Fourier modes of each block."""
+    mode_sigma_per: Literal["layer", "channel", "mode"] = "mode"
+    """Mode sites: one σ per block, per channel, or per mode."""
+    mode_epsilon_per: Literal["channel", "element"] = "element"
+    """Mode sites: one draw per channel, or one per channel and mode."""
+    generalization_head: bool = False
+    """Add a log σ_gen head, learned on reg."""
+    log_sigma_pred_start: float | None = None
+    """Start of log σ_pred; by default the log of the train targets' spread, less 1."""
+    log_sigma_gen_start: float = -5.0
+    """Start of every generalization log σ, and of internal predictive ones."""
+    log_sigma_min: float = -8.0
+    """Lower end of the smooth bound on the sites' log σ."""
+    log_sigma_max: float = 3.0
+    """Upper end of the smooth bound on the sites' log σ."""
+    head_log_sigma_min: float = -12.0
+    """Lower end of the smooth bound on the heads' log σ."""
+    head_log_sigma_max: float = 3.0
+    """Upper end of the smooth bound on the heads' log σ."""
+
+    def __post_init__(self):
+        for name in ("width", "num_blocks", "num_modes"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        _check(0 <= self.dropout_rate < 1, "dropout_rate", self.dropout_rate, "must lie in [0, 1)")
+        known = (*(f"block{i}" for i in range(1, self.num_blocks)), f"block{self.num_blocks}_pre", "pre_head")
+        for site in self.sites:
+            _check(site in known, "sites", site, f"an FNO of {self.num_blocks} blocks has {', '.join(known)}")
+        starts = {
+            "log_sigma_gen_start": (self.log_sigma_min, self.log_sigma_max),
+            "log_sigma_pred_start": (self.head_log_sigma_min, self.head_log_sigma_max),
+        }
+        for name, (low, high) in starts.items():
+            value = getattr(self, name)
+            if value is not None:
+                _check(low < value < high, name, value, f"must lie inside the bounds ({low:g}, {high:g})")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Algorithm 1."""
+
+    steps: int = 30_000
+    """Updates of θ and ψ."""
+    batch_size: int = 16
+    """Pairs per update."""
+    k_reg: int = 5
+    """Train updates for each update of ρ."""
+    num_samples: int = 10
+    """Model instances S for reg updates and for evaluation."""
+    train_samples: int | None = None
+    """Model instances for train updates; by default num_samples."""
+    reg_objective: Literal["moment-matched", "mixture"] = "moment-matched"
+    """What ρ minimises on reg."""
+    learning_rate: float = 1e-3
+    """Adam's rate for the backbone θ and the log σ_pred head."""
+    site_learning_rate: float = 1e-2
+    """Adam's rate for the σ of the noise sites, of either owner."""
+    generalization_head_learning_rate: float = 1e-3
+    """Adam's rate for the log σ_gen head."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """How the rate of θ and ψ goes on; cosine falls to 0 at the last step."""
+    evaluate_every: int = 250
+    """Steps between two evaluations on reg."""
+    seed: int = 0
+    """Seed of the weights, the batches and the noise."""
+
+    def __post_init__(self):
+        for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluate_every"):
+            _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        if self.train_samples is not None:
+            _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
+        for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
+            _check(getattr(self, name) > 0, name, getattr(self, name), "must be positive")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run: data, model and training. No two groups share a field name."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def replace(self, **fields: Any) -> "Config":
+        """A copy with fields of any group changed: `config.replace(steps=1000, train_size=20)`."""
+        parts = {}
+        for part in dataclasses.fields(self):
+            group = getattr(self, part.name)
+            names = {f.name for f in dataclasses.fields(group)}
+            changes = {name: fields.pop(name) for name in list(fields) if name in names}
+            parts[part.name] = dataclasses.replace(group, **changes)
+        if fields:
+            raise InputError(f"{', '.join(fields)}: no such config field")
+        return Config(**parts)
+
+
+def to_dict(config: Config) -> dict[str, dict[str, Any]]:
+    """Plain nested dictionaries; tuples become lists, as in YAML."""
+    parts = dataclasses.asdict(config)
+    return {
+        part: {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+        for part, fields in parts.items()
+    }
+
+
+def from_dict(values: Any, *, base: Config | None = None, where: str = "config") -> Config:
+    """A config from nested dictionaries; what is missing comes from `base`."""
+    config = Config() if base is None else base
+    parts = {part.name for part in dataclasses.fields(Config)}
+    if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
+        raise InputError(f"{where}: expected the sections {', '.join(sorted(parts))}")
+    changes: dict[str, Any] = {}
+    for part, fields in values.items():
+        if part not in parts:
+            raise InputError(f"{where}: no section {part!r}; there are {', '.join(sorted(parts))}")
+        known = {f.name: f for f in dataclasses.fields(getattr(config, part))}
+        for name, value in fields.items():
+            if name not in known:
+                raise InputError(f"{where}: {part} has no field {name!r}")
+            changes[name] = _typed(value, known[name].type, f"{where}: {part}.{name}")
+    return config.replace(**changes)
+
+
+def _typed(value: Any, kind: Any, where: str) -> Any:
+    """`value` if it is of the annotated type; YAML reads 1 where a float is meant."""
+    import types
+    import typing
+
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    for option in options:
+        if option is type(None) and value is None:
+            return None
+        if typing.get_origin(option) is Literal and value in typing.get_args(option):
+            return value
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(str(v) for v in value)
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(option, type) and type(value) is option:
+            return value
+    names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    raise InputError(f"{where} is {value!r}; expected {names}")
+
+
+def save_yaml(config: Config, path: Path) -> None:
+    import yaml
+
+    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+
+
+def load_yaml(path: Path, *, base: Config | None = None) -> Config:
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+    return from_dict(values, base=base, where=str(path))

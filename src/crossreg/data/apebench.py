@@ -1,0 +1,91 @@
+"""Any APEBench scenario by its name. `apebench` itself is imported only to generate."""
+
+import contextlib
+import difflib
+import os
+import platform
+from collections.abc import Iterator
+
+from crossreg.config import DataConfig
+from crossreg.data.cache import load_or_generate
+from crossreg.data.split import POOL_SIZE, TEST_POOL
+from crossreg.data.trajectories import Trajectories, digest
+from crossreg.errors import InputError
+
+
+def load_trajectories(config: DataConfig) -> Trajectories:
+    """The scenario's trajectories: `POOL_SIZE` from its train seed and its own test set."""
+    parts = [
+        "apebench",
+        config.scenario,
+        f"{POOL_SIZE}x{config.train_horizon}",
+        f"{len(TEST_POOL)}x{config.test_horizon}",
+    ]
+    if config.num_spatial_dims is not None:
+        parts.append(f"{config.num_spatial_dims}d")
+    if config.num_points is not None:
+        parts.append(f"{config.num_points}points")
+    if not config.scenario.isidentifier():
+        raise InputError(f"--scenario {config.scenario}: not the name of an APEBench scenario")
+    return load_or_generate("-".join(parts), lambda: generate(config))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps APEBench's progress bars out of the log."""
+    before = os.environ.get("TQDM_DISABLE")
+    os.environ["TQDM_DISABLE"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TQDM_DISABLE"]
+        else:
+            os.environ["TQDM_DISABLE"] = before
+
+
+def generate(config: DataConfig) -> Trajectories:
+    """Runs the scenario's reference stepper, on the CPU so that every machine class agrees."""
+    try:
+        with _quiet():
+            import apebench
+    except ImportError as error:
+        raise InputError(
+            f"--scenario {config.scenario}: no cached data in CROSSREG_CACHE and apebench is not installed"
+            " (install it, or copy the cached file from a machine that has it)"
+        ) from error
+    import importlib.metadata
+
+    import jax
+    import numpy as np
+
+    scenarios = apebench.scenarios.scenario_dict
+    if config.scenario not in scenarios:
+        close = difflib.get_close_matches(config.scenario, scenarios, n=3, cutoff=0.3)
+        raise InputError(
+            f"--scenario {config.scenario}: not one of APEBench's {len(scenarios)} scenarios;"
+            f" did you mean {' or '.join(close) or 'diff_ks'}?"
+        )
+    options = {
+        "num_train_samples": POOL_SIZE,
+        "train_temporal_horizon": config.train_horizon,
+        "num_test_samples": len(TEST_POOL),
+        "test_temporal_horizon": config.test_horizon,
+    }
+    if config.num_spatial_dims is not None:
+        options["num_spatial_dims"] = config.num_spatial_dims
+    if config.num_points is not None:
+        options["num_points"] = config.num_points
+    with jax.default_device(jax.devices("cpu")[0]), _quiet():
+        try:
+            scenario = scenarios[config.scenario](**options)
+            train = np.asarray(scenario.get_train_data())
+            test = np.asarray(scenario.get_test_data())
+        except (ValueError, TypeError) as error:
+            raise InputError(f"--scenario {config.scenario}: APEBench refuses these settings ({error})") from error
+    for name, array in (("train", train), ("test", test)):
+        if not np.isfinite(array).all():
+            raise InputError(f"--scenario {config.scenario}: its {name} trajectories are not finite")
+    versions = {p: importlib.metadata.version(p) for p in ("apebench", "exponax", "jax", "jaxlib", "numpy")}
+    origin = {"source": f"apebench {config.scenario}", "machine": platform.machine(), **versions}
+    return Trajectories(train, test, origin, digest(train, test))

@@ -1,0 +1,29 @@
+"""Trajectories: the train-seed set and the test set of one system, and where they came from."""
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+
+class Trajectories(NamedTuple):
+    """Two sets of trajectories of one system.
+
+    `train` is the pool that train and reg trajectories are taken from; `test` is only scored on.
+    `origin` says what generated them, `digest` is the SHA-256 of both arrays.
+    """
+
+    train: Float[np.ndarray, "sample time channel *space"]
+    test: Float[np.ndarray, "test_sample test_time channel *space"]
+    origin: dict[str, str]
+    digest: str
+
+
+def digest(*arrays: np.ndarray) -> str:
+    """SHA-256 over the shapes, types and bytes of arrays."""
+    sha = hashlib.sha256()
+    for array in arrays:
+        sha.update(f"{array.dtype.str}{array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()

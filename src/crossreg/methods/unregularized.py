@@ -1,0 +1,13 @@
+"""The same backbone with a σ_pred head and nothing learned on reg."""
+
+from crossreg.config import Config
+
+
+def configure(config: Config) -> Config:
+    """No noise anywhere, so that one sample is the whole mixture."""
+    return config.replace(
+        feature_noise="none",
+        sites=(),
+        mode_noise="none",
+        generalization_head=False,
+    )

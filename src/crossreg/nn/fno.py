@@ -1,0 +1,114 @@
+r"""The Fourier neural operator, once for 1, 2 and 3 dimensions, with its noise sites.
+
+    lift → L × (spectral convolution + pointwise linear, GELU) → heads
+
+Feature sites stand after the GELU of blocks 1 … L−1, before the GELU of block L, and after
+it (`pre_head`): L + 1 sites on L + 1 different tensors. A mode site stands on the kept
+Fourier modes of each block.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from crossreg.nn.bounds import Bounds
+from crossreg.nn.heads import make_heads
+from crossreg.nn.noise import AbstractNoise, NoNoise
+from crossreg.nn.pointwise import PointwiseLinear
+from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
+from crossreg.nn.surrogate import Surrogate
+
+# Gives the noise that stands at a place, from its name and its tensor's shape (channel, *axes).
+NoiseAt = Callable[[str, tuple[int, ...]], AbstractNoise]
+
+
+def no_noise(name: str, shape: tuple[int, ...]) -> AbstractNoise:
+    """A network without noise."""
+    return NoNoise()
+
+
+class SpectralBlock(eqx.Module):
+    """Spectral convolution plus pointwise linear; the GELU is a stage of its own."""
+
+    spectral: SpectralConv
+    pointwise: PointwiseLinear
+
+    def __call__(
+        self, h: Float[Array, "width *space"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "width *space"]:
+        return self.spectral(h, key=key) + self.pointwise(h)
+
+
+def site_names(num_blocks: int) -> tuple[str, ...]:
+    """The feature sites of an FNO, from the input to the heads."""
+    return (*(f"block{i}" for i in range(1, num_blocks)), f"block{num_blocks}_pre", "pre_head")
+
+
+def mode_site_names(num_blocks: int) -> tuple[str, ...]:
+    """The sites on Fourier modes, one in each block."""
+    return tuple(f"modes{i}" for i in range(1, num_blocks + 1))
+
+
+def fno(
+    num_spatial_dims: int,
+    in_channels: int,
+    out_channels: int,
+    *,
+    width: int = 8,
+    num_blocks: int = 4,
+    num_modes: int | tuple[int, ...] = 12,
+    feature_noise: NoiseAt = no_noise,
+    mode_noise: NoiseAt = no_noise,
+    generalization_head: bool = False,
+    log_sigma_pred_start: float | Float[Array, ""] = -2.0,
+    log_sigma_gen_start: float = -5.0,
+    head_bounds: Bounds = (-12.0, 3.0),
+    predict_increment: bool = False,
+    transform: Transform = "auto",
+    key: PRNGKeyArray,
+) -> Surrogate:
+    """A surrogate whose backbone is an FNO.
+
+    `feature_noise` and `mode_noise` say which noise stands at each place (see `site_names` and
+    `mode_site_names`), for instance `lambda name, shape: gaussian_noise(name, shape,
+    owner="generalization")`.
+    """
+    modes = (num_modes,) * num_spatial_dims if isinstance(num_modes, int) else num_modes
+    if len(modes) != num_spatial_dims:
+        raise ValueError(f"num_modes {modes} for a field of {num_spatial_dims} dimensions")
+    lift_key, head_key, *block_keys = jax.random.split(key, num_blocks + 2)
+    feature_shape = (width,) + (1,) * num_spatial_dims
+    sites = [feature_noise(name, feature_shape) for name in site_names(num_blocks)]
+
+    stages: list[Callable] = [PointwiseLinear(in_channels, width, key=lift_key)]
+    for index, (name, block_key) in enumerate(zip(mode_site_names(num_blocks), block_keys, strict=True)):
+        spectral_key, pointwise_key = jax.random.split(block_key)
+        block = SpectralBlock(
+            SpectralConv(
+                width,
+                width,
+                modes,
+                noise=mode_noise(name, (width, *mode_shape(modes))),
+                transform=transform,
+                key=spectral_key,
+            ),
+            PointwiseLinear(width, width, key=pointwise_key),
+        )
+        is_last = index == num_blocks - 1
+        stages += [block, sites[-2], jax.nn.gelu, sites[-1]] if is_last else [block, jax.nn.gelu, sites[index]]
+
+    heads = make_heads(
+        width,
+        out_channels,
+        generalization=generalization_head,
+        log_sigma_pred_start=log_sigma_pred_start,
+        log_sigma_gen_start=log_sigma_gen_start,
+        bounds=head_bounds,
+        key=head_key,
+    )
+    # A site without noise is no stage at all: nothing to run, and nothing to stop the prefix.
+    return Surrogate(
+        tuple(stage for stage in stages if not isinstance(stage, NoNoise)), heads, predict_increment
+    )

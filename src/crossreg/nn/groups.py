@@ -1,0 +1,49 @@
+r"""Who learns a leaf: the three parameter groups θ, ψ and ρ, marked by type.
+
+A leaf's group follows from the module that owns it. A module that inherits
+[`Psi`][] holds predictive-noise parameters ψ (learned on train), one that inherits [`Rho`][]
+holds generalization-noise parameters ρ (learned on reg only). Every other array is backbone θ.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+Group = Literal["theta", "psi", "rho"]
+
+
+class Psi(eqx.Module):
+    """Marks a module whose arrays are predictive-noise parameters ψ."""
+
+
+class Rho(eqx.Module):
+    """Marks a module whose arrays are generalization-noise parameters ρ."""
+
+
+def _is_marked(node) -> bool:
+    return isinstance(node, Psi | Rho)
+
+
+def _group_of(node) -> Group:
+    if isinstance(node, Psi):
+        return "psi"
+    return "rho" if isinstance(node, Rho) else "theta"
+
+
+def groups(model: PyTree) -> PyTree:
+    """The group of every array leaf of `model`, as a pytree of `"theta" | "psi" | "rho"`.
+
+    Leaves that are not floating-point arrays (functions, integers) get `None`. A `Psi` inside
+    a `Rho`, or the reverse, is refused: its leaves would have two owners.
+    """
+
+    def label(node):
+        group = _group_of(node)
+        for child in jax.tree.leaves(node, is_leaf=lambda n: n is not node and _is_marked(n)):
+            if _is_marked(child) and _group_of(child) != group:
+                raise TypeError(f"{type(child).__name__} inside {type(node).__name__}: two owners")
+        return jax.tree.map(lambda leaf: group if eqx.is_inexact_array(leaf) else None, node)
+
+    return jax.tree.map(label, model, is_leaf=_is_marked)

@@ -1,0 +1,85 @@
+r"""The output heads, linear in the features: μ (θ), log σ_pred (ψ) and log σ_gen (ρ)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from crossreg.nn.bounds import Bounds, bound, unbound
+from crossreg.nn.groups import Psi, Rho
+from crossreg.nn.pointwise import PointwiseLinear
+
+
+class AbstractSigmaHead(eqx.Module):
+    """A pointwise linear map to a smoothly bounded log σ."""
+
+    linear: eqx.AbstractVar[PointwiseLinear]
+    bounds: eqx.AbstractVar[Bounds]
+
+    def __call__(self, features: Float[Array, "width *space"]) -> Float[Array, "channel *space"]:
+        """log σ at every point."""
+        return bound(self.linear(features), self.bounds)
+
+
+class PredictiveHead(AbstractSigmaHead, Psi):
+    """log σ_pred: in ψ, learned on train."""
+
+    linear: PointwiseLinear
+    bounds: Bounds = eqx.field(static=True)
+
+
+class GeneralizationHead(AbstractSigmaHead, Rho):
+    """log σ_gen: in ρ, learned on reg only."""
+
+    linear: PointwiseLinear
+    bounds: Bounds = eqx.field(static=True)
+
+
+class Moments(eqx.Module):
+    """What one sampled model instance says at every point: one Gaussian."""
+
+    mean: Float[Array, "channel *space"]
+    log_sigma_pred: Float[Array, "channel *space"]
+    log_sigma_gen: Float[Array, "channel *space"] | None
+
+
+class Heads(eqx.Module):
+    """The heads of a surrogate. `sigma_gen` is `None` where the regime has no such head."""
+
+    mean: PointwiseLinear
+    sigma_pred: PredictiveHead
+    sigma_gen: GeneralizationHead | None
+
+    def __call__(self, features: Float[Array, "width *space"]) -> Moments:
+        gen = None
+        if self.sigma_gen is not None:
+            # No gradient back into the features: θ would learn to shrink σ_gen on train.
+            gen = self.sigma_gen(jax.lax.stop_gradient(features))
+        return Moments(self.mean(features), self.sigma_pred(features), gen)
+
+
+def _constant_linear(width: int, channels: int, value: Float[Array, ""]) -> PointwiseLinear:
+    """A pointwise linear map that starts as the constant `value`."""
+    linear = PointwiseLinear(width, channels, key=jax.random.key(0))
+    values = (jnp.zeros_like(linear.weight), jnp.full_like(linear.bias, value))
+    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, values)
+
+
+def make_heads(
+    width: int,
+    channels: int,
+    *,
+    generalization: bool,
+    log_sigma_pred_start: float | Float[Array, ""],
+    log_sigma_gen_start: float,
+    bounds: Bounds,
+    key: PRNGKeyArray,
+) -> Heads:
+    """Heads on `width` features for `channels` outputs; both log σ start constant."""
+    pred = _constant_linear(width, channels, unbound(log_sigma_pred_start, bounds))
+    gen = _constant_linear(width, channels, unbound(log_sigma_gen_start, bounds))
+    return Heads(
+        mean=PointwiseLinear(width, channels, key=key),
+        sigma_pred=PredictiveHead(pred, bounds),
+        sigma_gen=GeneralizationHead(gen, bounds) if generalization else None,
+    )

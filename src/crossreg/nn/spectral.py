@@ -1,0 +1,171 @@
+r"""Spectral convolution on the lowest Fourier modes, in 1, 2 or 3 dimensions.
+
+$$ v_o = \mathcal F^{-1}\Big[ \textstyle\sum_i W_{oi}(k)\, \hat h_i(k)\, 1_{k \in K} \Big] $$
+
+The kept modes K are $k = 0 \dots m-1$ on the last axis (the field is real, the rest follows by symmetry)
+and $k = 0 \dots m-1, -m \dots -1$ on each axis before it. Two evaluations of the same map: a truncated DFT
+as real matrix products, which wins at the sizes of this field, and the FFT.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Complex, Float, PRNGKeyArray
+
+from crossreg.nn.noise import AbstractNoise, NoNoise
+
+Transform = Literal["auto", "matmul", "fft"]
+# The side from which the FFT is faster than the truncated DFT as matmuls, by dimension
+# (`benchmarks/spectral_transform.py`).
+FFT_FROM_POINTS = {1: 4096, 2: 1024, 3: 256}
+
+
+def _modes_of_axis(axis: int, num_axes: int, num_modes: int) -> np.ndarray:
+    """The kept wavenumbers of one axis, in the order in which weights store them."""
+    positive = np.arange(num_modes)
+    return positive if axis == num_axes - 1 else np.concatenate([positive, positive - num_modes])
+
+
+def _rotation(points: int, modes: np.ndarray) -> np.ndarray:
+    """e^{-2πi kn/N} as real 2×2 blocks: R[p, n, q, k] maps (re, im)_p at n to (re, im)_q at k."""
+    angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.stack([np.stack([cos, -sin], 1), np.stack([sin, cos], 1)])
+
+
+def _contract(z: Float[Array, "..."], matrix: np.ndarray, axis: int) -> Float[Array, "..."]:
+    """Contracts axes 0 (re/im) and `axis` of z (2, channel, *axes) with matrix [p, n, q, k]."""
+    out = jnp.tensordot(z, jnp.asarray(matrix, z.dtype), axes=((0, axis), (0, 1)))
+    return jnp.moveaxis(jnp.moveaxis(out, -2, 0), -1, axis)
+
+
+def truncated_dft(
+    h: Float[Array, "channel *space"], num_modes: tuple[int, ...]
+) -> Float[Array, "2 channel *modes"]:
+    """The kept Fourier coefficients of a real field, (re, im) on the first axis."""
+    num_axes = len(num_modes)
+    rotations = [
+        _rotation(points, _modes_of_axis(axis, num_axes, kept))
+        for axis, (points, kept) in enumerate(zip(h.shape[1:], num_modes, strict=True))
+    ]
+    # The field is real, so the last axis needs the real rows of its rotation only.
+    z = jnp.tensordot(h, jnp.asarray(rotations[-1][0], h.dtype), axes=1)
+    z = jnp.moveaxis(z, -2, 0)
+    for axis in reversed(range(num_axes - 1)):
+        z = _contract(z, rotations[axis], axis + 2)
+    return z
+
+
+def inverse_truncated_dft(
+    z: Float[Array, "2 channel *modes"], points: tuple[int, ...]
+) -> Float[Array, "channel *space"]:
+    """The real field on a grid of `points` that has the kept coefficients z and no others."""
+    num_axes = len(points)
+    for axis, size in enumerate(points[:-1]):
+        modes = _modes_of_axis(axis, num_axes, z.shape[axis + 2] // 2)
+        # The inverse rotation is the transpose over N: conjugate, and n ↔ k exchanged.
+        z = _contract(z, _rotation(size, modes).transpose(2, 3, 0, 1) / size, axis + 2)
+    size, kept = points[-1], z.shape[-1]
+    modes = np.arange(kept)
+    # Coefficients other than 0 and Nyquist stand for themselves and their conjugates.
+    multiplicity = np.where((modes == 0) | (2 * modes == size), 1, 2)
+    real_rows = _rotation(size, modes)[0].transpose(1, 2, 0) * multiplicity[:, None] / size
+    return jnp.tensordot(jnp.moveaxis(z, 0, -2), jnp.asarray(real_rows, z.dtype), axes=2)
+
+
+def _corners(num_modes: tuple[int, ...], points: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Where the kept modes lie in the output of `rfftn`, as an open mesh of indices."""
+    num_axes = len(num_modes)
+    return np.ix_(
+        *(_modes_of_axis(a, num_axes, m) % n for a, (m, n) in enumerate(zip(num_modes, points, strict=True)))
+    )
+
+
+def _fft_coefficients(h, num_modes):
+    axes = tuple(range(1, h.ndim))
+    spectrum: Complex[Array, "channel *modes"] = jnp.fft.rfftn(h, axes=axes)
+    kept = spectrum[(slice(None), *_corners(num_modes, h.shape[1:]))]
+    return jnp.stack([kept.real, kept.imag])
+
+
+def _fft_field(z, num_modes, points):
+    full = (z.shape[1], *points[:-1], points[-1] // 2 + 1)
+    spectrum = jnp.zeros(full, jax.lax.complex(z[0], z[1]).dtype)
+    spectrum = spectrum.at[(slice(None), *_corners(num_modes, points))].set(jax.lax.complex(z[0], z[1]))
+    return jnp.fft.irfftn(spectrum, s=points, axes=tuple(range(1, spectrum.ndim)))
+
+
+class SpectralConv(eqx.Module):
+    """A spectral convolution with complex weights W_oi(k), kept as two real arrays.
+
+    `noise` acts on the kept coefficients before they are mixed, one factor for re and im: it
+    scales a mode and leaves its phase.
+    """
+
+    weight_real: Float[Array, "out in *modes"]
+    weight_imag: Float[Array, "out in *modes"]
+    noise: AbstractNoise
+    num_modes: tuple[int, ...] = eqx.field(static=True)
+    transform: Transform = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        num_modes: tuple[int, ...],
+        *,
+        noise: AbstractNoise | None = None,
+        transform: Transform = "auto",
+        key: PRNGKeyArray,
+    ):
+        shape = (out_channels, in_channels, *mode_shape(num_modes))
+        real_key, imag_key = jax.random.split(key)
+        start = 1 / (in_channels * out_channels)
+        self.weight_real = start * jax.random.normal(real_key, shape)
+        self.weight_imag = start * jax.random.normal(imag_key, shape)
+        self.noise = NoNoise() if noise is None else noise
+        self.num_modes = num_modes
+        self.transform = transform
+
+    def __call__(
+        self, h: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "out *space"]:
+        points = h.shape[1:]
+        check_modes(self.num_modes, points)
+        by_fft = self.transform == "fft" or (
+            self.transform == "auto" and min(points) >= FFT_FROM_POINTS[len(points)]
+        )
+        z = _fft_coefficients(h, self.num_modes) if by_fft else truncated_dft(h, self.num_modes)
+        if key is not None:
+            z = z * self.noise.factor(z.shape[1:], key=key, dtype=z.dtype)
+        # (re, im) of the product of complex numbers as one real product over (re/im, channel).
+        weight = jnp.stack(
+            [
+                jnp.stack([self.weight_real, -self.weight_imag]),
+                jnp.stack([self.weight_imag, self.weight_real]),
+            ]
+        )
+        z = jnp.einsum("qpoi...,pi...->qo...", weight, z)
+        if by_fft:
+            return _fft_field(z, self.num_modes, points)
+        return inverse_truncated_dft(z, points)
+
+
+def mode_shape(num_modes: tuple[int, ...]) -> tuple[int, ...]:
+    """How many coefficients each axis keeps: 2m on every axis but the last, m on the last."""
+    return (*(2 * m for m in num_modes[:-1]), num_modes[-1])
+
+
+def check_modes(num_modes: tuple[int, ...], points: tuple[int, ...]) -> None:
+    """Refuses a grid that cannot hold the kept modes."""
+    if len(num_modes) != len(points):
+        raise ValueError(f"{len(num_modes)} mode counts for a field of {len(points)} dimensions")
+    limits = (*(n // 2 for n in points[:-1]), points[-1] // 2 + 1)
+    for axis, (kept, limit) in enumerate(zip(num_modes, limits, strict=True)):
+        if kept > limit:
+            raise ValueError(
+                f"num_modes {kept} on axis {axis}: a grid of {points[axis]} points holds at most {limit}"
+            )

@@ -1,0 +1,60 @@
+r"""Which gradient reaches which parameter.
+
+$$ (\theta, \psi) \leftarrow (\theta, \psi) - \eta\, \nabla_{(\theta,\psi)} \mathcal L_{train}, \qquad
+   \rho \leftarrow \rho - \eta_\rho\, \nabla_\rho \mathcal L_{reg} $$
+
+A model comes apart into what train updates may change and what reg updates may change; each
+gradient is taken with respect to its own part only, so the other part's is not computed.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from crossreg.config import TrainConfig
+from crossreg.nn.groups import groups
+from crossreg.nn.heads import AbstractSigmaHead
+from crossreg.nn.noise import AbstractNoiseScale
+
+
+class Routed(NamedTuple):
+    """A model in three parts, each with `None` in place of the others' leaves."""
+
+    theta_psi: PyTree
+    rho: PyTree
+    static: PyTree
+
+
+def route(model: PyTree) -> Routed:
+    """Splits a model by who may change it: train updates, reg updates, nobody."""
+    labels = groups(model)
+    arrays, static = eqx.partition(model, eqx.is_inexact_array)
+    rho, theta_psi = eqx.partition(arrays, jax.tree.map(lambda label: label == "rho", labels))
+    return Routed(theta_psi, rho, static)
+
+
+def merge(parts: Routed) -> Any:
+    """The model again."""
+    return eqx.combine(*parts)
+
+
+def learning_rates(parameters: PyTree, config: TrainConfig) -> PyTree:
+    """Adam's rate of every array of a model, or of a part of one, by the type that owns it."""
+
+    def is_owner(node) -> bool:
+        return isinstance(node, AbstractNoiseScale | AbstractSigmaHead)
+
+    def rates(node):
+        labels = groups(node)
+        if isinstance(node, AbstractNoiseScale):
+            return jax.tree.map(lambda _: config.site_learning_rate, labels)
+        by_group = {
+            "theta": config.learning_rate,
+            "psi": config.learning_rate,
+            "rho": config.generalization_head_learning_rate,
+        }
+        return jax.tree.map(lambda label: by_group[label], labels)
+
+    return jax.tree.map(rates, parameters, is_leaf=is_owner)

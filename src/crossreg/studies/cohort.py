@@ -1,0 +1,39 @@
+"""Runs of equal shape as replicas of one program.
+
+Configs of a cohort may differ in what is data to the compiled loop: the seed, the mask and
+its seed, the observed fraction and the sizes of the splits.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+
+from crossreg.config import Config, TrainConfig
+from crossreg.data.pairs import Data, replica_axes
+from crossreg.nn.build import build_model
+from crossreg.nn.surrogate import Surrogate
+from crossreg.training.loop import make_task, stack_tasks
+from crossreg.training.step import MODEL_STREAM, Task
+
+
+def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
+    """The train config that all replicas have in common, whatever their seeds."""
+    first = dataclasses.replace(configs[0].train, seed=0)
+    for config in configs:
+        if dataclasses.replace(config.train, seed=0) != first or config.model != configs[0].model:
+            raise ValueError("the runs of a cohort must share model and training settings, seeds aside")
+    return first
+
+
+def start_cohort(configs: Sequence[Config], data: Sequence[Data]) -> tuple[Surrogate, Task, TrainConfig]:
+    """Untrained stacked models, their stacked tasks, and the shared train config."""
+    train_config = shared_train_config(configs)
+    tasks = stack_tasks([make_task(d, c.train.seed) for c, d in zip(configs, data, strict=True)])
+
+    def build(pairs, key):
+        return build_model(configs[0].model, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
+
+    models = eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)
+    return models, tasks, train_config

@@ -1,0 +1,193 @@
+"""Algorithm 1 as a compiled loop over a replica axis, driven from the host in short chunks.
+
+A sweep is one program over many replicas; one run is a sweep of one. The host sees the loop
+about once a second: progress, history and stop signals live there. Where it stops to look
+changes no number, since batches and noise follow from the key and the step.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from crossreg.config import TrainConfig
+from crossreg.data.pairs import Data, Pairs, replica_axes, stack_pairs
+from crossreg.metrics.calibration import LEVELS
+from crossreg.metrics.evaluation import evaluation_key
+from crossreg.nn.noise import site_sigmas
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.routing import Routed, merge, route
+from crossreg.training.step import Task, TrainState, init_state, reg_step, train_step
+
+_CHUNK_SECONDS = 1.0
+_EVALUATION_PAIRS = 50
+
+
+class Record(NamedTuple):
+    """One line of history, for every replica at once."""
+
+    step: int
+    train_loss: Float[np.ndarray, " replica"]
+    reg_loss: Float[np.ndarray, " replica"]
+    reg_nll: Float[np.ndarray, " replica"]
+    reg_ece: Float[np.ndarray, " replica"]
+    reg_std_mu: Float[np.ndarray, " replica"]
+    sigma: dict[str, Float[np.ndarray, "replica ..."]]
+    diverged_at: Int[np.ndarray, " replica"]
+
+
+class Progress(NamedTuple):
+    """Where a training stands after a chunk. `record` is there when reg was just evaluated."""
+
+    step: int
+    seconds_left: float
+    record: Record | None
+    models: Surrogate
+
+
+def stack(trees: Sequence[PyTree]) -> PyTree:
+    """Trees of equal structure as one, their arrays with a leading replica axis."""
+    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *trees)
+
+
+def unstack(tree: PyTree, index: int) -> PyTree:
+    """One replica out of a stacked tree."""
+    return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)
+
+
+def make_task(data: Data, seed: int) -> Task:
+    """What a single replica learns from."""
+    return Task(jax.random.key(seed), data.train, data.reg)
+
+
+def stack_tasks(tasks: Sequence[Task]) -> Task:
+    """Tasks of several replicas as one."""
+    return Task(
+        jnp.stack([task.key for task in tasks]),
+        stack_pairs([task.train for task in tasks]),
+        stack_pairs([task.reg for task in tasks]),
+    )
+
+
+def _task_axes(tasks: Task) -> Any:
+    return Task(0, replica_axes(tasks.train), replica_axes(tasks.reg))  # pyright: ignore[reportArgumentType]
+
+
+@eqx.filter_jit
+def advance(
+    state: TrainState, static: PyTree, tasks: Task, start: Int[Array, ""], stop: Int[Array, ""], config: TrainConfig
+) -> TrainState:
+    """Steps start+1 … stop of all replicas; one compiled program for any number of steps."""
+    axes = (0, _task_axes(tasks), None)
+    trains = jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes)
+    regularizes = jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes)
+    learns_on_reg = bool(jax.tree.leaves(state.rho))
+
+    def body(step, state):
+        state = trains(state, tasks, step)
+        if not learns_on_reg:
+            return state
+        return jax.lax.cond(
+            step % config.k_reg == 0, lambda s: regularizes(s, tasks, step), lambda s: s, state
+        )
+
+    with jax.default_matmul_precision("float32"):
+        return jax.lax.fori_loop(start + 1, stop + 1, body, state)
+
+
+@eqx.filter_jit
+def reg_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig):
+    """NLL, ECE_mix and mean Std_ω[μ] on the reg split, for every replica."""
+
+    def one(state, task):
+        model = merge(Routed(state.theta_psi, state.rho, static))
+        return _split_scores(model, task.reg, config)
+
+    with jax.default_matmul_precision("float32"):
+        return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
+
+
+def _split_scores(model: Surrogate, pairs: Pairs, config: TrainConfig):
+    chunk = min(_EVALUATION_PAIRS, pairs.max_pairs)
+    num_chunks = -(-pairs.max_pairs // chunk)
+    key = evaluation_key(0)
+
+    def score(number):
+        batch = pairs.gather(number * chunk + jnp.arange(chunk))
+        mixture = predict(
+            model, batch.x, key=jax.random.fold_in(key, number), num_samples=config.num_samples
+        )
+        weight = jnp.broadcast_to(batch.weight, batch.y.shape)
+        distance = jnp.abs(2 * mixture.cdf(batch.y) - 1)
+        return (
+            jnp.sum(weight),
+            jnp.sum(weight * -mixture.log_prob(batch.y)),
+            jnp.sum(weight * jnp.sqrt(mixture.var_of_means)),
+            jnp.stack([jnp.sum(weight * (distance <= level)) for level in LEVELS]),
+        )
+
+    sums = jax.lax.map(score, jnp.arange(num_chunks))
+    total, nll, std_mu, covered = jax.tree.map(lambda s: jnp.sum(s, axis=0), sums)
+    ece = jnp.mean(jnp.abs(covered / total - jnp.asarray(LEVELS)))
+    return nll / total, ece, std_mu / total
+
+
+def train_replicas(models: Surrogate, tasks: Task, config: TrainConfig) -> Iterator[Progress]:
+    """Trains stacked models, one per stacked task, and reports about once a second.
+
+    The last report is that of the last step; its `models` are the trained ones.
+    """
+    static = route(models).static
+    state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
+    step = recorded = 0
+    chunk, started = 1, time.perf_counter()
+    while step < config.steps:
+        boundary = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
+        stop = min(step + chunk, boundary)
+        before = time.perf_counter()
+        state = advance(state, static, tasks, jnp.asarray(step), jnp.asarray(stop), config)
+        jax.block_until_ready(state)
+        now = time.perf_counter()
+        if step == 0:  # a step of its own, since it also compiles
+            chunk, started = 8, now
+        else:
+            chunk = int(np.clip(_CHUNK_SECONDS * (stop - step) / (now - before), 1, 4 * chunk))
+        step, record = stop, None
+        if step == boundary:
+            record = _record(state, static, tasks, config, step, step - recorded)
+            recorded = step
+            zero = jnp.zeros_like(state.train_loss)
+            state = eqx.tree_at(lambda s: (s.train_loss, s.reg_loss), state, (zero, zero))
+        seconds_left = (time.perf_counter() - started) / max(step - 1, 1) * (config.steps - step)
+        yield Progress(step, seconds_left, record, merge(Routed(state.theta_psi, state.rho, static)))
+
+
+def _record(state, static, tasks, config, step: int, steps_since: int) -> Record:
+    """The history line of this step."""
+    nll, ece, std_mu = reg_scores(state, static, tasks, config)
+    diverged_at = np.asarray(state.diverged_at)
+    # Reg updates fall on multiples of k_reg.
+    reg_updates = step // config.k_reg - (step - steps_since) // config.k_reg
+    if not jax.tree.leaves(state.rho):
+        reg_updates = 0
+
+    def mean_loss(total, updates):
+        mean = np.asarray(total) / updates if updates else np.nan
+        return np.where(diverged_at < 0, mean, np.nan)
+
+    model = merge(Routed(state.theta_psi, state.rho, static))
+    return Record(
+        step,
+        mean_loss(state.train_loss, steps_since),
+        mean_loss(state.reg_loss, reg_updates),
+        np.asarray(nll),
+        np.asarray(ece),
+        np.asarray(std_mu),
+        {name: np.asarray(value) for name, value in site_sigmas(model).items()},
+        diverged_at,
+    )

@@ -1,0 +1,132 @@
+r"""One step of Algorithm 1, for one replica.
+
+`train_step` updates (θ, ψ) on a train batch; `reg_step` updates ρ on a reg batch. Both are pure, and all
+randomness follows from the replica's key and the step number.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from crossreg.config import TrainConfig
+from crossreg.data.pairs import Pairs
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.objectives import REG_OBJECTIVES, train_objective
+from crossreg.routing import Routed, learning_rates, merge, route
+
+_ADAM = optax.scale_by_adam()
+# Streams of a replica's key.
+_TRAIN_STREAM, _REG_STREAM, MODEL_STREAM = 0, 1, 2
+
+
+class Task(eqx.Module):
+    """What one replica learns from: its splits, and the key that all its randomness follows from."""
+
+    key: PRNGKeyArray
+    train: Pairs
+    reg: Pairs
+
+
+class TrainState(eqx.Module):
+    """One replica in training: parameters, both optimisers, and the losses since the last record.
+
+    `diverged_at` is the step at which a loss or gradient was not finite, or −1. From then on the
+    replica stays frozen at its last finite state.
+    """
+
+    theta_psi: PyTree
+    rho: PyTree
+    train_optimizer: optax.OptState
+    reg_optimizer: optax.OptState
+    train_loss: Float[Array, ""]
+    reg_loss: Float[Array, ""]
+    diverged_at: Int[Array, ""]
+
+
+def init_state(model: Surrogate) -> TrainState:
+    """The state before the first step."""
+    parts = route(model)
+    return TrainState(
+        parts.theta_psi,
+        parts.rho,
+        _ADAM.init(parts.theta_psi),
+        _ADAM.init(parts.rho),
+        jnp.zeros(()),
+        jnp.zeros(()),
+        jnp.asarray(-1, jnp.int32),
+    )
+
+
+def _descend(parameters, gradients, optimizer, rates, factor):
+    """Adam with a rate for every leaf, all times `factor`."""
+    directions, optimizer = _ADAM.update(gradients, optimizer)
+    return jax.tree.map(lambda p, d, rate: p - factor * rate * d, parameters, directions, rates), optimizer
+
+
+def _keep_finite(new: TrainState, old: TrainState, values: PyTree, step) -> TrainState:
+    """`new` if all `values` are finite and the replica has not diverged before; else `old`, marked."""
+    # A sum is not finite as soon as one term is not, and costs one pass.
+    total = sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(values))
+    finite = jnp.isfinite(total)
+    keep = finite & (old.diverged_at < 0)
+    state = jax.tree.map(lambda n, o: jnp.where(keep, n, o), new, old)
+    first_bad = ~finite & (old.diverged_at < 0)
+    return eqx.tree_at(lambda s: s.diverged_at, state, jnp.where(first_bad, step, old.diverged_at))
+
+
+def _rate_factor(step, config: TrainConfig):
+    if config.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + jnp.cos(jnp.pi * (step - 1) / config.steps))
+
+
+def train_step(
+    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig
+) -> TrainState:
+    r"""Step t (from 1) of $(\theta,\psi) \leftarrow (\theta,\psi) - \eta\nabla\mathcal L_{train}(B_{train}; \theta, \psi, \omega_{1:S})$."""
+    key = jax.random.fold_in(jax.random.fold_in(task.key, _TRAIN_STREAM), step)
+    batch_key, noise_key = jax.random.split(key)
+    batch = task.train.sample(batch_key, config.batch_size)
+    num_samples = config.train_samples or config.num_samples
+
+    def loss_of(theta_psi):
+        model = merge(Routed(theta_psi, state.rho, static))
+        mixture = predict(model, batch.x, key=noise_key, num_samples=num_samples)
+        return train_objective(mixture, batch.y, batch.weight)
+
+    loss, gradients = jax.value_and_grad(loss_of)(state.theta_psi)
+    rates = learning_rates(state.theta_psi, config)
+    theta_psi, optimizer = _descend(
+        state.theta_psi, gradients, state.train_optimizer, rates, _rate_factor(step, config)
+    )
+    new = eqx.tree_at(
+        lambda s: (s.theta_psi, s.train_optimizer, s.train_loss),
+        state,
+        (theta_psi, optimizer, state.train_loss + loss),
+    )
+    return _keep_finite(new, state, (loss, gradients), step)
+
+
+def reg_step(
+    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig
+) -> TrainState:
+    r"""$\rho \leftarrow \rho - \eta_\rho\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$, after step t."""
+    key = jax.random.fold_in(jax.random.fold_in(task.key, _REG_STREAM), step)
+    batch_key, noise_key = jax.random.split(key)
+    batch = task.reg.sample(batch_key, config.batch_size)
+
+    def loss_of(rho):
+        model = merge(Routed(state.theta_psi, rho, static))
+        mixture = predict(model, batch.x, key=noise_key, num_samples=config.num_samples)
+        return REG_OBJECTIVES[config.reg_objective](mixture, batch.y, batch.weight)
+
+    loss, gradients = jax.value_and_grad(loss_of)(state.rho)
+    rates = learning_rates(state.rho, config)
+    rho, optimizer = _descend(state.rho, gradients, state.reg_optimizer, rates, 1.0)
+    new = eqx.tree_at(
+        lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss)
+    )
+    return _keep_finite(new, state, (loss, gradients), step)
+
