@@ -147,8 +147,8 @@ class TrainConfig:
     """Adam's rate for the σ of the noise sites, of either owner."""
     generalization_head_learning_rate: float = 1e-3
     """Adam's rate for the log σ_gen head."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """How the rate of θ and ψ goes on; cosine falls to 0 at the last step."""
+    schedule: Literal["constant", "decay", "cosine"] = "constant"
+    """How the rate of θ and ψ goes on: constant, constant and linear to 0 over the last fifth, or cosine to 0."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg."""
     seed: int = 0

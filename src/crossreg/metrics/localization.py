@@ -5,22 +5,12 @@ NumPy, on the host: both sort all points once, after training.
 
 import numpy as np
 from jaxtyping import Float
-
-
-def _ranks(values: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """Ranks from 0, ties sharing their mean."""
-    order = np.argsort(values, kind="stable")
-    _, first, inverse, counts = np.unique(
-        values[order], return_index=True, return_inverse=True, return_counts=True
-    )
-    ranks = np.empty(values.size)
-    ranks[order] = (first + (counts - 1) / 2)[inverse]
-    return ranks
+from scipy.stats import rankdata
 
 
 def spearman(error: Float[np.ndarray, " point"], uncertainty: Float[np.ndarray, " point"]) -> float:
     """Spearman's rank correlation of |error| and uncertainty; 0 where either is constant."""
-    a, b = _ranks(np.abs(error)), _ranks(uncertainty)
+    a, b = rankdata(np.abs(error)), rankdata(uncertainty)
     a, b = a - a.mean(), b - b.mean()
     norm = np.sqrt(np.sum(a**2) * np.sum(b**2))
     return float(np.sum(a * b) / norm) if norm > 0 else 0.0

@@ -1,6 +1,7 @@
 """From a model config to a surrogate."""
 
-import jax
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -12,6 +13,8 @@ from crossreg.nn.noise import AbstractNoise, Dropout, EpsilonPer, NoiseChain, No
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate
 
+# Pairs that the scale of the data is read from.
+_SCALE_PAIRS = 500
 _OWNERS = {
     "generalization": ("generalization",),
     "predictive": ("predictive",),
@@ -19,22 +22,27 @@ _OWNERS = {
 }
 
 
-def target_spread(pairs: Pairs) -> Float[Array, ""]:
-    """The standard deviation of a split's targets over all points and channels."""
-    counts = jnp.arange(pairs.rows.shape[0]) < pairs.num_trajectories
-    targets = pairs.trajectories[pairs.rows, 1:]
-    weight = counts.reshape(-1, *(1,) * (targets.ndim - 1)).astype(targets.dtype)
-    total = jnp.sum(weight * jnp.ones_like(targets))
-    mean = jnp.sum(weight * targets) / total
-    return jnp.sqrt(jnp.sum(weight * (targets - mean) ** 2) / total)
+class DataScale(NamedTuple):
+    """The size of what a network reads and gives, from a split."""
+
+    input_rms: Float[Array, " in"]
+    target_std: Float[Array, ""]
+
+
+def data_scale(pairs: Pairs) -> DataScale:
+    """Root mean square of each input channel, as the network sees it, and the targets' spread."""
+    # Evenly spaced pairs, so that a large split costs no more than a small one.
+    batch = pairs.gather(jnp.arange(_SCALE_PAIRS) * pairs.num_pairs // _SCALE_PAIRS)
+    axes = (0, *range(2, batch.x.ndim))
+    return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), jnp.std(batch.y))
 
 
 def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surrogate:
     r"""The surrogate that `config` describes, for the fields of `pairs`.
 
-    Unless the config says otherwise, log σ_pred starts at $\log \mathrm{std}(y_{train}) - 1$. A start far below
-    the residual's scale (the paper's −5) lets the reg gradient drive the sites' σ to their bound before σ_pred
-    has grown.
+    Two starts are taken from the data. The lift starts as if its input had unit RMS. log σ_pred starts at
+    $\log \mathrm{std}(y_{train}) - 1$ unless the config says otherwise: a start far below the residual's scale (the
+    paper's −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
     """
     channels, *points = pairs.trajectories.shape[2:]
     try:
@@ -72,6 +80,7 @@ def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surr
             return NoNoise()
         return gaussian(name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
 
+    scale = data_scale(pairs)
     start = config.log_sigma_pred_start
     return fno(
         len(points),
@@ -83,10 +92,11 @@ def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surr
         feature_noise=feature_noise,
         mode_noise=mode_noise,
         generalization_head=config.generalization_head,
-        log_sigma_pred_start=jnp.log(target_spread(pairs)) - 1 if start is None else start,
+        log_sigma_pred_start=jnp.log(scale.target_std) - 1 if start is None else start,
         log_sigma_gen_start=config.log_sigma_gen_start,
         head_bounds=(config.head_log_sigma_min, config.head_log_sigma_max),
         predict_increment=config.predict_increment,
+        input_rms=scale.input_rms,
         key=key,
     )
 

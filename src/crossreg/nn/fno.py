@@ -66,6 +66,7 @@ def fno(
     log_sigma_gen_start: float = -5.0,
     head_bounds: Bounds = (-12.0, 3.0),
     predict_increment: bool = False,
+    input_rms: Float[Array, " in"] | None = None,
     transform: Transform = "auto",
     key: PRNGKeyArray,
 ) -> Surrogate:
@@ -73,7 +74,8 @@ def fno(
 
     `feature_noise` and `mode_noise` say which noise stands at each place (see `site_names` and
     `mode_site_names`), for instance `lambda name, shape: gaussian_noise(name, shape,
-    owner="generalization")`.
+    owner="generalization")`. With `input_rms`, the lift's weights start divided by it: with inputs far below 1
+    the network is nearly linear at its start and learns slowly which inputs are exactly 0, so hidden.
     """
     modes = (num_modes,) * num_spatial_dims if isinstance(num_modes, int) else num_modes
     if len(modes) != num_spatial_dims:
@@ -82,7 +84,10 @@ def fno(
     feature_shape = (width,) + (1,) * num_spatial_dims
     sites = [feature_noise(name, feature_shape) for name in site_names(num_blocks)]
 
-    stages: list[Callable] = [PointwiseLinear(in_channels, width, key=lift_key)]
+    lift = PointwiseLinear(in_channels, width, key=lift_key)
+    if input_rms is not None:
+        lift = eqx.tree_at(lambda layer: layer.weight, lift, lift.weight / input_rms)
+    stages: list[Callable] = [lift]
     for index, (name, block_key) in enumerate(zip(mode_site_names(num_blocks), block_keys, strict=True)):
         spectral_key, pointwise_key = jax.random.split(block_key)
         block = SpectralBlock(

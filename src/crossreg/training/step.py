@@ -17,6 +17,8 @@ from crossreg.objectives import REG_OBJECTIVES, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
 
 _ADAM = optax.scale_by_adam()
+# The share of a run over which the schedule `decay` takes the rate to 0.
+_FINAL_DECAY = 0.2
 # Streams of a replica's key.
 _TRAIN_STREAM, _REG_STREAM, MODEL_STREAM = 0, 1, 2
 
@@ -77,9 +79,13 @@ def _keep_finite(new: TrainState, old: TrainState, values: PyTree, step) -> Trai
 
 
 def _rate_factor(step, config: TrainConfig):
+    """What the rate of θ and ψ is multiplied by at step t (from 1)."""
+    done = (step - 1) / config.steps
     if config.schedule == "constant":
         return 1.0
-    return 0.5 * (1 + jnp.cos(jnp.pi * (step - 1) / config.steps))
+    if config.schedule == "cosine":
+        return 0.5 * (1 + jnp.cos(jnp.pi * done))
+    return jnp.minimum(1.0, (1 - done) / _FINAL_DECAY)
 
 
 def train_step(
