@@ -92,15 +92,17 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     OVERRIDES = {k: json.loads(v) for k, v in (item.split("=", 1) for item in arguments.set)}
     base = Config().replace(steps=arguments.steps)
-    rows = [row for m in arguments.methods.split(",") for row in run_method(m, arguments.seeds, base)]
     result = {
         "command": " ".join(["python", *sys.argv]),
         "versions": {p: importlib.metadata.version(p) for p in ("jax", "jaxlib", "equinox", "optax", "numpy")}
         | {"python": platform.python_version()},
         "device": jax.devices()[0].device_kind,
         "data": load_trajectories(base.data).digest,
-        "rows": rows,
+        "rows": [],
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1))
-    print_table(rows)
+    for method in arguments.methods.split(","):
+        result["rows"] += run_method(method, arguments.seeds, base)
+        # After each method, so that a stop loses none that is done.
+        arguments.out.write_text(json.dumps(result, indent=1))
+    print_table(result["rows"])

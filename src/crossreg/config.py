@@ -96,7 +96,7 @@ class ModelConfig:
     generalization_head: bool = False
     """Add a log σ_gen head, learned on reg."""
     log_sigma_pred_start: float | None = None
-    """Start of log σ_pred; by default the log of the train targets' spread, less 1."""
+    """Start of log σ_pred; by default the log of the train targets' spread, less 1/2."""
     log_sigma_gen_start: float = -5.0
     """Start of every generalization log σ, and of internal predictive ones."""
     log_sigma_min: float = -8.0
@@ -141,13 +141,13 @@ class TrainConfig:
     """Model instances for train updates; by default num_samples."""
     reg_objective: Literal["moment-matched", "mixture"] = "moment-matched"
     """What ρ minimises on reg."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Adam's rate for the backbone θ and the log σ_pred head."""
     site_learning_rate: float = 1e-2
     """Adam's rate for the σ of the noise sites, of either owner."""
     generalization_head_learning_rate: float = 1e-3
     """Adam's rate for the log σ_gen head."""
-    schedule: Literal["constant", "decay", "cosine"] = "constant"
+    schedule: Literal["constant", "decay", "cosine"] = "decay"
     """How the rate of θ and ψ goes on: constant, constant and linear to 0 over the last fifth, or cosine to 0."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg."""

@@ -9,7 +9,6 @@ enough. Its content hash is checked whenever it is read.
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import BadZipFile
@@ -49,9 +48,10 @@ def write(path: Path, trajectories: Trajectories) -> None:
     header = json.dumps({"digest": trajectories.digest, "origin": trajectories.origin}, sort_keys=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        with temporary.open("wb") as file:
             np.savez(file, train=trajectories.train, test=trajectories.test, header=np.array(header))
-        os.replace(file.name, path)
+        os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"{path.parent}: cannot store the data here ({error.strerror}); set CROSSREG_CACHE") from error
 

@@ -41,7 +41,7 @@ def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surr
     r"""The surrogate that `config` describes, for the fields of `pairs`.
 
     Two starts are taken from the data. The lift starts as if its input had unit RMS. log σ_pred starts at
-    $\log \mathrm{std}(y_{train}) - 1$ unless the config says otherwise: a start far below the residual's scale (the
+    $\log \mathrm{std}(y_{train}) - 1/2$ unless the config says otherwise: a start far below the residual's scale (the
     paper's −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
     """
     channels, *points = pairs.trajectories.shape[2:]
@@ -92,7 +92,7 @@ def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surr
         feature_noise=feature_noise,
         mode_noise=mode_noise,
         generalization_head=config.generalization_head,
-        log_sigma_pred_start=jnp.log(scale.target_std) - 1 if start is None else start,
+        log_sigma_pred_start=jnp.log(scale.target_std) - 0.5 if start is None else start,
         log_sigma_gen_start=config.log_sigma_gen_start,
         head_bounds=(config.head_log_sigma_min, config.head_log_sigma_max),
         predict_increment=config.predict_increment,

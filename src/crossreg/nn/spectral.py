@@ -7,6 +7,7 @@ and $k = 0 \dots m-1, -m \dots -1$ on each axis before it. Two evaluations of th
 as real matrix products, which wins at the sizes of this field, and the FFT.
 """
 
+import math
 from typing import Literal
 
 import equinox as eqx
@@ -18,9 +19,18 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 from crossreg.nn.noise import AbstractNoise, NoNoise
 
 Transform = Literal["auto", "matmul", "fft"]
-# The side from which the FFT is faster than the truncated DFT as matmuls, by dimension
-# (`benchmarks/spectral_transform.py`).
-FFT_FROM_POINTS = {1: 4096, 2: 1024, 3: 256}
+
+
+def prefers_fft(num_modes: tuple[int, ...], points: tuple[int, ...]) -> bool:
+    """Whether the FFT is the faster transform, from the number of modes kept of each axis.
+
+    The matmul costs m per point where the FFT costs log N, but runs near the hardware's peak. Measured
+    (`benchmarks/spectral_transform.py`), it wins up to about m = 3√N in one dimension and beyond that in two and
+    three.
+    """
+    return any(m > 3 * math.sqrt(n) for m, n in zip(num_modes, points, strict=True))
+
+
 
 
 def _modes_of_axis(axis: int, num_axes: int, num_modes: int) -> np.ndarray:
@@ -135,9 +145,7 @@ class SpectralConv(eqx.Module):
     ) -> Float[Array, "out *space"]:
         points = h.shape[1:]
         check_modes(self.num_modes, points)
-        by_fft = self.transform == "fft" or (
-            self.transform == "auto" and min(points) >= FFT_FROM_POINTS[len(points)]
-        )
+        by_fft = self.transform == "fft" or (self.transform == "auto" and prefers_fft(self.num_modes, points))
         z = _fft_coefficients(h, self.num_modes) if by_fft else truncated_dft(h, self.num_modes)
         if key is not None:
             z = z * self.noise.factor(z.shape[1:], key=key, dtype=z.dtype)

@@ -1,0 +1,51 @@
+"""The paper's four regimes, and the methods, as named settings.
+
+Each preset is a change of the default config, on 50 train trajectories of `diff_ks`.
+"""
+
+from collections.abc import Callable
+
+from crossreg.config import Config
+from crossreg.errors import InputError
+from crossreg.methods import TRAINED
+
+
+def reference(config: Config) -> Config:
+    """Internal-noise XReg at 0.7 observed: five feature sites owned by ρ, a σ_pred head."""
+    return TRAINED["xreg"](config).replace(observed_fraction=0.7)
+
+
+def low_observation(config: Config) -> Config:
+    """Head-level XReg at 0.3 observed: σ_pred and σ_gen heads, no internal noise."""
+    return head_only(config).replace(observed_fraction=0.3)
+
+
+def head_only(config: Config) -> Config:
+    """Both branches at the output head, at 0.7 observed: what routing alone separates."""
+    return TRAINED["unregularized"](config).replace(observed_fraction=0.7, generalization_head=True)
+
+
+def unregularized(config: Config) -> Config:
+    """No learned generalization noise, at 0.7 observed: a σ_pred head only."""
+    return TRAINED["unregularized"](config).replace(observed_fraction=0.7)
+
+
+def dropout(config: Config) -> Config:
+    """MC dropout with p = 0.1 at the five sites, at 0.7 observed."""
+    return TRAINED["dropout"](config).replace(observed_fraction=0.7)
+
+
+PRESETS: dict[str, Callable[[Config], Config]] = {
+    "reference": reference,
+    "low-observation": low_observation,
+    "head-only": head_only,
+    "unregularized": unregularized,
+    "dropout": dropout,
+}
+
+
+def preset(name: str) -> Config:
+    """The config of a named preset."""
+    if name not in PRESETS:
+        raise InputError(f"--preset {name}: not one of {', '.join(PRESETS)}")
+    return PRESETS[name](Config())
