@@ -17,6 +17,7 @@ import numpy as np
 
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
+from crossreg.files import replacing
 
 
 def cache_folder() -> Path:
@@ -48,10 +49,8 @@ def write(path: Path, trajectories: Trajectories) -> None:
     header = json.dumps({"digest": trajectories.digest, "origin": trajectories.origin}, sort_keys=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        with temporary.open("wb") as file:
+        with replacing(path) as file:
             np.savez(file, train=trajectories.train, test=trajectories.test, header=np.array(header))
-        os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"{path.parent}: cannot store the data here ({error.strerror}); set CROSSREG_CACHE") from error
 

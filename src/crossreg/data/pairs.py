@@ -80,6 +80,19 @@ class Pairs(eqx.Module):
         index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
         return self.gather(index, mask_key=mask_key)
 
+    def only(self, row: int) -> "Pairs":
+        """The pairs of one row alone, seen under the same masks."""
+        masks = self.masks
+        if self.mask_per == "trajectory":
+            masks = masks[row : row + 1]
+        elif self.mask_per != "run":
+            masks = masks[row * self.horizon : (row + 1) * self.horizon]
+        return eqx.tree_at(
+            lambda p: (p.rows, p.num_trajectories, p.masks),
+            self,
+            (self.rows[row : row + 1], jnp.ones_like(self.num_trajectories), masks),
+        )
+
     def _masks(self, index, row, mask_key) -> Bool[Array, "batch *space"]:
         space = self.masks.shape[1:]
         if self.mask_per == "step" and mask_key is not None:
@@ -103,14 +116,16 @@ class Data(NamedTuple):
         return self.train.masks[0] if self.train.mask_per == "run" else None
 
 
-def load(config: DataConfig | None = None, /, **fields) -> Data:
+def load(scenario: str = "diff_ks", **fields) -> Data:
     """The train, reg and test pairs of an APEBench scenario.
 
-    Takes a `DataConfig`, fields of one, or both: `load(train_size=20, observed_fraction=0.4)`.
+    `fields` are those of [`DataConfig`][]: `load("diff_ks", train_size=20, observed_fraction=0.4)`.
     """
-    import dataclasses
+    return load_data(DataConfig(scenario=scenario, **fields))
 
-    config = dataclasses.replace(config or DataConfig(), **fields)
+
+def load_data(config: DataConfig) -> Data:
+    """The pairs that a config describes, generated if they are not cached."""
     # The split is checked before data are made for it.
     split_trajectories(config.train_size, config.reg_size, config.test_size)
     return make_data(load_trajectories(config), config)

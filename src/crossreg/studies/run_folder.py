@@ -9,19 +9,17 @@
 
 import importlib.metadata
 import json
-import math
-import os
 import platform
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 
 from crossreg.config import Config, load_yaml, save_yaml
-from crossreg.data.pairs import Data, load
+from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
+from crossreg.files import replacing
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import Surrogate
@@ -40,9 +38,8 @@ _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON in one move."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
-    os.replace(temporary, path)
+    with replacing(path) as file:
+        file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
 def check_free(folder: Path) -> None:
@@ -81,28 +78,9 @@ def describe_machine() -> dict[str, str]:
     }
 
 
-def record_line(record: Record, replica: int = 0) -> dict[str, Any]:
-    """A history line of one replica, as plain numbers; NaN becomes null."""
-
-    def number(values) -> float | None:
-        value = float(values[replica])
-        return value if math.isfinite(value) else None
-
-    return {
-        "step": record.step,
-        "train_loss": number(record.train_loss),
-        "reg_loss": number(record.reg_loss),
-        "reg_nll": number(record.reg_nll),
-        "reg_ece": number(record.reg_ece),
-        "reg_std_mu": number(record.reg_std_mu),
-        "sigma": {name: np.ravel(s[replica]).tolist() for name, s in record.sigma.items()},
-        "diverged_at": int(record.diverged_at[replica]),
-    }
-
-
 def append_history(folder: Path, record: Record, replica: int = 0) -> None:
     with (folder / HISTORY).open("a") as file:
-        file.write(json.dumps(record_line(record, replica)) + "\n")
+        file.write(json.dumps(record.of(replica)) + "\n")
 
 
 def final_metrics(model: Surrogate, data: Data, config: Config) -> dict[str, Any]:
@@ -135,7 +113,7 @@ def load_run(folder: Path) -> tuple[Config, Data, Surrogate]:
     config = read_config(folder)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
-    data = load(config.data)
+    data = load_data(config.data)
     try:
         trained_on = json.loads((folder / VERSIONS).read_text())["data"]
     except (OSError, ValueError, KeyError) as error:

@@ -4,7 +4,6 @@ The file holds numbers only. What they belong to is rebuilt from the run's confi
 name, shape and type is checked against it before a number is used.
 """
 
-import os
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from crossreg.errors import InputError
+from crossreg.files import replacing
 from crossreg.nn.surrogate import Surrogate
 
 
@@ -24,10 +24,8 @@ def _named_arrays(model) -> dict[str, jax.Array]:
 
 def save_model(path: Path, model: Surrogate) -> None:
     """Writes the arrays of a model in one move."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with replacing(path) as file:
         np.savez(file, **{name: np.asarray(array) for name, array in _named_arrays(model).items()})  # pyright: ignore[reportArgumentType]
-    os.replace(temporary, path)
 
 
 def load_model(path: Path, like: Surrogate) -> Surrogate:

@@ -5,6 +5,7 @@ about once a second: progress, history and stop signals live there. Where it sto
 changes no number, since batches and noise follow from the key and the step.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +40,24 @@ class Record(NamedTuple):
     reg_std_mu: Float[np.ndarray, " replica"]
     sigma: dict[str, Float[np.ndarray, "replica ..."]]
     diverged_at: Int[np.ndarray, " replica"]
+
+    def of(self, replica: int) -> dict[str, Any]:
+        """The line of one replica as plain numbers; what is not finite becomes None."""
+
+        def number(values) -> float | None:
+            value = float(values[replica])
+            return value if math.isfinite(value) else None
+
+        return {
+            "step": self.step,
+            "train_loss": number(self.train_loss),
+            "reg_loss": number(self.reg_loss),
+            "reg_nll": number(self.reg_nll),
+            "reg_ece": number(self.reg_ece),
+            "reg_std_mu": number(self.reg_std_mu),
+            "sigma": {name: np.ravel(sigma[replica]).tolist() for name, sigma in self.sigma.items()},
+            "diverged_at": int(self.diverged_at[replica]),
+        }
 
 
 class Progress(NamedTuple):
@@ -145,25 +164,26 @@ def train_replicas(models: Surrogate, tasks: Task, config: TrainConfig) -> Itera
     static = route(models).static
     state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
     step = recorded = 0
-    chunk, started = 1, time.perf_counter()
+    chunk, busy = 1, 0.0
     while step < config.steps:
         boundary = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
         stop = min(step + chunk, boundary)
         before = time.perf_counter()
         state = advance(state, static, tasks, jnp.asarray(step), jnp.asarray(stop), config)
         jax.block_until_ready(state)
-        now = time.perf_counter()
-        if step == 0:  # a step of its own, since it also compiles
-            chunk, started = 8, now
-        else:
-            chunk = int(np.clip(_CHUNK_SECONDS * (stop - step) / (now - before), 1, 4 * chunk))
+        elapsed = time.perf_counter() - before
+        # The first step stands alone: it also compiles, which says nothing of the time left.
+        is_first = step == 0
+        chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
         step, record = stop, None
         if step == boundary:
             record = _record(state, static, tasks, config, step, step - recorded)
             recorded = step
             zero = jnp.zeros_like(state.train_loss)
             state = eqx.tree_at(lambda s: (s.train_loss, s.reg_loss), state, (zero, zero))
-        seconds_left = (time.perf_counter() - started) / max(step - 1, 1) * (config.steps - step)
+        if not is_first:
+            busy += time.perf_counter() - before
+        seconds_left = busy / (step - 1) * (config.steps - step) if step > 1 else math.nan
         yield Progress(step, seconds_left, record, merge(Routed(state.theta_psi, state.rho, static)))
 
 

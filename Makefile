@@ -1,0 +1,37 @@
+# Two commands for a newcomer, both doing all set-up themselves:
+#
+#   make quickstart   train XReg and its baselines side by side, with figures (under 3 minutes)
+#   make test         the whole test suite
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: quickstart test lint types lock
+
+quickstart: $(READY)
+	$(BIN)/crossreg quickstart
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: $(READY)
+	$(BIN)/pyright
+
+# The lock holds versions and hashes for every supported Python and no address of an index.
+lock: pyproject.toml
+	$(PYTHON) -m venv .venv/lock
+	.venv/lock/bin/pip install -q uv
+	.venv/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --no-emit-index-url --upgrade -o requirements.lock
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("crossreg needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)

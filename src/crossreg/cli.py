@@ -1,0 +1,223 @@
+"""The command line. JAX is imported only once a command has been understood."""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tyro
+
+from crossreg.config import Config, load_yaml
+from crossreg.errors import InputError
+from crossreg.studies.presets import preset
+
+@dataclass(frozen=True)
+class Train:
+    """Train one run into a folder.
+
+    Every setting is a flag; the rest comes from --preset, or from the YAML file --config.
+    """
+
+    out: Path
+    """Folder of the run: new or empty."""
+    preset: str = "reference"
+    """One of reference, low-observation, head-only, unregularized, dropout."""
+    config: Path | None = None
+    """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
+    quiet: bool = False
+    """No progress display."""
+    settings: Config = field(default_factory=Config)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score a trained run on its test and reg split."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    json: bool = False
+    """Print one JSON object: test, reg and sigma."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Apply a trained run to fields of your own."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    input: Path
+    """NPY file of shape (batch, channel, *space)."""
+    output: Path
+    """NPZ file to write: mean, std_total, std_predictive, std_generalization, quantiles, levels."""
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    """Levels of the quantiles, each in (0, 1)."""
+    mask: Path | None = None
+    """NPY file of shape (*space), 1 where the input is observed; by default the run's own mask."""
+    no_mask: bool = False
+    """Take every point of the input as observed."""
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """XReg, MC dropout and the unregularized model side by side; an earlier quickstart is replaced."""
+
+    out: Path = Path("runs/quickstart")
+    """Folder of the results."""
+    steps: int = 8_000
+    """Training steps of each model."""
+    quiet: bool = False
+    """No progress display."""
+
+
+def _prepare_jax() -> None:
+    """Keeps compiled programs between commands: the second run of a shape starts at once."""
+    import jax
+
+    from crossreg.data.cache import cache_folder
+
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _train(command: Train) -> None:
+    from crossreg.report.tables import scores_table, sigma_lines
+    from crossreg.studies.run_folder import check_free
+    from crossreg.studies.train import train_run
+
+    check_free(command.out)
+    metrics = train_run(command.settings, command.out, progress=not command.quiet)
+    print(scores_table({command.out.name or "run": metrics}))
+    if metrics["sigma"]:
+        print(sigma_lines(metrics["sigma"]))
+
+
+def _evaluate(command: Evaluate) -> None:
+    from crossreg.report.tables import scores_table, sigma_lines
+    from crossreg.studies.run_folder import final_metrics, load_run
+
+    config, data, model = load_run(command.folder)
+    metrics = final_metrics(model, data, config)
+    if command.json:
+        print(json.dumps(metrics))
+        return
+    print(scores_table({command.folder.name or "run": metrics}))
+    if metrics["sigma"]:
+        print(sigma_lines(metrics["sigma"]))
+
+
+def _predict(command: Predict) -> None:
+    from crossreg.studies import prediction
+    from crossreg.studies.run_folder import load_run
+
+    config, data, model = load_run(command.folder)
+    channels, *space = data.train.trajectories.shape[2:]
+    raw = prediction.read_array(command.input, "--input")
+    x = prediction.check_input(raw, channels, len(space), str(command.input))
+    prediction.check_grid(config.model.num_modes, x.shape[2:], str(command.input))
+    mask = prediction.choose_mask(data, x.shape[2:], command.mask, command.no_mask)
+    arrays = prediction.predict_fields(
+        model,
+        x,
+        mask,
+        mask_channel=config.data.mask_channel,
+        levels=command.levels,
+        num_samples=config.train.num_samples,
+    )
+    prediction.write_arrays(command.output, arrays)
+    print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+
+
+def _quickstart(command: Quickstart) -> None:
+    from crossreg.studies.quickstart import quickstart
+
+    quickstart(command.out, steps=command.steps, progress=not command.quiet)
+
+
+_COMMANDS = {
+    "train": (Train, _train),
+    "evaluate": (Evaluate, _evaluate),
+    "predict": (Predict, _predict),
+    "quickstart": (Quickstart, _quickstart),
+}
+
+
+def _usage() -> str:
+    lines = [f"  {name:<12}{(kind.__doc__ or '').splitlines()[0]}" for name, (kind, _) in _COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: crossreg COMMAND [options]",
+            "",
+            "Calibrated uncertainty for neural PDE surrogates, learned during training.",
+            "",
+            *lines,
+            "",
+            "crossreg COMMAND --help lists a command's options.",
+        ]
+    )
+
+
+def _train_defaults(arguments: list[str]) -> Train:
+    """What --preset and --config set, read before the flags that change it."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--preset", default="reference")
+    first.add_argument("--config", type=Path)
+    known, _ = first.parse_known_args(arguments)
+    settings = preset(known.preset)
+    if known.config is not None:
+        settings = load_yaml(known.config, base=settings)
+    return Train(out=tyro.MISSING, settings=settings)
+
+
+def _parse(name: str, arguments: list[str]):
+    """The command's dataclass, filled from its flags."""
+    kind, _ = _COMMANDS[name]
+    default = _train_defaults(arguments) if kind is Train else tyro.MISSING_NONPROP
+    markers = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=f"crossreg {name}", args=arguments, default=default, config=markers)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise InputError(f"{_first_message(said.getvalue())} (see crossreg {name} --help)") from None
+
+
+def _first_message(box: str) -> str:
+    """The message inside tyro's framed error, on one line."""
+    lines = [line.strip(" │") for line in box.splitlines()]
+    body = [line for line in lines if not line.startswith("╭")]
+    end = next((i for i, line in enumerate(body) if line.startswith("─")), len(body))
+    return re.sub(r"^Error parsing (settings\.\w+: )?", "", " ".join(body[:end]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; returns 0, or 2 with one line on the standard error for bad input."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if arguments else 2
+    try:
+        name, *rest = arguments
+        if name not in _COMMANDS:
+            raise InputError(f"{name}: no such command; there are {', '.join(_COMMANDS)}")
+        command = _parse(name, rest)
+        _prepare_jax()
+        _COMMANDS[name][1](command)
+    except InputError as error:
+        print(f"crossreg: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("crossreg: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""What a person sees while models train: a live table on a terminal, plain lines elsewhere."""
+
+import math
+import sys
+import time
+from typing import Any, TextIO
+
+from crossreg.training.loop import Progress
+
+_PLAIN_SECONDS = 10.0
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    if not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def typical_sigmas(line: dict[str, Any]) -> dict[str, float]:
+    """The geometric mean of each site's σ: they range over orders of magnitude."""
+    return {
+        name: math.exp(sum(math.log(value) for value in values) / len(values))
+        for name, values in line["sigma"].items()
+    }
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+class TrainingDisplay:
+    """A context that shows one row per model in training.
+
+    `steps` maps each model's name to its number of steps. The display goes to the standard error, so that
+    the standard output stays what a command prints.
+    """
+
+    def __init__(self, steps: dict[str, int], *, enabled: bool = True, stream: TextIO | None = None):
+        self._steps = steps
+        self._enabled = enabled
+        self._stream = stream or sys.stderr
+        self._reports: dict[str, Progress] = {}
+        self._lines: dict[str, dict[str, Any]] = {}
+        self._printed: dict[str, float] = {}
+        self._live = None
+
+    def __enter__(self) -> "TrainingDisplay":
+        if self._enabled and self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(self._table(), console=Console(file=self._stream), refresh_per_second=4)
+            self._live.start()
+        elif self._enabled:
+            print("compiling …", file=self._stream, flush=True)
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, name: str, report: Progress) -> None:
+        """Takes in where the model `name` stands."""
+        self._reports[name] = report
+        if report.record is not None:
+            self._lines[name] = report.record.of(0)
+        if self._live is not None:
+            self._live.update(self._table())
+        elif self._enabled and report.record is not None:
+            now = time.perf_counter()
+            is_last = report.step == self._steps[name]
+            if is_last or now - self._printed.get(name, -math.inf) >= _PLAIN_SECONDS:
+                self._printed[name] = now
+                print(self._plain(name), file=self._stream, flush=True)
+
+    def _seconds_left(self) -> float:
+        return sum(report.seconds_left for report in self._reports.values())
+
+    def _plain(self, name: str) -> str:
+        line = self._lines[name]
+        parts = [
+            f"{name:>14} step {line['step']:>6}/{self._steps[name]}",
+            f"train loss {_number(line['train_loss'])}",
+            f"reg loss {_number(line['reg_loss'])}",
+            f"reg NLL {_number(line['reg_nll'])}",
+            f"reg ECE {_number(line['reg_ece'])}",
+        ]
+        if line["sigma"]:
+            parts.append("σ " + " ".join(f"{site} {s:.2g}" for site, s in typical_sigmas(line).items()))
+        if line["diverged_at"] >= 0:
+            parts.append(f"diverged at step {line['diverged_at']}")
+        return "  ".join([*parts, f"left {clock(self._seconds_left())}"])
+
+    def _table(self):
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table(title=f"training, time left {clock(self._seconds_left())}" if self._reports else "compiling …")
+        for column in ("", "step", "", "train loss", "reg loss", "reg NLL", "reg ECE", "σ per site (input → heads)"):
+            table.add_column(column, justify="right")
+        for name, steps in self._steps.items():
+            step = self._reports[name].step if name in self._reports else 0
+            cells = ["–"] * 5
+            if name in self._lines:
+                line = self._lines[name]
+                cells = [_number(line[key]) for key in ("train_loss", "reg_loss", "reg_nll", "reg_ece")]
+                cells.append(" ".join(f"{s:.2g}" for s in typical_sigmas(line).values()) or "–")
+                if line["diverged_at"] >= 0:
+                    cells[-1] = f"diverged at {line['diverged_at']}"
+            table.add_row(name, f"{step}/{steps}", ProgressBar(total=steps, completed=step, width=20), *cells)
+        return table
