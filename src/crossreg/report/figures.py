@@ -41,14 +41,14 @@ def _save(figure: Figure, path: Path) -> list[Path]:
 def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> list[Path]:
     """Nominal against empirical coverage on test and reg, one curve per method."""
     with plt.rc_context(_STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(6.8, 3.3), sharey=True, layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(6.8, 4.2), sharey=True, layout="constrained")
         for axis, split in zip(axes, ("test", "reg"), strict=True):
             axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
             for color, (name, scores) in zip(COLORS, methods.items(), strict=False):
                 label = f"{name} (ECE {scores[split]['ece_mix']:.3f})"
                 axis.plot(LEVELS, scores[split]["coverage"], "o-", ms=3, lw=1.4, color=color, label=label)
             axis.set(title=split, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-            axis.legend(loc="upper left", fontsize=7)
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
         axes[0].set_ylabel("empirical coverage")
         return _save(figure, path)
 
@@ -57,14 +57,14 @@ def space_time_maps(points: Points, path: Path, *, title: str = "", times: int =
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
     `points` are the scored pairs of one trajectory of a 1-D field; its first channel is drawn. The last three
-    panels share one range, that of the total standard deviation, so that colours compare.
+    panels share one range, that of the total standard deviation (its largest 0.5% aside), so that colours compare.
     """
     truth, mean, std_mu, std_total = (
         np.asarray(values)[:times, 0].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
     )
     if truth.ndim != 2:
         raise ValueError("space–time maps are drawn for 1-D fields")
-    top = float(std_total.max())
+    top = float(np.quantile(std_total, 0.995))
     limit = float(np.abs(truth).max())
     panels = (
         ("truth", truth, "RdBu_r", (-limit, limit)),
