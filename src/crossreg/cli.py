@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 
 import tyro
@@ -162,8 +162,8 @@ def _usage() -> str:
     )
 
 
-def _train_defaults(arguments: list[str]) -> Train:
-    """What --preset and --config set, read before the flags that change it."""
+def _train_with_defaults(arguments: list[str]) -> type[Train]:
+    """`Train` with the defaults that --preset and --config set, read before the flags that change them."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--preset", default="reference")
     first.add_argument("--config", type=Path)
@@ -171,18 +171,18 @@ def _train_defaults(arguments: list[str]) -> Train:
     settings = preset(known.preset)
     if known.config is not None:
         settings = load_yaml(known.config, base=settings)
-    return Train(out=tyro.MISSING, settings=settings)
+    changed = [("settings", Config, field(default_factory=lambda: settings))]
+    return make_dataclass("Train", changed, bases=(Train,), frozen=True, namespace={"__doc__": Train.__doc__})
 
 
 def _parse(name: str, arguments: list[str]):
     """The command's dataclass, filled from its flags."""
-    kind, _ = _COMMANDS[name]
-    default = _train_defaults(arguments) if kind is Train else tyro.MISSING_NONPROP
+    kind = _train_with_defaults(arguments) if name == "train" else _COMMANDS[name][0]
     markers = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, prog=f"crossreg {name}", args=arguments, default=default, config=markers)
+            return tyro.cli(kind, prog=f"crossreg {name}", args=arguments, config=markers)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
@@ -213,6 +213,9 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(f"crossreg: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("crossreg: stopped", file=sys.stderr)
         return 130

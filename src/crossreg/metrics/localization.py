@@ -31,7 +31,8 @@ def ause(
 
     def curve(order):
         kept = np.cumsum(squared[order])
-        counts = np.maximum((squared.size * (1 - np.arange(num_fractions) / num_fractions)).astype(int), 1)
+        kept_share = 1 - np.arange(num_fractions) / num_fractions
+        counts = np.maximum(np.rint(squared.size * kept_share).astype(int), 1)
         return np.sqrt(kept[counts - 1] / counts)
 
     by_uncertainty = curve(np.argsort(uncertainty, kind="stable"))

@@ -16,7 +16,8 @@ Bounds = tuple[float, float]
 def bound(raw: Float[Array, "*shape"], bounds: Bounds) -> Float[Array, "*shape"]:
     """Maps an unconstrained `raw` smoothly into the interval `bounds`."""
     low, high = bounds
-    return low + jax.nn.softplus(raw - low) - jax.nn.softplus(raw - high)
+    value = low + jax.nn.softplus(raw - low) - jax.nn.softplus(raw - high)
+    return jnp.clip(value, low, high)  # only rounding, far outside, is ever clipped
 
 
 def unbound(value: float | Float[Array, "*shape"], bounds: Bounds) -> Float[Array, "*shape"]:

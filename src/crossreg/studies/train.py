@@ -26,12 +26,13 @@ def train_side_by_side(
     configs: dict[str, Config], data: dict[str, Data], folders: dict[str, Path], *, progress: bool = True
 ) -> dict[str, Surrogate]:
     """Trains several runs at once, the one that is furthest behind first, each into its folder."""
-    for name, config in configs.items():
-        open_run(folders[name], config, data[name])
     trainings = {
         name: training(initial_model(config, data[name]), data[name], config.train)
         for name, config in configs.items()
     }
+    # Only once the models stand: a config that cannot be built leaves no folder behind.
+    for name, config in configs.items():
+        open_run(folders[name], config, data[name])
     steps = {name: config.train.steps for name, config in configs.items()}
     done = dict.fromkeys(configs, 0.0)
     models: dict[str, Surrogate] = {}

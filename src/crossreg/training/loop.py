@@ -93,8 +93,9 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
     )
 
 
-def _task_axes(tasks: Task) -> Any:
-    return Task(0, replica_axes(tasks.train), replica_axes(tasks.reg))  # pyright: ignore[reportArgumentType]
+def _task_axes(tasks: Task) -> PyTree:
+    axes = jax.tree.map(lambda _: 0, tasks)
+    return eqx.tree_at(lambda t: (t.train, t.reg), axes, (replica_axes(tasks.train), replica_axes(tasks.reg)))
 
 
 @eqx.filter_jit

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Pairs
@@ -24,9 +24,12 @@ _TRAIN_STREAM, _REG_STREAM, MODEL_STREAM = 0, 1, 2
 
 
 class Task(eqx.Module):
-    """What one replica learns from: its splits, and the key that all its randomness follows from."""
+    """What one replica learns from: its splits, and the key that all its randomness follows from.
 
-    key: PRNGKeyArray
+    Stacked tasks have a leading replica axis, the trajectories aside.
+    """
+
+    key: Key[Array, "*replica"]
     train: Pairs
     reg: Pairs
 

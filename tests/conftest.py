@@ -1,0 +1,78 @@
+"""Shared by all tests: where compiled programs and real data are kept, and small made-up fields."""
+
+import os
+from pathlib import Path
+
+_KEPT = Path(__file__).parents[1] / ".venv" / "test-cache"
+os.environ["CROSSREG_CACHE"] = str(_KEPT / "data")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_KEPT / "jax"))
+
+import jax
+import numpy as np
+import pytest
+
+from crossreg.config import Config, DataConfig
+from crossreg.data import cache
+from crossreg.data.pairs import Data, make_data
+from crossreg.data.split import POOL_SIZE, TEST_POOL
+from crossreg.data.trajectories import Trajectories, digest
+
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+# Every axis has a size of its own.
+POINTS, HORIZON, TEST_HORIZON, CHANNELS = 20, 3, 5, 2
+
+
+def waves(num_samples: int, horizon: int, seed: int, points: int = POINTS, channels: int = CHANNELS) -> np.ndarray:
+    """Travelling waves of random phase and speed, (sample, time + 1, channel, x)."""
+    rng = np.random.default_rng(seed)
+    phase = rng.uniform(0, 2 * np.pi, (num_samples, 1, channels, 1))
+    speed = rng.uniform(0.1, 0.5, (num_samples, 1, channels, 1))
+    wave = rng.integers(1, 4, (num_samples, 1, channels, 1))
+    time = np.arange(horizon + 1).reshape(1, -1, 1, 1)
+    x = np.linspace(0, 2 * np.pi, points, endpoint=False)
+    return np.sin(wave * x + phase + speed * time).astype(np.float32)
+
+
+def make_trajectories(points: int = POINTS, channels: int = CHANNELS) -> Trajectories:
+    train = waves(POOL_SIZE, HORIZON, 0, points, channels)
+    test = waves(len(TEST_POOL), TEST_HORIZON, 1, points, channels)
+    return Trajectories(train, test, {"source": "travelling waves"}, digest(train, test))
+
+
+@pytest.fixture(scope="session")
+def trajectories() -> Trajectories:
+    return make_trajectories()
+
+
+@pytest.fixture(scope="session")
+def data(trajectories: Trajectories) -> Data:
+    return make_data(trajectories, DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.7))
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Config:
+    """A config of small shapes that trains in a second."""
+    return Config().replace(
+        train_size=7,
+        reg_size=6,
+        test_size=4,
+        train_horizon=HORIZON,
+        test_horizon=TEST_HORIZON,
+        width=4,
+        num_blocks=3,
+        num_modes=5,
+        steps=30,
+        evaluate_every=10,
+        batch_size=6,
+        num_samples=3,
+    )
+
+
+@pytest.fixture
+def cached_waves(tmp_path, monkeypatch) -> Trajectories:
+    """A cache that holds made-up `diff_ks` data, as if copied from another machine."""
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "cache"))
+    made = make_trajectories()
+    name = f"apebench-diff_ks-{POOL_SIZE}x{HORIZON}-{len(TEST_POOL)}x{TEST_HORIZON}"
+    cache.write(tmp_path / "cache" / f"{name}.npz", made)
+    return made

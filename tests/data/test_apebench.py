@@ -1,0 +1,119 @@
+"""Real APEBench data: the protocol's facts, other scenarios, and the cache."""
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+
+from crossreg.config import DataConfig
+from crossreg.data import cache
+from crossreg.data.apebench import generate, load_trajectories
+from crossreg.data.pairs import load
+from crossreg.data.trajectories import digest
+from crossreg.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def ks():
+    return load_trajectories(DataConfig())
+
+
+def one_step_rmse(array):
+    return float(np.sqrt(np.mean((array[:, 1:] - array[:, :-1]) ** 2)))
+
+
+def test_the_protocols_facts(ks):
+    assert ks.train.shape == (150, 11, 1, 160)
+    assert ks.test.shape == (30, 201, 1, 160)
+    # The system is chaotic and in float32, so a machine of another kind has other trajectories with the
+    # same statistics: the tolerances are the spread over subsets of this size.
+    assert ks.train[:50].std() == pytest.approx(0.342, abs=0.02)
+    assert ks.test.std() == pytest.approx(0.320, abs=0.02)
+    assert np.abs(ks.train.mean(-1)).max() < 1e-5
+    assert one_step_rmse(ks.train) == pytest.approx(0.0097, abs=5e-4)
+    assert one_step_rmse(ks.test) == pytest.approx(0.0095, abs=5e-4)
+
+
+def test_persistence_at_full_observation_scores_what_the_protocol_says(ks):
+    import jax
+
+    from crossreg.data.pairs import make_data
+    from crossreg.methods.persistence import fit_persistence
+    from crossreg.metrics.evaluation import score_points, summarize
+
+    data = make_data(ks, DataConfig(observed_fraction=1.0))
+    scores = summarize(score_points(fit_persistence(data.train), data.test, key=jax.random.key(0)))
+    assert scores["nll"] == pytest.approx(-3.24, abs=0.05)
+    assert scores["rmse"] == pytest.approx(0.0095, abs=5e-4)
+
+
+def test_another_scenario_in_two_dimensions(tmp_path, monkeypatch):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path))
+    data = load("diff_burgers", num_spatial_dims=2, num_points=12, train_horizon=2, test_horizon=3, train_size=4)
+    assert data.train.trajectories.shape == (150, 3, 2, 12, 12)
+    assert data.test.trajectories.shape == (30, 4, 2, 12, 12)
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_an_unknown_scenario_is_named_with_its_neighbours():
+    with pytest.raises(InputError, match="--scenario diff_sk: not one of APEBench's 60 scenarios; did you mean diff_ks"):
+        generate(DataConfig(scenario="diff_sk"))
+    with pytest.raises(InputError, match="not the name of an APEBench scenario"):
+        load("../etc")
+
+
+def test_a_copied_cache_file_is_enough_without_apebench(cached_waves, tiny, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apebench", None)
+    loaded = load_trajectories(tiny.data)
+    np.testing.assert_array_equal(loaded.train, cached_waves.train)
+    assert loaded.origin == {"source": "travelling waves"}
+
+
+def test_without_cache_and_without_apebench_one_line_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path))
+    real_import = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name == "apebench":
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(InputError, match="no cached data .* apebench is not installed"):
+        load_trajectories(DataConfig())
+
+
+def test_data_are_generated_once(tmp_path, monkeypatch, trajectories):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "deep" / "er"))
+    calls = []
+
+    def make():
+        calls.append(1)
+        return trajectories
+
+    first = cache.load_or_generate("waves", make)
+    second = cache.load_or_generate("waves", make)
+    assert calls == [1]
+    np.testing.assert_array_equal(first.test, second.test)
+    assert second.digest == digest(second.train, second.test)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "other file"])
+def test_a_damaged_cache_file_is_noticed_and_made_again(tmp_path, monkeypatch, trajectories, damage, capsys):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path))
+    cache.load_or_generate("waves", lambda: trajectories)
+    path = tmp_path / "waves.npz"
+    if damage == "flip":
+        with np.load(path) as file:
+            arrays = dict(file)
+        arrays["train"][3, 1, 0, 4] += 1e-3
+        np.savez(path, **arrays)
+    else:
+        path.write_bytes(path.read_bytes()[:5000] if damage == "truncate" else b"no archive")
+    with pytest.raises(InputError, match=r"waves\.npz"):
+        cache.read(path)
+    again = cache.load_or_generate("waves", lambda: trajectories)
+    np.testing.assert_array_equal(again.train, trajectories.train)
+    assert "generating it again" in capsys.readouterr().err
+    assert cache.read(path).digest == trajectories.digest

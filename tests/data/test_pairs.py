@@ -1,0 +1,142 @@
+"""Splits, pairs and masks: what the network is shown."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.config import DataConfig
+from crossreg.data.observation import draw_mask
+from crossreg.data.pairs import make_data, replica_axes, stack_pairs
+from crossreg.data.split import REG_POOL, TRAIN_POOL, split_trajectories
+from crossreg.errors import InputError
+
+SMALL = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.4)
+
+
+def test_splits_share_no_trajectory():
+    split = split_trajectories(70, 50, 30)
+    assert not set(split.train) & set(split.reg)
+    assert list(split_trajectories(20, 5, 3).train) == list(TRAIN_POOL[:20])
+    assert list(split_trajectories(20, 5, 3).reg) == list(REG_POOL[:5])
+
+
+@pytest.mark.parametrize("sizes", [(71, 50, 30), (0, 50, 30), (50, 51, 30), (50, 50, 31)])
+def test_sizes_beyond_the_pools_are_refused(sizes):
+    with pytest.raises(InputError, match=r"--(train|reg|test)-size \d+: .* 1 to (70|50|30) trajectories"):
+        split_trajectories(*sizes)
+
+
+def test_a_pair_is_a_step_and_the_next(trajectories):
+    data = make_data(trajectories, SMALL)
+    horizon = data.reg.horizon
+    index = jnp.asarray([0, 4, horizon * 5 + 2])
+    batch = data.reg.gather(index)
+    mask = np.asarray(data.reg.masks[0])
+    for i, number in enumerate(np.asarray(index)):
+        row, time = REG_POOL[number // horizon], number % horizon
+        np.testing.assert_array_equal(batch.x[i], trajectories.train[row, time] * mask)
+        np.testing.assert_array_equal(batch.y[i], trajectories.train[row, time + 1])
+    assert (np.asarray(batch.x)[..., ~mask] == 0).all()
+
+
+def test_sampling_reaches_every_pair_and_no_other(trajectories):
+    pairs = make_data(trajectories, SMALL).train
+    batch = pairs.sample(jax.random.key(0), 3000)
+    first = np.unique(np.asarray(batch.y)[:, 0, 0])
+    expected = np.unique(trajectories.train[:7, 1:, 0, 0])
+    np.testing.assert_array_equal(first, expected)
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.3, 0.7, 1.0])
+def test_a_mask_observes_exactly_its_fraction(fraction):
+    mask = draw_mask(jax.random.key(0), (20, 8), fraction)
+    assert mask.sum() == round(fraction * 160)
+
+
+def test_masks_of_one_seed_are_nested():
+    masks = [draw_mask(jax.random.key(3), (40,), f) for f in (0.2, 0.5, 0.9)]
+    assert (masks[0] <= masks[1]).all() and (masks[1] <= masks[2]).all()
+
+
+def test_a_mask_never_hides_everything():
+    assert draw_mask(jax.random.key(0), (5,), 0.01).sum() == 1
+
+
+def seen(pairs, index, key=None):
+    return np.asarray(pairs.gather(jnp.asarray(index), mask_key=key).x[:, 0] != 0)
+
+
+def test_masks_per_run_are_one_for_all_splits(trajectories):
+    data = make_data(trajectories, SMALL)
+    patterns = {m.tobytes() for pairs in data[:3] for m in seen(pairs, [0, 1, 5, 11])}
+    assert len(patterns) == 1
+    other = make_data(trajectories, dataclasses.replace(SMALL, mask_seed=1))
+    assert (other.run_mask != data.run_mask).any()  # pyright: ignore[reportOptionalOperand, reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(("mask_per", "count"), [("trajectory", 2), ("pair", 4), ("step", 4)])
+def test_masks_per_trajectory_and_per_pair(trajectories, mask_per, count):
+    data = make_data(trajectories, dataclasses.replace(SMALL, mask_per=mask_per))
+    assert data.run_mask is None
+    index = [0, 1, 3, 4]  # two pairs of two trajectories
+    patterns = {m.tobytes() for m in seen(data.train, index)}
+    assert len(patterns) == count
+    assert patterns.isdisjoint({m.tobytes() for m in seen(data.test, index)})
+    again = {m.tobytes() for m in seen(data.train, index)}
+    assert again == patterns
+
+
+def test_masks_per_step_are_new_each_time_and_fixed_for_evaluation(trajectories):
+    pairs = make_data(trajectories, dataclasses.replace(SMALL, mask_per="step")).train
+    draws = [seen(pairs, [2], jax.random.key(k)).tobytes() for k in range(5)]
+    assert len(set(draws)) == 5
+    assert (seen(pairs, [2], jax.random.key(0)).sum(-1) == round(0.4 * 20)).all()
+    np.testing.assert_array_equal(seen(pairs, [2]), seen(pairs, [2]))
+
+
+def test_a_mask_channel_tells_what_is_hidden(trajectories):
+    pairs = make_data(trajectories, dataclasses.replace(SMALL, mask_channel=True)).train
+    batch = pairs.gather(jnp.arange(5))
+    assert batch.x.shape == (5, 3, 20) and batch.y.shape == (5, 2, 20)
+    np.testing.assert_array_equal(batch.x[:, 2], np.broadcast_to(pairs.masks[0], (5, 20)))
+
+
+def test_scoring_on_observed_points(trajectories):
+    pairs = make_data(trajectories, dataclasses.replace(SMALL, score_on="observed")).train
+    np.testing.assert_array_equal(pairs.gather(jnp.arange(5)).weight[3, 0], pairs.masks[0])
+    full = make_data(trajectories, SMALL).train
+    assert (full.gather(jnp.arange(5)).weight == 1).all()
+
+
+@pytest.mark.parametrize("mask_per", ["run", "trajectory", "pair"])
+def test_one_row_alone_is_seen_under_the_same_mask(trajectories, mask_per):
+    pairs = make_data(trajectories, dataclasses.replace(SMALL, mask_per=mask_per)).test
+    horizon = pairs.horizon
+    alone = pairs.only(2).gather(jnp.arange(horizon))
+    within = pairs.gather(2 * horizon + jnp.arange(horizon))
+    np.testing.assert_array_equal(alone.x, within.x)
+    np.testing.assert_array_equal(alone.y, within.y)
+
+
+@pytest.mark.parametrize("mask_per", ["run", "trajectory", "pair"])
+def test_stacked_splits_of_different_sizes_keep_their_own(trajectories, mask_per):
+    splits = [
+        make_data(trajectories, dataclasses.replace(SMALL, train_size=n, observed_fraction=f, mask_per=mask_per)).train
+        for n, f in ((3, 0.4), (7, 0.9))
+    ]
+    stacked = stack_pairs(splits)
+    assert stacked.trajectories is splits[0].trajectories
+    draw = eqx.filter_vmap(lambda p, k: p.sample(k, 400), in_axes=(replica_axes(stacked), None))
+    batch = draw(stacked, jax.random.key(0))
+    for i, split in enumerate(splits):
+        alone = split.sample(jax.random.key(0), 400)
+        np.testing.assert_array_equal(batch.x[i], alone.x)
+        np.testing.assert_array_equal(batch.y[i], alone.y)
+    # Padding has no weight when all pairs are walked through.
+    walk = eqx.filter_vmap(lambda p: p.gather(jnp.arange(p.max_pairs)).weight, in_axes=(replica_axes(stacked),))
+    weight = walk(stacked)
+    np.testing.assert_array_equal(weight.sum((1, 2, 3)), [3 * 3, 7 * 3])

@@ -1,0 +1,115 @@
+"""Sampling: the fold is a pure rearrangement, the prefix runs once, each sample has its own noise."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.nn.fno import fno, site_names
+from crossreg.nn.heads import make_heads
+from crossreg.nn.noise import gaussian_noise, is_stochastic, site_sigmas
+from crossreg.nn.surrogate import Surrogate, predict
+
+
+def noisy(name, shape):
+    return gaussian_noise(name, shape, owner="generalization", epsilon_per="element", start=-1.0)
+
+
+def make(dims=1, **options):
+    options = {"width": 4, "num_blocks": 3, "num_modes": 3, "key": jax.random.key(0)} | options
+    return fno(dims, 2, 3, **options)
+
+
+@pytest.mark.parametrize("points", [(11,), (9, 10), (7, 8, 9)])
+def test_the_fold_equals_one_call_per_sample_and_item(points):
+    model = make(len(points), feature_noise=noisy, mode_noise=noisy, generalization_head=True)
+    x = jax.random.normal(jax.random.key(1), (5, 2, *points))
+    key = jax.random.key(2)
+    mixture = predict(model, x, key=key, num_samples=6)
+    assert mixture.means.shape == (6, 5, 3, *points)
+    keys = jax.random.split(key, 30)
+    for sample, item in ((0, 0), (2, 3), (5, 4)):
+        alone = model(x[item], key=keys[sample * 5 + item])
+        np.testing.assert_allclose(mixture.means[sample, item], alone.mean, atol=2e-5)
+        np.testing.assert_allclose(mixture.vars_predictive[sample, item], jnp.exp(2 * alone.log_sigma_pred), rtol=1e-4)
+        assert alone.log_sigma_gen is not None
+        np.testing.assert_allclose(mixture.vars_generalization[sample, item], jnp.exp(2 * alone.log_sigma_gen), rtol=1e-4)
+
+
+def test_samples_and_items_have_noise_of_their_own():
+    model = make(feature_noise=noisy)
+    x = jnp.ones((4, 2, 11))
+    means = predict(model, x, key=jax.random.key(0), num_samples=3).means.reshape(12, -1)
+    assert len(np.unique(np.asarray(means[:, 0]))) == 12
+
+
+def test_without_noise_one_sample_is_the_mixture():
+    model = make()
+    assert not model.is_stochastic
+    assert predict(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=10).num_samples == 1
+
+
+def test_what_precedes_the_first_site_runs_once_per_item():
+    def marked(h):
+        return jnp.sinh(h)  # a primitive that nothing else here uses
+
+    model = make(feature_noise=noisy)
+    position = next(i for i, stage in enumerate(model.stages) if is_stochastic(stage))
+
+    def sizes(stages):
+        marked_model = Surrogate(stages, model.heads)
+        jaxpr = jax.make_jaxpr(lambda x: predict(marked_model, x, key=jax.random.key(0), num_samples=10).means)(
+            jnp.ones((5, 2, 11))
+        )
+        return [eqn.outvars[0].aval.size for eqn in jaxpr.eqns if eqn.primitive.name == "sinh"]
+
+    before = (*model.stages[:position], marked, *model.stages[position:])
+    after = (*model.stages[: position + 1], marked, *model.stages[position + 1 :])
+    assert sizes(before) == [5 * 4 * 11]
+    assert sizes(after) == [10 * 5 * 4 * 11]
+
+
+def test_an_increment_adds_the_input_and_not_its_mask():
+    plain, increment = (
+        fno(1, 3, 2, width=4, num_modes=3, predict_increment=flag, key=jax.random.key(0)) for flag in (False, True)
+    )
+    x = jax.random.normal(jax.random.key(1), (5, 3, 12))
+    key = jax.random.key(0)
+    difference = predict(increment, x, key=key).mean - predict(plain, x, key=key).mean
+    np.testing.assert_allclose(difference, x[:, :2], atol=1e-6)
+    np.testing.assert_allclose(increment(x[0], key=key).mean, predict(increment, x, key=key).mean[0], atol=1e-5)
+
+
+def test_sites_stand_on_different_tensors_with_names():
+    model = make(feature_noise=noisy, num_blocks=4)
+    assert tuple(site_sigmas(model)) == site_names(4) == ("block1", "block2", "block3", "block4_pre", "pre_head")
+    tail = [type(s).__name__ if isinstance(s, eqx.Module) else "gelu" for s in model.stages[-4:]]
+    assert tail == ["SpectralBlock", "GaussianNoise", "gelu", "GaussianNoise"]
+
+
+def test_heads_start_constant_where_they_are_told():
+    heads = make_heads(
+        4, 3, generalization=True, log_sigma_pred_start=-1.5, log_sigma_gen_start=-5.0, bounds=(-12.0, 3.0), key=jax.random.key(0)
+    )
+    moments = heads(jax.random.normal(jax.random.key(1), (4, 6)))
+    np.testing.assert_allclose(moments.log_sigma_pred, -1.5, atol=1e-5)
+    np.testing.assert_allclose(moments.log_sigma_gen, -5, atol=1e-5)
+
+
+def test_a_users_own_network_becomes_a_surrogate():
+    width = 6
+    keys = jax.random.split(jax.random.key(0), 3)
+    model = Surrogate(
+        (
+            eqx.nn.Conv1d(1, width, 3, padding="SAME", key=keys[0]),
+            jax.nn.tanh,
+            gaussian_noise("hidden", (width, 1), owner="generalization", start=-1.0),
+        ),
+        make_heads(
+            width, 1, generalization=False, log_sigma_pred_start=-1.0, log_sigma_gen_start=-5.0, bounds=(-8.0, 3.0), key=keys[1]
+        ),
+    )
+    mixture = predict(model, jnp.ones((3, 1, 10)), key=keys[2], num_samples=4)
+    assert mixture.means.shape == (4, 3, 1, 10)
+    assert (mixture.var_of_means > 0).all()

@@ -1,0 +1,43 @@
+"""The quickstart on small made-up data: what it writes, that it starts afresh, what it never removes."""
+
+import json
+
+import pytest
+
+from crossreg.errors import InputError
+from crossreg.studies import quickstart as module
+
+
+@pytest.fixture
+def small(monkeypatch, tiny, cached_waves):
+    """The quickstart with a small base config."""
+    monkeypatch.setattr(module, "Config", lambda: tiny)
+
+
+def test_summary_figures_and_runs(small, tmp_path, capsys):
+    out = tmp_path / "quickstart"
+    module.quickstart(out, steps=10)
+    summary = json.loads((out / "summary.json").read_text())
+    assert {"xreg", "dropout", "unregularized", "persistence"} <= set(summary["methods"])
+    for scores in summary["methods"].values():
+        for split in ("test", "reg"):
+            assert {"nll", "ece_mix", "crps", "rmse", "std_mu", "coverage"} <= set(scores[split])
+    for name in ("calibration", "maps_xreg", "maps_dropout", "maps_unregularized"):
+        for ending in ("png", "pdf"):
+            assert (out / f"{name}.{ending}").stat().st_size > 1000
+    assert summary["methods"]["xreg"] == json.loads((out / "xreg" / "metrics.json").read_text())
+    shown = capsys.readouterr()
+    assert "persistence" in shown.out and "test ECE" in shown.out
+    assert all(name in shown.err for name in ("xreg", "dropout", "unregularized"))
+
+    (out / "stray").write_text("from before")
+    module.quickstart(out, steps=10, progress=False)
+    assert not (out / "stray").exists()
+    assert json.loads((out / "summary.json").read_text()) == summary
+
+
+def test_a_folder_of_something_else_is_kept(small, tmp_path):
+    (tmp_path / "data.csv").write_text("1,2")
+    with pytest.raises(InputError, match="holds no quickstart"):
+        module.quickstart(tmp_path, steps=10)
+    assert (tmp_path / "data.csv").exists()

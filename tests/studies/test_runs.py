@@ -1,0 +1,244 @@
+"""Run folders and the command line, end to end on small made-up data."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from crossreg.cli import main
+from crossreg.config import Config, from_dict, load_yaml, to_dict
+from crossreg.errors import InputError
+from crossreg.studies.presets import PRESETS, preset
+from crossreg.studies.run_folder import load_run
+
+SMALL = (
+    "--train-size 7 --reg-size 6 --test-size 4 --train-horizon 3 --test-horizon 5 --width 4 --num-blocks 3"
+    " --num-modes 5 --steps 20 --evaluate-every 10 --batch-size 6 --num-samples 3 --quiet"
+).split()
+
+
+@pytest.fixture
+def folder(cached_waves, tmp_path):
+    out = tmp_path / "run"
+    assert main(["train", "--observed-fraction", "0.6", "--seed", "3", "--out", str(out), *SMALL]) == 0
+    return out
+
+
+def refused(capsys, *arguments) -> str:
+    """Runs a command that must be refused: exit code 2, one line, nothing on the standard output."""
+    capsys.readouterr()
+    assert main([str(a) for a in arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+def test_train_evaluate_predict(folder, capsys, tmp_path):
+    assert {p.name for p in folder.iterdir()} == {
+        "config.yaml",
+        "metrics.json",
+        "metrics.jsonl",
+        "model.npz",
+        "versions.json",
+    }
+    config = load_yaml(folder / "config.yaml")
+    assert (config.data.observed_fraction, config.train.seed, config.train.steps) == (0.6, 3, 20)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [10, 20]
+
+    capsys.readouterr()
+    said = []
+    for _ in range(2):
+        assert main(["evaluate", str(folder), "--json"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    metrics = json.loads(said[0])
+    assert metrics == json.loads((folder / "metrics.json").read_text())
+    assert set(metrics) == {"test", "reg", "sigma"}
+    for split in ("test", "reg"):
+        assert {"nll", "ece_mix", "crps", "rmse", "std_mu", "coverage"} <= set(metrics[split])
+        assert len(metrics[split]["coverage"]) == 9
+    assert str(tmp_path) not in said[0]
+    assert main(["evaluate", str(folder)]) == 0
+    assert "test ECE" in capsys.readouterr().out
+
+    x = np.random.default_rng(0).normal(size=(5, 2, 20))
+    np.save(tmp_path / "x.npy", x)
+    arguments = ["predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "p.npz"]
+    assert main([*map(str, arguments), "--levels", "0.1", "0.5", "0.9", "0.99"]) == 0
+    with np.load(tmp_path / "p.npz") as file:
+        out = dict(file)
+    for name in ("mean", "std_total", "std_predictive", "std_generalization"):
+        assert out[name].shape == x.shape
+    np.testing.assert_allclose(
+        out["std_total"] ** 2, out["std_predictive"] ** 2 + out["std_generalization"] ** 2, rtol=1e-4
+    )
+    assert out["quantiles"].shape == (4, 5, 2, 20)
+    assert (np.diff(out["quantiles"], axis=0) > 0).all()
+    np.testing.assert_allclose(out["levels"], [0.1, 0.5, 0.9, 0.99])
+
+    # The run's own mask was applied: what stands at hidden points does not matter.
+    _, data, _ = load_run(folder)
+    hidden = ~np.asarray(data.run_mask)
+    x[..., hidden] = 1e3
+    np.save(tmp_path / "x.npy", x)
+    assert main([*map(str, arguments)]) == 0
+    with np.load(tmp_path / "p.npz") as file:
+        np.testing.assert_array_equal(file["mean"], out["mean"])
+    assert main([*map(str, arguments), "--no-mask"]) == 0
+    with np.load(tmp_path / "p.npz") as file:
+        assert not np.allclose(file["mean"], out["mean"])
+    np.save(tmp_path / "mask.npy", ~hidden)
+    assert main([*map(str, arguments), "--mask", str(tmp_path / "mask.npy")]) == 0
+    with np.load(tmp_path / "p.npz") as file:
+        np.testing.assert_array_equal(file["mean"], out["mean"])
+
+
+def test_bad_prediction_inputs_are_refused(folder, capsys, tmp_path):
+    def attempt(x, *more):
+        np.save(tmp_path / "x.npy", x)
+        return refused(capsys, "predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "p.npz", *more)
+
+    good = np.zeros((5, 2, 20))
+    assert "has shape (5, 20); expected (batch, 2, x)" in attempt(np.zeros((5, 20)))
+    assert "has shape (5, 3, 20)" in attempt(np.zeros((5, 3, 20)))
+    assert "is empty" in attempt(np.zeros((0, 2, 20)))
+    assert "has type" in attempt(good.astype(complex))
+    bad = good.copy()
+    bad[2, 1, 7] = np.nan
+    assert "is not finite at index (2, 1, 7)" in attempt(bad)
+    assert "the run's mask has shape (20,)" in attempt(np.zeros((5, 2, 24)))
+    assert "holds at most 4" in attempt(np.zeros((5, 2, 6)), "--no-mask")
+    assert "must lie in (0, 1)" in attempt(good, "--levels", "1.5")
+    assert "exclude each other" in attempt(good, "--no-mask", "--mask", tmp_path / "x.npy")
+    np.save(tmp_path / "mask.npy", np.full(20, 0.5))
+    assert "expected only 0 (hidden) and 1 (observed)" in attempt(good, "--mask", tmp_path / "mask.npy")
+    np.save(tmp_path / "mask.npy", np.ones(19))
+    assert "has shape (19,)" in attempt(good, "--mask", tmp_path / "mask.npy")
+    (tmp_path / "x.npy").write_text("not an array")
+    command = ("predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "p.npz")
+    assert "not an NPY array" in refused(capsys, *command)
+    (tmp_path / "x.npy").unlink()
+    assert "No such file" in refused(capsys, *command)
+    assert not (tmp_path / "p.npz").exists()
+    np.save(tmp_path / "x.npy", good)
+    nowhere = ("predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "no" / "p.npz")
+    assert "cannot write here" in refused(capsys, *nowhere)
+
+
+def test_bad_training_arguments_are_refused(cached_waves, capsys, tmp_path):
+    out = tmp_path / "new"
+
+    def attempt(*arguments):
+        message = refused(capsys, "train", *arguments, "--out", out, *SMALL)
+        assert not out.exists()
+        return message
+
+    assert "--observed-fraction 1.5: must lie in (0, 1]" in attempt("--observed-fraction", "1.5")
+    assert "--observed-fraction 0.0: must lie in (0, 1]" in attempt("--observed-fraction", "0")
+    assert "--preset nope: not one of reference, low-observation" in attempt("--preset", "nope")
+    assert "--steps" in refused(capsys, "train", "--out", out, "--steps", "many")
+    assert "--train-size 71: the train pool has 1 to 70" in refused(capsys, "train", "--train-size", "71", "--out", out)
+    assert "not the name of an APEBench scenario" in attempt("--scenario", "a/b")
+    assert "an FNO of 3 blocks has block1, block2, block3_pre, pre_head" in attempt("--sites", "block7")
+    assert "holds at most 11" in refused(capsys, "train", "--out", out, *SMALL, "--num-modes", "12")
+    assert "no such command" in refused(capsys, "trian")
+    assert "--out" in refused(capsys, "train")
+    assert not out.exists()
+
+
+def test_nothing_is_overwritten(folder, capsys, tmp_path):
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert "already holds a run" in refused(capsys, "train", "--out", folder, *SMALL)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    assert "is not empty" in refused(capsys, "train", "--out", tmp_path / "mine", *SMALL)
+    assert "is not a folder" in refused(capsys, "train", "--out", tmp_path / "mine" / "thesis.tex", *SMALL)
+
+
+def test_damaged_runs_are_refused(folder, capsys, tmp_path):
+    assert "no such folder" in refused(capsys, "evaluate", tmp_path / "none")
+    assert "holds no run" in refused(capsys, "evaluate", tmp_path)
+    model = (folder / "model.npz").read_bytes()
+    (folder / "model.npz").write_bytes(model[:500])
+    assert "not a readable checkpoint" in refused(capsys, "evaluate", folder)
+    (folder / "model.npz").write_bytes(model)
+    with np.load(folder / "model.npz") as file:
+        arrays = dict(file)
+    arrays.pop("heads.mean.bias")
+    np.savez(folder / "model.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    assert "has no array" in refused(capsys, "evaluate", folder)
+    (folder / "model.npz").write_bytes(model)
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("width: 4", "width: 6"))
+    assert "not float32(6, 2)" in refused(capsys, "evaluate", folder)
+    (folder / "config.yaml").write_text(text.replace("width: 4", "width: wide"))
+    assert "model.width is 'wide'; expected int" in refused(capsys, "evaluate", folder)
+    (folder / "config.yaml").write_text(text)
+    (folder / "versions.json").write_text(json.dumps({"data": "0" * 64}))
+    assert "was trained on other data" in refused(capsys, "evaluate", folder)
+    (folder / "model.npz").unlink()
+    assert "has not finished" in refused(capsys, "evaluate", folder)
+
+
+def test_a_config_file_and_flags_combine(cached_waves, tmp_path):
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"train": {"k_reg": 7, "learning_rate": 1}, "data": {"mask_seed": 9}}))
+    out = tmp_path / "run"
+    flags = ["--preset", "head-only", "--config", str(tmp_path / "c.yaml"), "--mask-seed", "2"]
+    assert main(["train", *flags, "--out", str(out), *SMALL]) == 0
+    config = load_yaml(out / "config.yaml")
+    assert config.model.generalization_head and config.model.feature_noise == "none"
+    assert (config.train.k_reg, config.train.learning_rate, config.data.mask_seed) == (7, 1.0, 2)
+    # A saved config runs again as it is.
+    assert main(["train", "--config", str(out / "config.yaml"), "--quiet", "--out", str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "metrics.json").read_bytes() == (out / "metrics.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"train": {"stepz": 3}}, "train has no field 'stepz'"),
+        ({"training": {}}, "no section 'training'"),
+        ({"train": {"steps": 2.5}}, "train.steps is 2.5; expected int"),
+        ({"data": {"mask_per": "week"}}, "data.mask_per is 'week'"),
+        ([1, 2], "expected the sections data, model, train"),
+    ],
+)
+def test_bad_configs_say_what_and_where(values, message):
+    with pytest.raises(InputError, match=message):
+        from_dict(values)
+
+
+def test_configs_survive_yaml(tmp_path):
+    from crossreg.config import save_yaml
+
+    for name in PRESETS:
+        config = preset(name).replace(sites=("block1", "pre_head"), num_points=32)
+        save_yaml(config, tmp_path / "c.yaml")
+        assert load_yaml(tmp_path / "c.yaml") == config
+    assert from_dict(to_dict(Config())) == Config()
+
+
+def test_the_papers_four_regimes():
+    reference, low, head, plain = (preset(n) for n in ("reference", "low-observation", "head-only", "unregularized"))
+    assert [c.data.observed_fraction for c in (reference, low, head, plain)] == [0.7, 0.3, 0.7, 0.7]
+    assert {c.data.train_size for c in (reference, low, head, plain)} == {50}
+    assert [c.model.feature_noise for c in (reference, low, head, plain)] == ["generalization", "none", "none", "none"]
+    assert [c.model.generalization_head for c in (reference, low, head, plain)] == [False, True, True, False]
+    assert reference.train.reg_objective == "moment-matched"
+
+
+def test_help_does_not_import_jax():
+    code = "import sys; from crossreg.cli import main; main(['--help']); assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    code = (
+        "import sys\nfrom crossreg.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
+        "assert 'jax' not in sys.modules"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "--observed-fraction" in shown and "--train-size" in shown

@@ -1,0 +1,130 @@
+"""The objectives against closed forms, finite differences, and the head-only fixed point."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from crossreg.config import DataConfig, TrainConfig
+from crossreg.data.pairs import make_data
+from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL
+from crossreg.data.trajectories import Trajectories
+from crossreg.nn.heads import make_heads
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.objectives import mixture_nll, moment_matched_nll, train_objective
+from crossreg.predictive import Mixture
+from crossreg.training.fit import fit
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(samples=4, shape=(3, 5), seed=0):
+    keys = jax.random.split(jax.random.key(seed), 4)
+    mixture = Mixture(
+        jax.random.normal(keys[0], (samples, *shape)),
+        jnp.exp(jax.random.normal(keys[1], (samples, *shape))),
+        jnp.exp(jax.random.normal(keys[2], (samples, *shape)) - 1),
+    )
+    return mixture, jax.random.normal(keys[3], shape)
+
+
+def test_train_objective_is_the_mixture_of_p_hier():
+    mixture, y = draw()
+    pred, gen = np.asarray(mixture.vars_predictive), np.asarray(mixture.vars_generalization)
+    p_hier = np.exp(-0.5 * (np.log(2 * np.pi * pred) + ((y - mixture.means) ** 2 + gen) / pred))
+    np.testing.assert_allclose(train_objective(mixture, y), -np.log(p_hier.mean(0)).mean(), rtol=1e-12)
+
+
+def test_without_a_gen_head_p_hier_is_the_density():
+    mixture, y = draw()
+    mixture = Mixture(mixture.means, mixture.vars_predictive, jnp.zeros_like(mixture.means))
+    np.testing.assert_allclose(train_objective(mixture, y), mixture_nll(mixture, y), rtol=1e-12)
+
+
+def test_reg_objectives_are_gaussian_densities():
+    mixture, y = draw()
+    sigma = np.sqrt(mixture.variances)
+    mix = -np.log(norm.pdf(y, mixture.means, sigma).mean(0)).mean()
+    np.testing.assert_allclose(mixture_nll(mixture, y), mix, rtol=1e-12)
+    mean = np.asarray(mixture.means).mean(0)
+    var = (sigma**2 + np.asarray(mixture.means) ** 2).mean(0) - mean**2
+    np.testing.assert_allclose(moment_matched_nll(mixture, y), -norm.logpdf(y, mean, np.sqrt(var)).mean(), rtol=1e-12)
+
+
+def test_one_sample_makes_both_reg_objectives_equal():
+    mixture, y = draw(samples=1)
+    np.testing.assert_allclose(moment_matched_nll(mixture, y), mixture_nll(mixture, y), rtol=1e-12)
+
+
+@pytest.mark.parametrize("objective", [train_objective, mixture_nll, moment_matched_nll])
+def test_gradients_equal_finite_differences(objective):
+    mixture, y = draw()
+    weight = jnp.asarray(np.random.default_rng(0).integers(0, 2, y.shape), float).at[0, 0].set(1)
+
+    def loss(means, pred, gen):
+        return objective(Mixture(means, pred, gen), y, weight)
+
+    arguments = (mixture.means, mixture.vars_predictive, mixture.vars_generalization)
+    gradients = jax.grad(loss, argnums=(0, 1, 2))(*arguments)
+    direction = jax.random.normal(jax.random.key(5), y.shape)
+    for i, gradient in enumerate(gradients):
+        step = 1e-6
+        plus, minus = ([a + s * step * direction if i == j else a for j, a in enumerate(arguments)] for s in (1, -1))
+        numeric = (loss(*plus) - loss(*minus)) / (2 * step)
+        if objective is train_objective and i == 2:
+            assert (gradient == 0).all()  # σ_gen is a constant on train, though the loss depends on it
+            assert numeric != 0
+        else:
+            np.testing.assert_allclose(jnp.sum(gradient * direction), numeric, rtol=1e-6)
+
+
+def test_points_of_weight_zero_do_not_count():
+    mixture, y = draw()
+    weight = jnp.zeros(y.shape).at[1].set(1)
+    only = jax.tree.map(lambda a: a[:, 1], mixture)
+    for objective in (train_objective, mixture_nll, moment_matched_nll):
+        np.testing.assert_allclose(objective(mixture, y, weight), objective(only, y[1]), rtol=1e-12)
+
+
+def test_head_only_fixed_point():
+    r"""Train: σ_pred² = r_train² + σ_gen²; reg: σ_pred² + σ_gen² = r_reg². So σ_gen² = (r_reg² − r_train²)/2."""
+    rng = np.random.default_rng(0)
+    r_train, r_reg, slope = 0.5, 1.1, 0.8
+    x = rng.normal(size=(POOL_SIZE, 1, 1, 40))
+    spread = np.where(np.isin(np.arange(POOL_SIZE), REG_POOL), r_reg, r_train).reshape(-1, 1, 1, 1)
+    y = slope * x + spread * rng.normal(size=x.shape)
+    pool = np.concatenate([x, y], axis=1).astype(np.float32)
+    trajectories = Trajectories(pool, pool[: len(TEST_POOL)], {}, "")
+    data = make_data(trajectories, DataConfig(train_size=70, reg_size=50, observed_fraction=1.0))
+    with jax.enable_x64(False):
+        heads = make_heads(
+            1,
+            1,
+            generalization=True,
+            log_sigma_pred_start=0.0,
+            log_sigma_gen_start=-2.0,
+            bounds=(-8.0, 3.0),
+            key=jax.random.key(0),
+        )
+        settings = TrainConfig(
+            steps=4000,
+            batch_size=64,
+            k_reg=1,
+            learning_rate=1e-2,
+            generalization_head_learning_rate=1e-2,
+            evaluate_every=4000,
+        )
+        model = fit(Surrogate((), heads), data, settings, progress=False).model
+        mixture = predict(model, jnp.zeros((1, 1, 1)), key=jax.random.key(0))
+    # Against the residuals the drawn data really have.
+    residual = pool[:, 1] - slope * pool[:, 0]
+    train_var, reg_var = residual[:70].var(), residual[70:120].var()
+    gen = (reg_var - train_var) / 2
+    np.testing.assert_allclose(mixture.var_generalization, gen, rtol=0.05)
+    np.testing.assert_allclose(mixture.var_predictive, train_var + gen, rtol=0.05)
+    np.testing.assert_allclose(mixture.variance, reg_var, rtol=0.03)

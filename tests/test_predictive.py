@@ -1,0 +1,101 @@
+"""The mixture against scipy, scoringrules, numerical integration and its own identities."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scoringrules
+from scipy import integrate
+from scipy.stats import norm
+
+from crossreg.predictive import Mixture
+
+SHAPE = (4, 3)
+
+
+@pytest.fixture(scope="module")
+def mixture() -> Mixture:
+    keys = jax.random.split(jax.random.key(0), 3)
+    return Mixture(
+        jax.random.normal(keys[0], (5, *SHAPE)),
+        jnp.exp(jax.random.normal(keys[1], (5, *SHAPE))),
+        jnp.exp(jax.random.normal(keys[2], (5, *SHAPE)) - 1),
+    )
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return 2 * jax.random.normal(jax.random.key(9), SHAPE)
+
+
+def test_density_and_cdf_are_those_of_the_components(mixture, truth):
+    sigma = np.sqrt(mixture.variances)
+    np.testing.assert_allclose(mixture.log_prob(truth), np.log(norm.pdf(truth, mixture.means, sigma).mean(0)), rtol=1e-5)
+    np.testing.assert_allclose(mixture.cdf(truth), norm.cdf(truth, mixture.means, sigma).mean(0), rtol=1e-5)
+
+
+def test_the_decomposition_adds_up_to_the_mixtures_variance(mixture):
+    total = mixture.var_predictive + mixture.var_generalization
+    np.testing.assert_allclose(mixture.variance, total, rtol=1e-6)
+    second = (mixture.variances + mixture.means**2).mean(0) - mixture.means.mean(0) ** 2
+    np.testing.assert_allclose(mixture.variance, second, rtol=1e-4)
+    np.testing.assert_allclose(mixture.std**2, total, rtol=1e-5)
+
+
+def test_the_two_cases_of_u_gen():
+    means = jnp.asarray([[1.0, 2.0], [3.0, 2.0]])
+    ones = jnp.ones((2, 2))
+    internal = Mixture(means, ones, jnp.zeros((2, 2)))
+    np.testing.assert_allclose(internal.var_generalization, [1.0, 0.0])
+    head_only = Mixture(means[:1], ones[:1], 0.25 * ones[:1])
+    np.testing.assert_allclose(head_only.var_generalization, [0.25, 0.25])
+    np.testing.assert_allclose(head_only.var_predictive, [1.0, 1.0])
+
+
+@pytest.mark.parametrize("level", [0.001, 0.05, 0.5, 0.9, 0.999])
+def test_quantile_inverts_the_cdf(mixture, level):
+    np.testing.assert_allclose(mixture.cdf(mixture.quantile(level)), level, atol=2e-6)
+
+
+def test_quantile_of_one_gaussian():
+    one = Mixture(jnp.asarray([[0.3]]), jnp.asarray([[4.0]]), jnp.zeros((1, 1)))
+    np.testing.assert_allclose(one.quantile(0.9), 0.3 + 2 * norm.ppf(0.9), rtol=1e-5)
+
+
+def test_crps_equals_scoringrules_and_its_integral(mixture, truth):
+    score = mixture.crps(truth)
+    means, sigma = (np.moveaxis(np.asarray(a, np.float64), 0, -1) for a in (mixture.means, np.sqrt(mixture.variances)))
+    np.testing.assert_allclose(score, scoringrules.crps_mixnorm(np.asarray(truth), means, sigma, m_axis=-1), rtol=1e-4)
+
+    def integrand(z, i, j):
+        return (norm.cdf(z, means[i, j], sigma[i, j]).mean() - (z >= truth[i, j])) ** 2
+
+    i, j = 2, 1
+    at = float(truth[i, j])
+    halves = [integrate.quad(integrand, *ends, args=(i, j))[0] for ends in ((-40, at), (at, 40))]
+    np.testing.assert_allclose(score[i, j], sum(halves), rtol=1e-4)
+
+
+@pytest.mark.parametrize("distance", [-40.0, 40.0])
+def test_scores_are_finite_forty_sigma_away(distance):
+    mixture = Mixture(jnp.asarray([[0.0], [0.1]]), jnp.full((2, 1), 0.01**2), jnp.zeros((2, 1)))
+    y = jnp.asarray([0.01 * distance])
+    log_prob = mixture.log_prob(y)
+    # The nearer component carries all of the density there.
+    nearer = max(norm.logpdf(y[0], m, 0.01) for m in (0.0, 0.1)) - np.log(2)
+    np.testing.assert_allclose(log_prob[0], nearer, rtol=1e-4)
+    expected = scoringrules.crps_mixnorm(np.asarray(y, np.float64), np.asarray([[0.0, 0.1]]), np.full((1, 2), 0.01), m_axis=-1)
+    np.testing.assert_allclose(mixture.crps(y), expected, rtol=1e-4)
+    assert mixture.cdf(y)[0] in (0.0, 1.0)
+    assert np.isfinite(jax.grad(lambda m: -Mixture(m, mixture.vars_predictive, mixture.vars_generalization).log_prob(y).sum())(mixture.means)).all()
+
+
+def test_temperature_widens_about_the_mean(mixture, truth):
+    for a, b in zip(mixture.tempered(1.0).__dict__.values(), mixture.__dict__.values(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    wide = mixture.tempered(1.7)
+    np.testing.assert_allclose(wide.mean, mixture.mean, atol=1e-6)
+    np.testing.assert_allclose(wide.std, 1.7 * mixture.std, rtol=1e-5)
+    # y = m + a (y' − m) has the density of y' over a.
+    moved = mixture.mean + 1.7 * (truth - mixture.mean)
+    np.testing.assert_allclose(wide.log_prob(moved), mixture.log_prob(truth) - np.log(1.7), atol=1e-4)

@@ -1,0 +1,139 @@
+"""Every leaf has one owner, and no update touches a leaf that is not its own."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.config import Config
+from crossreg.nn.build import build_model
+from crossreg.nn.groups import Psi, Rho, groups
+from crossreg.nn.surrogate import predict
+from crossreg.objectives import moment_matched_nll, train_objective
+from crossreg.routing import Routed, learning_rates, merge, route
+from crossreg.training.loop import make_task
+from crossreg.training.step import init_state, reg_step, train_step
+
+VARIANTS = {
+    "internal": {},
+    "element": {"epsilon_per": "element", "sigma_per": "layer"},
+    "both": {"feature_noise": "both"},
+    "predictive": {"feature_noise": "predictive", "generalization_head": True},
+    "modes": {"mode_noise": "both", "feature_noise": "none"},
+    "head": {"feature_noise": "none", "generalization_head": True},
+    "everything": {"feature_noise": "both", "mode_noise": "both", "generalization_head": True},
+    "one site": {"sites": ("pre_head",)},
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def config(request, tiny) -> Config:
+    return tiny.replace(**VARIANTS[request.param])
+
+
+@pytest.fixture
+def model(config, data):
+    return build_model(config.model, data.train, key=jax.random.key(3))
+
+
+def test_every_leaf_is_in_exactly_one_group(model):
+    parts = route(model)
+    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    assert len(jax.tree.leaves(parts.theta_psi)) + len(jax.tree.leaves(parts.rho)) == len(leaves)
+    assert not [leaf for leaf in jax.tree.leaves(parts.static) if eqx.is_array(leaf)]
+    labels = jax.tree.leaves(groups(model))
+    assert len(labels) == len(leaves)
+    assert set(labels) <= {"theta", "psi", "rho"}
+    assert labels.count("rho") == len(jax.tree.leaves(parts.rho)) > 0
+    assert eqx.tree_equal(merge(parts), model)
+
+
+def test_groups_follow_from_the_owning_module(model, config):
+    labels = groups(model)
+    assert set(jax.tree.leaves(labels.heads.mean)) == {"theta"}
+    assert set(jax.tree.leaves(labels.heads.sigma_pred)) == {"psi"}
+    if config.model.generalization_head:
+        assert set(jax.tree.leaves(labels.heads.sigma_gen)) == {"rho"}
+    assert set(jax.tree.leaves(labels.stages[0])) == {"theta"}
+
+
+def test_two_owners_are_refused():
+    class Inner(Psi):
+        value: jax.Array
+
+    class Outer(Rho):
+        inner: Inner
+
+    with pytest.raises(TypeError, match="two owners"):
+        groups(Outer(Inner(jnp.ones(2))))
+
+
+def test_the_train_gradient_of_the_gen_head_is_zero_even_if_asked_for(data, tiny):
+    model = build_model(
+        tiny.replace(feature_noise="none", generalization_head=True).model, data.train, key=jax.random.key(3)
+    )
+    batch = data.train.sample(jax.random.key(0), 5)
+
+    def loss(arrays, static):
+        return train_objective(predict(eqx.combine(arrays, static), batch.x, key=jax.random.key(1)), batch.y)
+
+    gradient = jax.grad(loss)(*eqx.partition(model, eqx.is_inexact_array))
+    for leaf in jax.tree.leaves(route(gradient).rho):
+        assert (leaf == 0).all()
+    # And σ_gen does not reach θ through the features either.
+    widened = eqx.tree_at(lambda m: m.heads.sigma_gen.linear.weight, model, jnp.ones((2, 4)))
+    same = jax.grad(lambda a, s: jnp.sum(predict(eqx.combine(a, s), batch.x, key=jax.random.key(1)).vars_generalization))(
+        *eqx.partition(widened, eqx.is_inexact_array)
+    )
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(route(same).theta_psi))
+
+
+def test_updates_leave_the_other_groups_bit_for_bit(model, data, config):
+    static = route(model).static
+    state = init_state(model)
+    task = make_task(data, seed=1)
+    step = jnp.asarray(1)
+
+    @jax.jit
+    def update(state):
+        return train_step(state, static, task, step, config.train), reg_step(state, static, task, step, config.train)
+
+    trained, regularized = update(state)
+    equal = jax.tree_util.Partial(jax.tree.map, lambda a, b: bool((a == b).all()))
+    assert all(jax.tree.leaves(equal(trained.rho, state.rho)))
+    assert not all(jax.tree.leaves(equal(trained.theta_psi, state.theta_psi)))
+    assert all(jax.tree.leaves(equal(regularized.theta_psi, state.theta_psi)))
+    assert not any(jax.tree.leaves(equal(regularized.rho, state.rho)))
+    assert all(jax.tree.leaves(equal(regularized.train_optimizer, state.train_optimizer)))
+    assert all(jax.tree.leaves(equal(trained.reg_optimizer, state.reg_optimizer)))
+
+
+def test_the_reg_update_takes_no_weight_gradients(data, tiny):
+    """The ρ-gradient's program holds no array of the spectral weights' shape but the weights' own parts."""
+    model = build_model(tiny.replace(width=9, num_modes=7).model, data.train, key=jax.random.key(3))
+    parts = route(model)
+    batch = data.reg.sample(jax.random.key(0), 5)
+
+    def loss(rho, theta_psi):
+        mixture = predict(merge(Routed(theta_psi, rho, parts.static)), batch.x, key=jax.random.key(1), num_samples=4)
+        return moment_matched_nll(mixture, batch.y)
+
+    def flops(argnums):
+        compiled = jax.jit(jax.grad(loss, argnums=argnums)).lower(parts.rho, parts.theta_psi).compile()
+        return compiled.cost_analysis()["flops"]
+
+    forward = jax.jit(loss).lower(parts.rho, parts.theta_psi).compile().cost_analysis()["flops"]
+    # Backward with weights costs about two forwards, without them about one.
+    assert flops(0) - forward < 0.75 * (flops(1) - forward)
+
+
+def test_rates_follow_from_the_owner(data, tiny):
+    config = tiny.replace(feature_noise="both", generalization_head=True)
+    model = build_model(config.model, data.train, key=jax.random.key(0))
+    rates = learning_rates(model, config.train)
+    assert rates.heads.mean.weight == rates.heads.sigma_pred.linear.bias == rates.stages[0].weight == 2e-3
+    assert rates.heads.sigma_gen.linear.weight == 1e-3
+    chain = rates.stages[3].noises
+    assert [float(n.scale.raw) for n in chain] == [1e-2, 1e-2]
+    assert np.isclose(config.train.site_learning_rate, 1e-2)

@@ -1,0 +1,188 @@
+"""The loop: deterministic, the same alone and among replicas, frozen where a number is not finite."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.config import DataConfig
+from crossreg.data.pairs import make_data
+from crossreg.methods import TRAINED
+from crossreg.metrics.calibration import ece
+from crossreg.nn.surrogate import predict
+from crossreg.objectives import mixture_nll
+from crossreg.studies.cohort import start_cohort
+from crossreg.training import loop
+from crossreg.training.fit import fit
+from crossreg.training.loop import train_replicas, unstack
+from crossreg.training.step import _rate_factor
+
+
+def run(configs, data, **fields):
+    """Trains a cohort; returns its last report and all records."""
+    configs = [config.replace(**fields) for config in configs]
+    reports = list(train_replicas(*start_cohort(configs, data)))
+    return reports[-1], [r.record for r in reports if r.record is not None]
+
+
+def arrays(model):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array))]
+
+
+def assert_equal(a, b):
+    for x, y in zip(arrays(a), arrays(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope="module")
+def cohort(trajectories, tiny):
+    """Three replicas that differ in seed, mask and sizes."""
+    configs = [
+        tiny.replace(seed=4),
+        tiny.replace(seed=5, train_size=3, observed_fraction=0.4),
+        tiny.replace(seed=6, reg_size=2, mask_seed=1),
+    ]
+    return configs, [make_data(trajectories, c.data) for c in configs]
+
+
+@pytest.fixture(scope="module")
+def trained(cohort):
+    return run(*cohort)
+
+
+@pytest.mark.parametrize("method", ["dropout", "unregularized", "xreg"])
+def test_one_seed_gives_one_result(method, data, tiny):
+    config = TRAINED[method](tiny)
+    first, second = (run([config], [data])[0].models for _ in range(2))
+    assert_equal(first, second)
+    other = run([config], [data], seed=1)[0].models
+    assert any((a != b).any() for a, b in zip(arrays(first), arrays(other), strict=True))
+
+
+def test_a_run_is_the_same_alone_and_among_replicas(cohort, trained):
+    configs, data = cohort
+    for i, (config, split) in enumerate(zip(configs, data, strict=True)):
+        alone, records = run([config], [split])
+        for a, b in zip(arrays(unstack(alone.models, 0)), arrays(unstack(trained[0].models, i)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+        np.testing.assert_allclose(records[-1].reg_nll[0], trained[1][-1].reg_nll[i], rtol=2e-3, atol=1e-3)
+
+
+def test_where_the_host_looks_changes_no_number(cohort, trained, monkeypatch):
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)  # one step at a time
+    report, records = run(*cohort)
+    assert_equal(report.models, trained[0].models)
+    for a, b in zip(records, trained[1], strict=True):
+        np.testing.assert_array_equal(a.train_loss, b.train_loss)
+        np.testing.assert_array_equal(a.reg_nll, b.reg_nll)
+
+
+def test_history_has_a_line_per_evaluation(cohort, tiny):
+    _, records = run(*cohort, steps=25)
+    assert [r.step for r in records] == [10, 20, 25]
+    line = records[0].of(1)
+    assert set(line["sigma"]) == {"block1", "block2", "block3_pre", "pre_head"}
+    assert len(line["sigma"]["block1"]) == tiny.model.width
+    assert line["diverged_at"] == -1
+
+
+def test_reg_scores_are_those_of_the_mixture(cohort, trained):
+    """The in-loop evaluation, on padded splits, against the mixture itself."""
+    configs, data = cohort
+    report, records = trained
+    i = 2  # the split that is padded most
+    model = unstack(report.models, i)
+    batch = data[i].reg.gather(jnp.arange(int(data[i].reg.num_pairs)))
+    mixture = predict(model, batch.x, key=jax.random.key(0), num_samples=2000)
+    nll, error = mixture_nll(mixture, batch.y), ece(mixture.cdf(batch.y))
+    assert records[-1].reg_nll[i] == pytest.approx(float(nll), abs=0.05)
+    assert records[-1].reg_ece[i] == pytest.approx(float(error), abs=0.03)
+
+
+def test_rho_moves_every_k_reg_steps_only(data, tiny):
+    config = tiny.replace(k_reg=4, steps=11, evaluate_every=1)
+    records = run([config], [data])[1]
+    sigma = np.stack([r.sigma["block1"][0].ravel() for r in records])
+    moved = (np.diff(sigma, axis=0) != 0).any(axis=1)
+    assert [i + 2 for i in np.flatnonzero(moved)] == [4, 8]
+    assert [np.isfinite(r.reg_loss[0]) for r in records] == [t % 4 == 0 for t in range(1, 12)]
+
+
+def test_training_learns(data, tiny):
+    records = run([tiny], [data], steps=400, evaluate_every=100)[1]
+    assert records[-1].train_loss[0] < records[0].train_loss[0] - 0.1
+
+
+def test_a_diverged_replica_freezes_and_the_others_go_on(cohort):
+    configs, data = cohort
+    models, tasks, config = start_cohort(configs, data)
+    # Pairs of trajectory 3 are not finite; only replicas that train on it can meet them.
+    spoiled = tasks.train.trajectories.at[3].set(jnp.inf)
+    bad_tasks = eqx.tree_at(lambda t: t.train.trajectories, tasks, spoiled)
+    healthy = list(train_replicas(models, tasks, config))[-1]
+    reports = list(train_replicas(models, bad_tasks, config))
+    report, records = reports[-1], [r.record for r in reports if r.record is not None]
+    diverged = records[-1].diverged_at
+    assert diverged[0] > 0 and diverged[2] > 0
+    assert diverged[1] == -1  # has trajectories 0 to 2 only
+    assert_equal(unstack(report.models, 1), unstack(healthy.models, 1))
+    for model in (unstack(report.models, 0), unstack(report.models, 2)):
+        assert all(np.isfinite(leaf).all() for leaf in arrays(model))
+    assert records[-1].of(0)["train_loss"] is None
+    before = int(diverged[0]) - 1
+    if before:  # it stands where it stood before the first bad step
+        stopped = list(train_replicas(models, tasks, dataclasses.replace(config, steps=before, schedule="constant")))[-1]
+        frozen = list(train_replicas(models, bad_tasks, dataclasses.replace(config, schedule="constant")))[-1]
+        assert_equal(unstack(stopped.models, 0), unstack(frozen.models, 0))
+
+
+def test_schedules_start_at_one_and_end_near_zero(tiny):
+    for name, halfway in (("constant", 1.0), ("decay", 1.0), ("cosine", 0.5)):
+        config = tiny.replace(schedule=name, steps=1000).train
+        factors = [float(_rate_factor(jnp.asarray(t), config)) for t in (1, 501, 901, 1000)]
+        assert factors[0] == pytest.approx(1)
+        assert factors[1] == pytest.approx(halfway, abs=0.01)
+        if name != "constant":
+            assert factors[3] < 0.01
+    assert factors[2] < 0.1
+
+
+def test_a_cohort_must_share_its_program(cohort):
+    configs, data = cohort
+    with pytest.raises(ValueError, match="must share"):
+        start_cohort([configs[0], configs[1].replace(width=5)], data[:2])
+
+
+def test_fit_gives_the_model_and_its_history(data, tiny, capsys):
+    from crossreg.nn.build import build_model
+
+    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    result = fit(model, data, tiny.train, steps=20)
+    assert [line["step"] for line in result.history] == [10, 20]
+    assert not result.diverged
+    assert predict(result.model, data.test.gather(jnp.arange(3)).x, key=jax.random.key(0)).mean.shape == (3, 2, 20)
+    shown = capsys.readouterr()
+    assert "reg ECE" in shown.err and shown.out == ""
+    fit(model, data, tiny.train, steps=20, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("fields", [{"mask_per": "step"}, {"mask_channel": True, "score_on": "observed"}])
+def test_mask_options_train(trajectories, tiny, fields):
+    config = tiny.replace(**fields)
+    data = make_data(trajectories, config.data)
+    assert np.isfinite(run([config], [data])[1][-1].reg_nll).all()
+
+
+def test_two_dimensions_train(tiny):
+    rng = np.random.default_rng(0)
+    from crossreg.data.trajectories import Trajectories
+
+    fields = rng.normal(size=(150, 3, 1, 12, 14)).astype(np.float32)
+    data = make_data(Trajectories(fields, fields[:30], {}, ""), DataConfig(train_size=3, reg_size=2, test_size=2))
+    report, records = run([tiny], [data])
+    assert np.isfinite(records[-1].reg_nll).all()
+    assert unstack(report.models, 0).stages[1].spectral.weight_real.shape == (4, 4, 10, 5)
