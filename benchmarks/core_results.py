@@ -43,7 +43,8 @@ def run_method(method: str, seeds: int, base: Config) -> list[dict]:
     for progress in train_replicas(models, tasks, train_config):
         if progress.record is not None and progress.step % 2500 == 0:
             print(f"  {method} step {progress.step} {time.perf_counter() - started:.0f} s", flush=True)
-    assert progress is not None and progress.record is not None
+    assert progress is not None
+    assert progress.record is not None
     rows = []
     for i, (config, split) in enumerate(zip(configs, data, strict=True)):
         model = unstack(progress.models, i)
@@ -65,7 +66,10 @@ def run_method(method: str, seeds: int, base: Config) -> list[dict]:
 
 
 def print_table(rows: list[dict]) -> None:
-    print(f"{'observed':>8} {'train':>5} {'method':>14}   test NLL (± 95%)   floor   ECE (± 95%)   reg ECE  Std μ  diverged")
+    print(
+        f"{'observed':>8} {'train':>5} {'method':>14}   test NLL (± 95%)   floor"
+        "   ECE (± 95%)   reg ECE  Std μ  diverged"
+    )
     for fraction, size in REGIMES:
         for method in dict.fromkeys(row["method"] for row in rows):
             picked = [

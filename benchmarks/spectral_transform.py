@@ -32,7 +32,9 @@ def gradient_of(transform: str, modes: tuple[int, ...]):
 
 
 def main() -> None:
-    print(f"{jax.devices()[0].device_kind}\n{'grid':>8} {'modes':>5} {'matmul':>10} {'fft':>10} {'fft/matmul':>10}  auto")
+    print(
+        f"{jax.devices()[0].device_kind}\n{'grid':>8} {'modes':>5} {'matmul':>10} {'fft':>10} {'fft/matmul':>10}  auto"
+    )
     for dims, side, mode_counts in GRIDS:
         batch = max(1, min(160, POINTS_IN_FLIGHT // side**dims))
         h = jax.random.normal(jax.random.key(0), (WIDTH, batch) + (side,) * dims)
@@ -49,7 +51,10 @@ def main() -> None:
                             times[name].append(time.perf_counter() - started)
             matmul, fft = (1e3 * float(np.median(times[name])) for name in ("matmul", "fft"))
             chosen = "fft" if prefers_fft(modes, (side,) * dims) else "matmul"
-            print(f"{side:>6}^{dims} {count:>5} {matmul:>7.2f} ms {fft:>7.2f} ms {fft / matmul:>10.2f}  {chosen}", flush=True)
+            print(
+                f"{side:>6}^{dims} {count:>5} {matmul:>7.2f} ms {fft:>7.2f} ms {fft / matmul:>10.2f}  {chosen}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

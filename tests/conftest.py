@@ -6,6 +6,8 @@ from pathlib import Path
 _KEPT = Path(__file__).parents[1] / ".venv" / "test-cache"
 os.environ["CROSSREG_CACHE"] = str(_KEPT / "data")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_KEPT / "jax"))
+# Programs here run for milliseconds: what counts is how soon they are compiled.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
 import numpy as np

@@ -14,7 +14,7 @@ from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import mixture_nll, moment_matched_nll, train_objective
 from crossreg.predictive import Mixture
-from crossreg.training.fit import fit
+from crossreg.studies.fit import fit
 
 
 @pytest.fixture(autouse=True)

@@ -83,9 +83,9 @@ def test_the_train_gradient_of_the_gen_head_is_zero_even_if_asked_for(data, tiny
         assert (leaf == 0).all()
     # And σ_gen does not reach θ through the features either.
     widened = eqx.tree_at(lambda m: m.heads.sigma_gen.linear.weight, model, jnp.ones((2, 4)))
-    same = jax.grad(lambda a, s: jnp.sum(predict(eqx.combine(a, s), batch.x, key=jax.random.key(1)).vars_generalization))(
-        *eqx.partition(widened, eqx.is_inexact_array)
-    )
+    same = jax.grad(
+        lambda a, s: jnp.sum(predict(eqx.combine(a, s), batch.x, key=jax.random.key(1)).vars_generalization)
+    )(*eqx.partition(widened, eqx.is_inexact_array))
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(route(same).theta_psi))
 
 
@@ -119,13 +119,23 @@ def test_the_reg_update_takes_no_weight_gradients(data, tiny):
         mixture = predict(merge(Routed(theta_psi, rho, parts.static)), batch.x, key=jax.random.key(1), num_samples=4)
         return moment_matched_nll(mixture, batch.y)
 
-    def flops(argnums):
-        compiled = jax.jit(jax.grad(loss, argnums=argnums)).lower(parts.rho, parts.theta_psi).compile()
+    def cost(compiled) -> float:
         return compiled.cost_analysis()["flops"]
 
-    forward = jax.jit(loss).lower(parts.rho, parts.theta_psi).compile().cost_analysis()["flops"]
+    def flops(argnums):
+        compiled = jax.jit(jax.grad(loss, argnums=argnums)).lower(parts.rho, parts.theta_psi).compile()
+        return cost(compiled)
+
+    forward = cost(jax.jit(loss).lower(parts.rho, parts.theta_psi).compile())
     # Backward with weights costs about two forwards, without them about one.
     assert flops(0) - forward < 0.75 * (flops(1) - forward)
+
+
+def test_a_users_own_rho_has_the_rate_of_rho(tiny):
+    class Mine(Rho):
+        value: jax.Array
+
+    assert learning_rates({"mine": Mine(jnp.ones(2))}, tiny.train)["mine"].value == 1e-3
 
 
 def test_rates_follow_from_the_owner(data, tiny):

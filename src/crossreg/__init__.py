@@ -17,44 +17,52 @@ if TYPE_CHECKING:
     from crossreg.data.pairs import Pairs as Pairs
     from crossreg.data.pairs import load as load
     from crossreg.data.pairs import load_data as load_data
+    from crossreg.data.pairs import make_data as make_data
+    from crossreg.data.trajectories import Trajectories as Trajectories
     from crossreg.errors import InputError as InputError
     from crossreg.metrics.evaluation import evaluate as evaluate
     from crossreg.metrics.evaluation import sigma_per_site as sigma_per_site
     from crossreg.nn.build import build_model as build_model
     from crossreg.nn.fno import fno as fno
+    from crossreg.nn.groups import Psi as Psi
+    from crossreg.nn.groups import Rho as Rho
     from crossreg.nn.heads import Heads as Heads
     from crossreg.nn.heads import make_heads as make_heads
+    from crossreg.nn.noise import AbstractNoise as AbstractNoise
     from crossreg.nn.noise import Dropout as Dropout
     from crossreg.nn.noise import GaussianNoise as GaussianNoise
     from crossreg.nn.noise import gaussian_noise as gaussian_noise
     from crossreg.nn.surrogate import Surrogate as Surrogate
     from crossreg.nn.surrogate import predict as predict
     from crossreg.predictive import Mixture as Mixture
+    from crossreg.studies.fit import Fit as Fit
+    from crossreg.studies.fit import fit as fit
     from crossreg.studies.presets import preset as preset
+    from crossreg.studies.run_folder import Run as Run
     from crossreg.studies.run_folder import load_run as load_run
-    from crossreg.training.fit import Fit as Fit
-    from crossreg.training.fit import fit as fit
 
 # Where each public name lives. Names are imported on first use, so that importing the package, and with
 # it `crossreg --help`, does not import JAX.
 _HOMES = {
     "config": ("Config", "DataConfig", "ModelConfig", "TrainConfig"),
-    "data.pairs": ("Batch", "Data", "Pairs", "load", "load_data"),
+    "data.pairs": ("Batch", "Data", "Pairs", "load", "load_data", "make_data"),
+    "data.trajectories": ("Trajectories",),
     "errors": ("InputError",),
     "metrics.evaluation": ("evaluate", "sigma_per_site"),
     "nn.build": ("build_model",),
     "nn.fno": ("fno",),
+    "nn.groups": ("Psi", "Rho"),
     "nn.heads": ("Heads", "make_heads"),
-    "nn.noise": ("Dropout", "GaussianNoise", "gaussian_noise"),
+    "nn.noise": ("AbstractNoise", "Dropout", "GaussianNoise", "gaussian_noise"),
     "nn.surrogate": ("Surrogate", "predict"),
     "predictive": ("Mixture",),
     "studies.presets": ("preset",),
-    "studies.run_folder": ("load_run",),
-    "training.fit": ("Fit", "fit"),
+    "studies.run_folder": ("Run", "load_run"),
+    "studies.fit": ("Fit", "fit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = list(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str):

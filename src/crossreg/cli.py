@@ -9,12 +9,14 @@ import re
 import sys
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from crossreg.config import Config, load_yaml
 from crossreg.errors import InputError
-from crossreg.studies.presets import preset
+from crossreg.studies.presets import QUICKSTART_STEPS, preset
+
 
 @dataclass(frozen=True)
 class Train:
@@ -26,7 +28,7 @@ class Train:
     out: Path
     """Folder of the run: new or empty."""
     preset: str = "reference"
-    """One of reference, low-observation, head-only, unregularized, dropout."""
+    """One of reference, low-observation, head-only, unregularized, dropout, protocol."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
     quiet: bool = False
@@ -68,7 +70,7 @@ class Quickstart:
 
     out: Path = Path("runs/quickstart")
     """Folder of the results."""
-    steps: int = 8_000
+    steps: int = QUICKSTART_STEPS
     """Training steps of each model."""
     quiet: bool = False
     """No progress display."""
@@ -86,50 +88,42 @@ def _prepare_jax() -> None:
 
 
 def _train(command: Train) -> None:
-    from crossreg.report.tables import scores_table, sigma_lines
-    from crossreg.studies.run_folder import check_free
     from crossreg.studies.train import train_run
 
-    check_free(command.out)
-    metrics = train_run(command.settings, command.out, progress=not command.quiet)
-    print(scores_table({command.out.name or "run": metrics}))
-    if metrics["sigma"]:
-        print(sigma_lines(metrics["sigma"]))
+    _print_scores(command.out, train_run(command.settings, command.out, progress=not command.quiet))
 
 
 def _evaluate(command: Evaluate) -> None:
-    from crossreg.report.tables import scores_table, sigma_lines
     from crossreg.studies.run_folder import final_metrics, load_run
 
-    config, data, model = load_run(command.folder)
-    metrics = final_metrics(model, data, config)
+    run = load_run(command.folder)
+    metrics = final_metrics(run.model, run.load_data(), run.config)
     if command.json:
-        print(json.dumps(metrics))
-        return
-    print(scores_table({command.folder.name or "run": metrics}))
+        print(json.dumps(metrics, allow_nan=False))
+    else:
+        _print_scores(command.folder, metrics)
+
+
+def _print_scores(folder: Path, metrics: dict[str, Any]) -> None:
+    from crossreg.report.tables import scores_table, sigma_lines
+
+    print(scores_table({folder.resolve().name: metrics}))
     if metrics["sigma"]:
         print(sigma_lines(metrics["sigma"]))
 
 
 def _predict(command: Predict) -> None:
-    from crossreg.studies import prediction
+    from crossreg.studies.prediction import predict_file
     from crossreg.studies.run_folder import load_run
 
-    config, data, model = load_run(command.folder)
-    channels, *space = data.train.trajectories.shape[2:]
-    raw = prediction.read_array(command.input, "--input")
-    x = prediction.check_input(raw, channels, len(space), str(command.input))
-    prediction.check_grid(config.model.num_modes, x.shape[2:], str(command.input))
-    mask = prediction.choose_mask(data, x.shape[2:], command.mask, command.no_mask)
-    arrays = prediction.predict_fields(
-        model,
-        x,
-        mask,
-        mask_channel=config.data.mask_channel,
+    arrays = predict_file(
+        load_run(command.folder),
+        command.input,
+        command.output,
         levels=command.levels,
-        num_samples=config.train.num_samples,
+        mask_file=command.mask,
+        no_mask=command.no_mask,
     )
-    prediction.write_arrays(command.output, arrays)
     print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
 
 
@@ -164,10 +158,13 @@ def _usage() -> str:
 
 def _train_with_defaults(arguments: list[str]) -> type[Train]:
     """`Train` with the defaults that --preset and --config set, read before the flags that change them."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--preset", default="reference")
     first.add_argument("--config", type=Path)
-    known, _ = first.parse_known_args(arguments)
+    try:
+        known, _ = first.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise InputError(f"{error.argument_name}: {error.message}") from error
     settings = preset(known.preset)
     if known.config is not None:
         settings = load_yaml(known.config, base=settings)

@@ -3,12 +3,14 @@
 This module imports neither JAX nor NumPy, so that `crossreg --help` answers at once.
 """
 
+import contextlib
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from crossreg.errors import InputError
+from crossreg.nn.sites import site_names
 
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
@@ -18,6 +20,10 @@ def _check(holds: bool, name: str, value: object, allowed: str) -> None:
     if not holds:
         flag = "--" + name.replace("_", "-")
         raise InputError(f"{flag} {value}: {allowed}")
+
+
+def _check_seed(name: str, value: int) -> None:
+    _check(0 <= value < 2**31, name, value, "must lie in 0 … 2147483647")
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class DataConfig:
         _check(self.num_spatial_dims in (None, 1, 2, 3), "num_spatial_dims", self.num_spatial_dims, "1, 2 or 3")
         for name in ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        _check_seed("mask_seed", self.mask_seed)
         if self.num_points is not None:
             _check(self.num_points >= 4, "num_points", self.num_points, "must be at least 4")
 
@@ -96,7 +103,9 @@ class ModelConfig:
     generalization_head: bool = False
     """Add a log σ_gen head, learned on reg."""
     log_sigma_pred_start: float | None = None
-    """Start of log σ_pred; by default the log of the train targets' spread, less 1/2."""
+    """Start of log σ_pred; by default the log of the train targets' spread, less 1/2. The paper has −5."""
+    scale_lift: bool = True
+    """Start the lift as if its input had unit RMS."""
     log_sigma_gen_start: float = -5.0
     """Start of every generalization log σ, and of internal predictive ones."""
     log_sigma_min: float = -8.0
@@ -112,14 +121,15 @@ class ModelConfig:
         for name in ("width", "num_blocks", "num_modes"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         _check(0 <= self.dropout_rate < 1, "dropout_rate", self.dropout_rate, "must lie in [0, 1)")
-        known = (*(f"block{i}" for i in range(1, self.num_blocks)), f"block{self.num_blocks}_pre", "pre_head")
+        known = site_names(self.num_blocks)
         for site in self.sites:
             _check(site in known, "sites", site, f"an FNO of {self.num_blocks} blocks has {', '.join(known)}")
-        starts = {
-            "log_sigma_gen_start": (self.log_sigma_min, self.log_sigma_max),
-            "log_sigma_pred_start": (self.head_log_sigma_min, self.head_log_sigma_max),
-        }
-        for name, (low, high) in starts.items():
+        site_bounds = (self.log_sigma_min, self.log_sigma_max)
+        head_bounds = (self.head_log_sigma_min, self.head_log_sigma_max)
+        starts = [("log_sigma_gen_start", site_bounds), ("log_sigma_pred_start", head_bounds)]
+        if self.generalization_head:
+            starts.append(("log_sigma_gen_start", head_bounds))
+        for name, (low, high) in starts:
             value = getattr(self, name)
             if value is not None:
                 _check(low < value < high, name, value, f"must lie inside the bounds ({low:g}, {high:g})")
@@ -160,7 +170,8 @@ class TrainConfig:
         if self.train_samples is not None:
             _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
-            _check(getattr(self, name) > 0, name, getattr(self, name), "must be positive")
+            _check(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "must be positive and finite")
+        _check_seed("seed", self.seed)
 
 
 @dataclass(frozen=True)
@@ -188,8 +199,7 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     """Plain nested dictionaries; tuples become lists, as in YAML."""
     parts = dataclasses.asdict(config)
     return {
-        part: {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-        for part, fields in parts.items()
+        part: {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()} for part, fields in parts.items()
     }
 
 
@@ -224,8 +234,10 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
             return value
         if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
             return tuple(str(v) for v in value)
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+        if option is float and not isinstance(value, bool):
+            # YAML 1.1 reads 1 as an integer and 1e-3 as text.
+            with contextlib.suppress(TypeError, ValueError):
+                return float(value)
         if isinstance(option, type) and type(value) is option:
             return value
     names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
@@ -233,12 +245,14 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
 
 
 def save_yaml(config: Config, path: Path) -> None:
+    """Writes every setting of a run."""
     import yaml
 
     path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
 
 
 def load_yaml(path: Path, *, base: Config | None = None) -> Config:
+    """Reads settings; what the file leaves out comes from `base`."""
     import yaml
 
     try:

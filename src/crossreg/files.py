@@ -1,10 +1,15 @@
-"""Writing files so that a reader sees all of one or nothing."""
+"""Files: writing so that a reader sees all of one or nothing, and reading arrays that users give."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+from zipfile import BadZipFile
+
+import numpy as np
+
+from crossreg.errors import InputError
 
 
 @contextlib.contextmanager
@@ -17,3 +22,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_array(path: Path, what: str) -> np.ndarray:
+    """An array from an NPY file."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not an NPY array"
+        raise InputError(f"{what} {path}: {reason}") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError(f"{what} {path}: is an NPZ archive; expected a single NPY array")
+    return array

@@ -30,7 +30,9 @@ def weighted_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Floa
 def train_objective(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{train} = -\log \frac1S \sum_s p_{hier}(y \mid x, \omega_s)$ with
 
-    $$ \log p_{hier} = -\tfrac12\left[\log(2\pi\sigma_{pred}^2) + \frac{(y-\mu)^2 + \sigma_{gen}^2}{\sigma_{pred}^2}\right]. $$
+    $$ \log p_{hier} = -\tfrac12\left[
+        \log(2\pi\sigma_{pred}^2) + \frac{(y-\mu)^2 + \sigma_{gen}^2}{\sigma_{pred}^2}
+    \right]. $$
 
     σ_gen enters as a constant. p_hier is an objective, not a density: no reported NLL uses it.
     """

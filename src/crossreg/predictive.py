@@ -1,7 +1,7 @@
 r"""A prediction: one Gaussian mixture at every point.
 
-Sample $s$ of the model gives the component $\mathcal N(\mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$, all of equal weight.
-Cross-regularized models, MC dropout, ensembles and plain networks all end here; metrics and
+Sample $s$ of the model gives the component $\mathcal N(\mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$,
+all of equal weight. Cross-regularized models, MC dropout, ensembles and plain networks all end here; metrics and
 plots know nothing else.
 """
 
@@ -17,16 +17,19 @@ LOG_2PI = 1.8378770664093453
 class Mixture(eqx.Module):
     """An equal-weight Gaussian mixture at every point, with an explicit sample axis.
 
-    `mean`, `var_predictive` and `var_generalization` have shape (sample, *shape): μ_s,
-    σ_pred,s² and σ_gen,s² of each component.
+    `means`, `vars_predictive` and `vars_generalization` are μ_s, σ_pred,s² and σ_gen,s² of each component. Where ψ
+    owns noise inside the model, the μ_s vary for two reasons; `instance_means` are then the means under
+    generalization noise alone, and tell the two apart.
     """
 
     means: Float[Array, "sample *shape"]
     vars_predictive: Float[Array, "sample *shape"]
     vars_generalization: Float[Array, "sample *shape"]
+    instance_means: Float[Array, "instance *shape"] | None = None
 
     @property
     def num_samples(self) -> int:
+        """S, the number of components."""
         return self.means.shape[0]
 
     @property
@@ -41,34 +44,44 @@ class Mixture(eqx.Module):
 
     @property
     def var_predictive(self) -> Float[Array, "*shape"]:
-        r"""$U_{pred} = E_s[\sigma_{pred,s}^2]$."""
-        return jnp.mean(self.vars_predictive, axis=0)
+        r"""$U_{pred} = E_s[\sigma_{pred,s}^2]$, and the spread of the means that is not ω's, where there is any."""
+        rest = 0.0 if self.instance_means is None else jnp.var(self.means, axis=0) - self.var_of_means
+        return jnp.mean(self.vars_predictive, axis=0) + rest
 
     @property
     def var_of_means(self) -> Float[Array, "*shape"]:
-        r"""$\mathrm{Var}_\omega[\mu]$, the spread of the sampled means."""
-        return jnp.var(self.means, axis=0)
+        r"""$\mathrm{Var}_{\omega\sim q_\rho}[\mu]$, the spread of the means over model instances."""
+        spread = jnp.var(self.means, axis=0)
+        if self.instance_means is None:
+            return spread
+        return jnp.minimum(jnp.var(self.instance_means, axis=0), spread)
 
     @property
     def var_generalization(self) -> Float[Array, "*shape"]:
-        r"""$U_{gen} = \mathrm{Var}_\omega[\mu] + E_s[\sigma_{gen,s}^2]$: the first term for internal noise, the second for a σ_gen head."""
+        r"""$U_{gen} = \mathrm{Var}_\omega[\mu] + E_s[\sigma_{gen,s}^2]$.
+
+        Internal noise makes the first term, a σ_gen head the second.
+        """
         return self.var_of_means + jnp.mean(self.vars_generalization, axis=0)
 
     @property
     def variance(self) -> Float[Array, "*shape"]:
         r"""$U_{tot} = U_{pred} + U_{gen}$, which is the exact variance of the mixture."""
-        return self.var_predictive + self.var_generalization
+        return jnp.mean(self.variances, axis=0) + jnp.var(self.means, axis=0)
 
     @property
     def std(self) -> Float[Array, "*shape"]:
+        """The total standard deviation, √U_tot."""
         return jnp.sqrt(self.variance)
 
     @property
     def std_predictive(self) -> Float[Array, "*shape"]:
+        """√U_pred."""
         return jnp.sqrt(self.var_predictive)
 
     @property
     def std_generalization(self) -> Float[Array, "*shape"]:
+        """√U_gen."""
         return jnp.sqrt(self.var_generalization)
 
     def log_prob(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -120,11 +133,12 @@ class Mixture(eqx.Module):
 
     def tempered(self, temperature: float | Float[Array, ""]) -> "Mixture":
         r"""Widened by a: $\mu_s \mapsto m + a(\mu_s - m)$, $\sigma_s \mapsto a\sigma_s$, m the mixture's mean."""
-        mean = self.mean
+        mean, instances = self.mean, self.instance_means
         return Mixture(
             mean + temperature * (self.means - mean),
             temperature**2 * self.vars_predictive,
             temperature**2 * self.vars_generalization,
+            None if instances is None else mean + temperature * (instances - mean),
         )
 
 

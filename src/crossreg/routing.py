@@ -15,7 +15,6 @@ from jaxtyping import PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.nn.groups import groups
-from crossreg.nn.heads import AbstractSigmaHead
 from crossreg.nn.noise import AbstractNoiseScale
 
 
@@ -41,20 +40,20 @@ def merge(parts: Routed) -> Any:
 
 
 def learning_rates(parameters: PyTree, config: TrainConfig) -> PyTree:
-    """Adam's rate of every array of a model, or of a part of one, by the type that owns it."""
+    """Adam's rate of every array of a model, or of a part of one, by the module that owns it."""
+    by_group = {
+        "theta": config.learning_rate,
+        "psi": config.learning_rate,
+        "rho": config.generalization_head_learning_rate,
+    }
 
-    def is_owner(node) -> bool:
-        return isinstance(node, AbstractNoiseScale | AbstractSigmaHead)
+    def is_scale(node) -> bool:
+        return isinstance(node, AbstractNoiseScale)
 
-    def rates(node):
-        labels = groups(node)
-        if isinstance(node, AbstractNoiseScale):
+    def rates(node, labels):
+        if is_scale(node):
             return jax.tree.map(lambda _: config.site_learning_rate, labels)
-        by_group = {
-            "theta": config.learning_rate,
-            "psi": config.learning_rate,
-            "rho": config.generalization_head_learning_rate,
-        }
-        return jax.tree.map(lambda label: by_group[label], labels)
+        return None if labels is None else by_group[labels]
 
-    return jax.tree.map(rates, parameters, is_leaf=is_owner)
+    labels = groups(parameters)
+    return jax.tree.map(rates, parameters, labels, is_leaf=is_scale)

@@ -57,7 +57,9 @@ def test_another_scenario_in_two_dimensions(tmp_path, monkeypatch):
 
 
 def test_an_unknown_scenario_is_named_with_its_neighbours():
-    with pytest.raises(InputError, match="--scenario diff_sk: not one of APEBench's 60 scenarios; did you mean diff_ks"):
+    with pytest.raises(
+        InputError, match="--scenario diff_sk: not one of APEBench's 60 scenarios; did you mean diff_ks"
+    ):
         generate(DataConfig(scenario="diff_sk"))
     with pytest.raises(InputError, match="not the name of an APEBench scenario"):
         load("../etc")
@@ -80,7 +82,7 @@ def test_without_cache_and_without_apebench_one_line_says_so(tmp_path, monkeypat
         return real_import(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(InputError, match="no cached data .* apebench is not installed"):
+    with pytest.raises(InputError, match=r"no cached data .* apebench is not installed"):
         load_trajectories(DataConfig())
 
 

@@ -30,6 +30,18 @@ def test_sizes_beyond_the_pools_are_refused(sizes):
         split_trajectories(*sizes)
 
 
+def test_trajectories_that_are_not_there_are_refused(trajectories):
+    few = trajectories._replace(train=trajectories.train[:74])
+    with pytest.raises(InputError, match="--reg-size 6: needs trajectories up to number 75, the data have 74"):
+        make_data(few, SMALL)
+
+
+def test_replicas_of_other_data_are_refused(trajectories):
+    other = trajectories._replace(train=trajectories.train[:, :3])
+    with pytest.raises(ValueError, match="share one array"):
+        stack_pairs([make_data(t, SMALL).train for t in (trajectories, other)])
+
+
 def test_a_pair_is_a_step_and_the_next(trajectories):
     data = make_data(trajectories, SMALL)
     horizon = data.reg.horizon
@@ -59,7 +71,8 @@ def test_a_mask_observes_exactly_its_fraction(fraction):
 
 def test_masks_of_one_seed_are_nested():
     masks = [draw_mask(jax.random.key(3), (40,), f) for f in (0.2, 0.5, 0.9)]
-    assert (masks[0] <= masks[1]).all() and (masks[1] <= masks[2]).all()
+    assert (masks[0] <= masks[1]).all()
+    assert (masks[1] <= masks[2]).all()
 
 
 def test_a_mask_never_hides_everything():
@@ -101,7 +114,8 @@ def test_masks_per_step_are_new_each_time_and_fixed_for_evaluation(trajectories)
 def test_a_mask_channel_tells_what_is_hidden(trajectories):
     pairs = make_data(trajectories, dataclasses.replace(SMALL, mask_channel=True)).train
     batch = pairs.gather(jnp.arange(5))
-    assert batch.x.shape == (5, 3, 20) and batch.y.shape == (5, 2, 20)
+    assert batch.x.shape == (5, 3, 20)
+    assert batch.y.shape == (5, 2, 20)
     np.testing.assert_array_equal(batch.x[:, 2], np.broadcast_to(pairs.masks[0], (5, 20)))
 
 

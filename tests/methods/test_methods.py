@@ -54,9 +54,7 @@ def test_persistence_has_the_residuals_of_train(trajectories, mask_channel):
     two = fit_persistence(data.train, knows_mask=True)
     np.testing.assert_allclose(two.var_seen, (residual[..., mask] ** 2).mean((0, 1, 3)), rtol=1e-3)
     np.testing.assert_allclose(two.var_hidden, (y[..., ~mask] ** 2).mean((0, 1, 3)), rtol=1e-3)
-    single, double = (
-        summarize(score_points(p, data.test, key=jax.random.key(0))) for p in (one, two)
-    )
+    single, double = (summarize(score_points(p, data.test, key=jax.random.key(0))) for p in (one, two))
     assert double["nll"] < single["nll"]  # pyright: ignore[reportOperatorIssue]
     assert double["rmse"] == single["rmse"]
 
@@ -65,3 +63,17 @@ def test_persistence_at_full_observation_has_one_sigma(trajectories):
     data = make_data(trajectories, dataclasses.replace(DataConfig(train_size=7), observed_fraction=1.0))
     one, two = (fit_persistence(data.train, knows_mask=k) for k in (False, True))
     np.testing.assert_allclose(one.var_seen, two.var_seen, rtol=1e-5)
+
+
+def test_an_exact_zero_that_is_seen_is_not_taken_for_hidden(trajectories):
+    zeros = trajectories._replace(train=trajectories.train * (np.arange(20) % 2))
+    data = make_data(zeros, DataConfig(train_size=7, observed_fraction=1.0))
+    one, two = (fit_persistence(data.train, knows_mask=k) for k in (False, True))
+    np.testing.assert_allclose(one.var_seen, two.var_seen, rtol=1e-5)
+
+
+def test_a_field_that_never_changes_has_finite_scores(trajectories):
+    still = trajectories._replace(train=np.ones_like(trajectories.train), test=np.ones_like(trajectories.test))
+    data = make_data(still, DataConfig(train_size=7, observed_fraction=1.0))
+    scores = summarize(score_points(fit_persistence(data.train), data.test, key=jax.random.key(0)))
+    assert np.isfinite([scores["nll"], scores["crps"]]).all()  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -14,7 +14,7 @@ from crossreg.nn.build import build_model
 from crossreg.predictive import Mixture
 
 
-def offset(batch, key):
+def offset(batch, keys):
     """A predictor whose errors depend on the point, not on how pairs are chunked."""
     mean = batch.y + 0.3 * jnp.sin(7 * batch.y)
     return Mixture(mean[None], jnp.full_like(mean, 0.04)[None], jnp.zeros_like(mean)[None])
@@ -33,10 +33,13 @@ def test_scores_are_those_of_the_mixture_over_all_pairs(data):
     assert len(scores["coverage"]) == 9  # pyright: ignore[reportArgumentType]
 
 
-def test_chunks_leave_no_trace(data, monkeypatch):
-    whole = summarize(score_points(offset, data.test, key=jax.random.key(0)))
-    monkeypatch.setattr(evaluation, "_CHUNK", 7)  # does not divide the 20 pairs
-    assert summarize(score_points(offset, data.test, key=jax.random.key(0))) == whole
+def test_chunks_leave_no_trace(data, tiny, monkeypatch):
+    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    whole = evaluate(model, data.test, num_samples=3)
+    monkeypatch.setattr(evaluation, "_POINTS_PER_CALL", 7 * 40)  # 7 pairs, which do not divide the 20
+    parts = evaluate(model, data.test, num_samples=3)
+    for name, value in whole.items():
+        np.testing.assert_allclose(np.asarray(parts[name]), np.asarray(value), rtol=1e-4, atol=2e-3)
 
 
 def test_only_observed_points_count_where_asked(trajectories):

@@ -1,5 +1,7 @@
 """The spectral convolution against exact derivatives, the FFT, and pdequinox."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,9 +10,9 @@ import pytest
 
 from crossreg.nn.fno import fno
 from crossreg.nn.noise import gaussian_noise
-from crossreg.nn.spectral import SpectralConv, inverse_truncated_dft, prefers_fft, truncated_dft
+from crossreg.nn.spectral import SpectralConv, Transform, inverse_truncated_dft, prefers_fft, truncated_dft
 
-TRANSFORMS = ("matmul", "fft")
+TRANSFORMS: tuple[Transform, ...] = ("matmul", "fft")
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +22,7 @@ def _float64():
 
 
 def layer(transform, modes, channels=(2, 3)) -> SpectralConv:
-    return SpectralConv(*channels, modes, transform=transform, key=jax.random.key(0))
+    return SpectralConv(channels[0], channels[1], modes, transform=transform, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
@@ -55,13 +57,15 @@ def test_matmul_equals_fft(modes, points):
     h = jax.random.normal(jax.random.key(1), (2, *points))
     key = jax.random.key(2)
     noise = gaussian_noise("modes", (2, *(2 * m for m in modes[:-1]), modes[-1]), owner="predictive", start=-1.0)
-    both = [
-        SpectralConv(2, 3, modes, noise=noise, transform=t, key=jax.random.key(0))
-        for t in ("matmul", "fft")
-    ]
-    np.testing.assert_allclose(both[0](h), both[1](h), atol=1e-12)
-    np.testing.assert_allclose(both[0](h, key=key), both[1](h, key=key), atol=1e-12)
-    assert not np.allclose(both[0](h), both[0](h, key=key))
+    plain, noisy = (
+        [SpectralConv(2, 3, modes, noise=n, transform=t, key=jax.random.key(0)) for t in TRANSFORMS]
+        for n in (None, noise)
+    )
+    np.testing.assert_allclose(plain[0](h), plain[1](h), atol=1e-12)
+    np.testing.assert_allclose(noisy[0](h, key=key), noisy[1](h, key=key), atol=1e-12)
+    assert not np.allclose(plain[0](h), noisy[0](h, key=key))
+    with pytest.raises(ValueError, match="draws noise"):
+        noisy[0](h)
 
 
 def test_truncated_dft_inverts_on_band_limited_fields():
@@ -101,13 +105,14 @@ def test_mode_noise_scales_a_mode_and_keeps_its_phase():
 
 @pytest.mark.parametrize(("modes", "points"), [((9,), (15,)), ((6, 3), (11, 20)), ((3, 3), (10,))])
 def test_a_grid_too_coarse_for_the_modes_is_refused(modes, points):
-    with pytest.raises(ValueError, match="modes|mode counts"):
+    with pytest.raises(ValueError, match=r"modes|mode counts"):
         layer("auto", modes)(jnp.zeros((2, *points)))
 
 
 def test_the_transform_is_chosen_by_the_modes_kept():
     assert not prefers_fft((12,), (160,))
     assert prefers_fft((512,), (2048,))
+    assert not prefers_fft((32, 32), (64, 64))
 
 
 @pytest.mark.parametrize("dims", [1, 2])
@@ -127,6 +132,7 @@ def test_fno_equals_pdequinox(dims):
 
     blocks = [ours.stages[1 + 2 * i] for i in range(3)]
     new_blocks = []
+    block: Any
     for mine, block in zip(blocks, theirs.blocks, strict=True):
         new = eqx.tree_at(lambda b: (b.pointwise.weight, b.pointwise.bias), mine, linear(block.by_pass_conv))
         kernel = block.spectral_conv

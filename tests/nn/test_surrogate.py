@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.nn.fno import fno, site_names
+from crossreg.nn.fno import fno
 from crossreg.nn.heads import make_heads
-from crossreg.nn.noise import gaussian_noise, is_stochastic, site_sigmas
+from crossreg.nn.noise import NoiseChain, gaussian_noise, is_stochastic, site_sigmas
+from crossreg.nn.sites import site_names
 from crossreg.nn.surrogate import Surrogate, predict
 
 
@@ -28,13 +29,15 @@ def test_the_fold_equals_one_call_per_sample_and_item(points):
     key = jax.random.key(2)
     mixture = predict(model, x, key=key, num_samples=6)
     assert mixture.means.shape == (6, 5, 3, *points)
-    keys = jax.random.split(key, 30)
+    keys = [jax.random.split(k, 6) for k in jax.random.split(key, 5)]
     for sample, item in ((0, 0), (2, 3), (5, 4)):
-        alone = model(x[item], key=keys[sample * 5 + item])
+        alone = model(x[item], key=keys[item][sample])
         np.testing.assert_allclose(mixture.means[sample, item], alone.mean, atol=2e-5)
         np.testing.assert_allclose(mixture.vars_predictive[sample, item], jnp.exp(2 * alone.log_sigma_pred), rtol=1e-4)
         assert alone.log_sigma_gen is not None
-        np.testing.assert_allclose(mixture.vars_generalization[sample, item], jnp.exp(2 * alone.log_sigma_gen), rtol=1e-4)
+        np.testing.assert_allclose(
+            mixture.vars_generalization[sample, item], jnp.exp(2 * alone.log_sigma_gen), rtol=1e-4
+        )
 
 
 def test_samples_and_items_have_noise_of_their_own():
@@ -90,10 +93,17 @@ def test_sites_stand_on_different_tensors_with_names():
 
 def test_heads_start_constant_where_they_are_told():
     heads = make_heads(
-        4, 3, generalization=True, log_sigma_pred_start=-1.5, log_sigma_gen_start=-5.0, bounds=(-12.0, 3.0), key=jax.random.key(0)
+        4,
+        3,
+        generalization=True,
+        log_sigma_pred_start=-1.5,
+        log_sigma_gen_start=-5.0,
+        bounds=(-12.0, 3.0),
+        key=jax.random.key(0),
     )
     moments = heads(jax.random.normal(jax.random.key(1), (4, 6)))
     np.testing.assert_allclose(moments.log_sigma_pred, -1.5, atol=1e-5)
+    assert moments.log_sigma_gen is not None
     np.testing.assert_allclose(moments.log_sigma_gen, -5, atol=1e-5)
 
 
@@ -107,9 +117,51 @@ def test_a_users_own_network_becomes_a_surrogate():
             gaussian_noise("hidden", (width, 1), owner="generalization", start=-1.0),
         ),
         make_heads(
-            width, 1, generalization=False, log_sigma_pred_start=-1.0, log_sigma_gen_start=-5.0, bounds=(-8.0, 3.0), key=keys[1]
+            width,
+            1,
+            generalization=False,
+            log_sigma_pred_start=-1.0,
+            log_sigma_gen_start=-5.0,
+            bounds=(-8.0, 3.0),
+            key=keys[1],
         ),
     )
     mixture = predict(model, jnp.ones((3, 1, 10)), key=keys[2], num_samples=4)
     assert mixture.means.shape == (4, 3, 1, 10)
     assert (mixture.var_of_means > 0).all()
+
+
+def test_an_input_with_a_key_of_its_own_does_not_depend_on_the_batch():
+    model = make(feature_noise=noisy)
+    x = jax.random.normal(jax.random.key(1), (5, 2, 11))
+    keys = jax.random.split(jax.random.key(2), 5)
+    whole = predict(model, x, key=keys, num_samples=3)
+    part = predict(model, x[2:4], key=keys[2:4], num_samples=3)
+    np.testing.assert_allclose(part.means, whole.means[:, 2:4], atol=1e-6)
+
+
+@pytest.mark.parametrize(("owners", "gen", "pred"), [("predictive", False, True), ("generalization", True, False)])
+def test_internal_noise_is_credited_to_its_owner(owners, gen, pred):
+    def noise(name, shape):
+        return gaussian_noise(name, shape, owner=owners, start=-1.0)
+
+    model = make(feature_noise=noise)
+    mixture = predict(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=8)
+    head = jnp.mean(mixture.vars_predictive, axis=0)
+    assert (mixture.var_generalization.max() > 0) == gen
+    assert ((mixture.var_predictive - head).max() > 1e-6) == pred
+    np.testing.assert_allclose(mixture.variance, mixture.var_predictive + mixture.var_generalization, rtol=1e-5)
+
+
+def test_two_owners_in_one_place_share_the_spread():
+    def noise(name, shape):
+        return NoiseChain(
+            tuple(gaussian_noise(name, shape, owner=o, start=-1.0) for o in ("predictive", "generalization"))
+        )
+
+    model = make(feature_noise=noise)
+    mixture = predict(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=400)
+    share = jnp.mean(mixture.var_of_means) / jnp.mean(jnp.var(mixture.means, axis=0))
+    # Two equal noises: each has about half of the spread to first order.
+    assert 0.3 < share < 0.6
+    np.testing.assert_allclose(mixture.variance, mixture.var_predictive + mixture.var_generalization, rtol=1e-4)

@@ -27,17 +27,24 @@ def test_summary_figures_and_runs(small, tmp_path, capsys):
             assert (out / f"{name}.{ending}").stat().st_size > 1000
     assert summary["methods"]["xreg"] == json.loads((out / "xreg" / "metrics.json").read_text())
     shown = capsys.readouterr()
-    assert "persistence" in shown.out and "test ECE" in shown.out
+    assert "persistence" in shown.out
+    assert "test ECE" in shown.out
     assert all(name in shown.err for name in ("xreg", "dropout", "unregularized"))
 
-    (out / "stray").write_text("from before")
+    assert set(summary["references"]) == {"persistence-masked"}
+
     module.quickstart(out, steps=10, progress=False)
-    assert not (out / "stray").exists()
     assert json.loads((out / "summary.json").read_text()) == summary
 
 
 def test_a_folder_of_something_else_is_kept(small, tmp_path):
-    (tmp_path / "data.csv").write_text("1,2")
-    with pytest.raises(InputError, match="holds no quickstart"):
-        module.quickstart(tmp_path, steps=10)
-    assert (tmp_path / "data.csv").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data.csv").write_text("1,2")
+    (tmp_path / "mine" / "summary.json").write_text("{}")
+    with pytest.raises(InputError, match=r"holds data\.csv, which no quickstart wrote"):
+        module.quickstart(tmp_path / "mine", steps=10)
+    with pytest.raises(InputError, match="is not a folder"):
+        module.quickstart(tmp_path / "mine" / "data.csv", steps=10)
+    with pytest.raises(InputError, match="--steps 0"):
+        module.quickstart(tmp_path / "mine", steps=0)
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {"data.csv", "summary.json"}

@@ -14,10 +14,33 @@ from crossreg.errors import InputError
 from crossreg.studies.presets import PRESETS, preset
 from crossreg.studies.run_folder import load_run
 
-SMALL = (
-    "--train-size 7 --reg-size 6 --test-size 4 --train-horizon 3 --test-horizon 5 --width 4 --num-blocks 3"
-    " --num-modes 5 --steps 20 --evaluate-every 10 --batch-size 6 --num-samples 3 --quiet"
-).split()
+SMALL = [
+    "--train-size",
+    "7",
+    "--reg-size",
+    "6",
+    "--test-size",
+    "4",
+    "--train-horizon",
+    "3",
+    "--test-horizon",
+    "5",
+    "--width",
+    "4",
+    "--num-blocks",
+    "3",
+    "--num-modes",
+    "5",
+    "--steps",
+    "20",
+    "--evaluate-every",
+    "10",
+    "--batch-size",
+    "6",
+    "--num-samples",
+    "3",
+    "--quiet",
+]
 
 
 @pytest.fixture
@@ -42,6 +65,8 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
         "config.yaml",
         "metrics.json",
         "metrics.jsonl",
+        "fields.json",
+        "mask.npy",
         "model.npz",
         "versions.json",
     }
@@ -82,8 +107,9 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
     np.testing.assert_allclose(out["levels"], [0.1, 0.5, 0.9, 0.99])
 
     # The run's own mask was applied: what stands at hidden points does not matter.
-    _, data, _ = load_run(folder)
-    hidden = ~np.asarray(data.run_mask)
+    run = load_run(str(folder))
+    assert run.mask is not None
+    hidden = ~run.mask
     x[..., hidden] = 1e3
     np.save(tmp_path / "x.npy", x)
     assert main([*map(str, arguments)]) == 0
@@ -110,10 +136,12 @@ def test_bad_prediction_inputs_are_refused(folder, capsys, tmp_path):
     assert "has type" in attempt(good.astype(complex))
     bad = good.copy()
     bad[2, 1, 7] = np.nan
-    assert "is not finite at index (2, 1, 7)" in attempt(bad)
+    assert "is not finite, as float32, at index (2, 1, 7)" in attempt(bad)
     assert "the run's mask has shape (20,)" in attempt(np.zeros((5, 2, 24)))
     assert "holds at most 4" in attempt(np.zeros((5, 2, 6)), "--no-mask")
+    assert "is not finite, as float32" in attempt(good + 1e300)
     assert "must lie in (0, 1)" in attempt(good, "--levels", "1.5")
+    assert "at least one level" in attempt(good, "--levels")
     assert "exclude each other" in attempt(good, "--no-mask", "--mask", tmp_path / "x.npy")
     np.save(tmp_path / "mask.npy", np.full(20, 0.5))
     assert "expected only 0 (hidden) and 1 (observed)" in attempt(good, "--mask", tmp_path / "mask.npy")
@@ -122,10 +150,14 @@ def test_bad_prediction_inputs_are_refused(folder, capsys, tmp_path):
     (tmp_path / "x.npy").write_text("not an array")
     command = ("predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "p.npz")
     assert "not an NPY array" in refused(capsys, *command)
+    (tmp_path / "x.npy").write_bytes(b"PK broken")
+    assert "not an NPY array" in refused(capsys, *command)
     (tmp_path / "x.npy").unlink()
     assert "No such file" in refused(capsys, *command)
     assert not (tmp_path / "p.npz").exists()
     np.save(tmp_path / "x.npy", good)
+    onto_itself = ("predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "x.npy")
+    assert "the input itself" in refused(capsys, *onto_itself)
     nowhere = ("predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "no" / "p.npz")
     assert "cannot write here" in refused(capsys, *nowhere)
 
@@ -146,9 +178,31 @@ def test_bad_training_arguments_are_refused(cached_waves, capsys, tmp_path):
     assert "not the name of an APEBench scenario" in attempt("--scenario", "a/b")
     assert "an FNO of 3 blocks has block1, block2, block3_pre, pre_head" in attempt("--sites", "block7")
     assert "holds at most 11" in refused(capsys, "train", "--out", out, *SMALL, "--num-modes", "12")
+    assert "--seed 99999999999: must lie in" in attempt("--seed", "99999999999")
+    assert "--preset: expected one argument" in refused(capsys, "train", "--out", out, "--preset")
+    assert "must lie inside the bounds (-4, 3)" in attempt("--generalization-head", "--head-log-sigma-min", "-4")
     assert "no such command" in refused(capsys, "trian")
     assert "--out" in refused(capsys, "train")
     assert not out.exists()
+
+
+def test_a_prediction_needs_the_run_folder_alone(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setitem(sys.modules, "apebench", None)
+    np.save(tmp_path / "x.npy", np.zeros((3, 2, 20)))
+    arguments = ["predict", folder, "--input", tmp_path / "x.npy", "--output", tmp_path / "p.npz"]
+    assert main([*map(str, arguments)]) == 0
+
+
+def test_a_diverged_run_says_so_and_leaves_its_last_finite_state(cached_waves, capsys, tmp_path):
+    out = tmp_path / "wild"
+    assert main(["train", "--out", str(out), *SMALL, "--learning-rate", "1e30"]) == 0
+    assert "diverged at step" in capsys.readouterr().err
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert set(metrics) == {"test", "reg", "sigma"}
+    assert json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["diverged_at"] > 0
+    assert main(["evaluate", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == metrics
 
 
 def test_nothing_is_overwritten(folder, capsys, tmp_path):
@@ -180,20 +234,27 @@ def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     (folder / "config.yaml").write_text(text.replace("width: 4", "width: wide"))
     assert "model.width is 'wide'; expected int" in refused(capsys, "evaluate", folder)
     (folder / "config.yaml").write_text(text)
-    (folder / "versions.json").write_text(json.dumps({"data": "0" * 64}))
+    fields = json.loads((folder / "fields.json").read_text())
+    (folder / "fields.json").write_text(json.dumps(fields | {"digest": "0" * 64}))
     assert "was trained on other data" in refused(capsys, "evaluate", folder)
+    (folder / "fields.json").write_text("{")
+    assert "fields.json: not readable" in refused(capsys, "evaluate", folder)
+    (folder / "fields.json").write_text(json.dumps(fields))
     (folder / "model.npz").unlink()
     assert "has not finished" in refused(capsys, "evaluate", folder)
 
 
 def test_a_config_file_and_flags_combine(cached_waves, tmp_path):
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"train": {"k_reg": 7, "learning_rate": 1}, "data": {"mask_seed": 9}}))
+    (tmp_path / "c.yaml").write_text(
+        yaml.safe_dump({"train": {"k_reg": 7, "learning_rate": "1e-3"}, "data": {"mask_seed": 9}})
+    )
     out = tmp_path / "run"
     flags = ["--preset", "head-only", "--config", str(tmp_path / "c.yaml"), "--mask-seed", "2"]
     assert main(["train", *flags, "--out", str(out), *SMALL]) == 0
     config = load_yaml(out / "config.yaml")
-    assert config.model.generalization_head and config.model.feature_noise == "none"
-    assert (config.train.k_reg, config.train.learning_rate, config.data.mask_seed) == (7, 1.0, 2)
+    assert config.model.generalization_head
+    assert config.model.feature_noise == "none"
+    assert (config.train.k_reg, config.train.learning_rate, config.data.mask_seed) == (7, 1e-3, 2)
     # A saved config runs again as it is.
     assert main(["train", "--config", str(out / "config.yaml"), "--quiet", "--out", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again" / "metrics.json").read_bytes() == (out / "metrics.json").read_bytes()
@@ -241,4 +302,5 @@ def test_help_does_not_import_jax():
         "assert 'jax' not in sys.modules"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert "--observed-fraction" in shown and "--train-size" in shown
+    assert "--observed-fraction" in shown
+    assert "--train-size" in shown

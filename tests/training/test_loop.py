@@ -12,11 +12,12 @@ from crossreg.config import DataConfig
 from crossreg.data.pairs import make_data
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import ece
-from crossreg.nn.surrogate import predict
+from crossreg.nn.heads import make_heads
+from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import mixture_nll
 from crossreg.studies.cohort import start_cohort
+from crossreg.studies.fit import fit
 from crossreg.training import loop
-from crossreg.training.fit import fit
 from crossreg.training.loop import train_replicas, unstack
 from crossreg.training.step import _rate_factor
 
@@ -69,6 +70,7 @@ def test_a_run_is_the_same_alone_and_among_replicas(cohort, trained):
         for a, b in zip(arrays(unstack(alone.models, 0)), arrays(unstack(trained[0].models, i)), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
         np.testing.assert_allclose(records[-1].reg_nll[0], trained[1][-1].reg_nll[i], rtol=2e-3, atol=1e-3)
+        np.testing.assert_allclose(records[-1].reg_ece[0], trained[1][-1].reg_ece[i], atol=0.01)
 
 
 def test_where_the_host_looks_changes_no_number(cohort, trained, monkeypatch):
@@ -91,7 +93,7 @@ def test_history_has_a_line_per_evaluation(cohort, tiny):
 
 def test_reg_scores_are_those_of_the_mixture(cohort, trained):
     """The in-loop evaluation, on padded splits, against the mixture itself."""
-    configs, data = cohort
+    _configs, data = cohort
     report, records = trained
     i = 2  # the split that is padded most
     model = unstack(report.models, i)
@@ -126,7 +128,8 @@ def test_a_diverged_replica_freezes_and_the_others_go_on(cohort):
     reports = list(train_replicas(models, bad_tasks, config))
     report, records = reports[-1], [r.record for r in reports if r.record is not None]
     diverged = records[-1].diverged_at
-    assert diverged[0] > 0 and diverged[2] > 0
+    assert diverged[0] > 0
+    assert diverged[2] > 0
     assert diverged[1] == -1  # has trajectories 0 to 2 only
     assert_equal(unstack(report.models, 1), unstack(healthy.models, 1))
     for model in (unstack(report.models, 0), unstack(report.models, 2)):
@@ -134,7 +137,9 @@ def test_a_diverged_replica_freezes_and_the_others_go_on(cohort):
     assert records[-1].of(0)["train_loss"] is None
     before = int(diverged[0]) - 1
     if before:  # it stands where it stood before the first bad step
-        stopped = list(train_replicas(models, tasks, dataclasses.replace(config, steps=before, schedule="constant")))[-1]
+        stopped = list(train_replicas(models, tasks, dataclasses.replace(config, steps=before, schedule="constant")))[
+            -1
+        ]
         frozen = list(train_replicas(models, bad_tasks, dataclasses.replace(config, schedule="constant")))[-1]
         assert_equal(unstack(stopped.models, 0), unstack(frozen.models, 0))
 
@@ -165,7 +170,8 @@ def test_fit_gives_the_model_and_its_history(data, tiny, capsys):
     assert not result.diverged
     assert predict(result.model, data.test.gather(jnp.arange(3)).x, key=jax.random.key(0)).mean.shape == (3, 2, 20)
     shown = capsys.readouterr()
-    assert "reg ECE" in shown.err and shown.out == ""
+    assert "reg ECE" in shown.err
+    assert shown.out == ""
     fit(model, data, tiny.train, steps=20, progress=False)
     assert capsys.readouterr().err == ""
 
@@ -175,6 +181,26 @@ def test_mask_options_train(trajectories, tiny, fields):
     config = tiny.replace(**fields)
     data = make_data(trajectories, config.data)
     assert np.isfinite(run([config], [data])[1][-1].reg_nll).all()
+
+
+def test_arrays_that_are_not_trained_stay_as_they_are(data, tiny):
+    class Shuffle(eqx.Module):
+        order: jax.Array
+
+        def __call__(self, h):
+            return h[:, self.order]
+
+    def model(stage):
+        heads = make_heads(2, 2, key=jax.random.key(0))
+        return Surrogate((stage,), heads)
+
+    order = jnp.asarray(np.random.default_rng(0).permutation(20))
+    held = fit(model(Shuffle(order)), data, tiny.train, progress=False)
+    closed_over = fit(model(lambda h: h[:, order]), data, tiny.train, progress=False)
+    assert held.history == closed_over.history
+    assert held.model.stages[0].order.shape == (20,)  # pyright: ignore[reportFunctionMemberAccess]
+    with pytest.raises(ValueError, match="equal in all that is not trained"):
+        loop.stack([model(Shuffle(order)), model(Shuffle(order[::-1]))])
 
 
 def test_two_dimensions_train(tiny):

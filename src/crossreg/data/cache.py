@@ -61,7 +61,7 @@ def read(path: Path) -> Trajectories:
         with np.load(path, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             train, test = file["train"], file["test"]
-    except (OSError, KeyError, ValueError, BadZipFile) as error:
+    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"{path}: not a readable trajectory cache ({error})") from error
     if digest(train, test) != header["digest"]:
         raise InputError(f"{path}: its content does not match its hash")

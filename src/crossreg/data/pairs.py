@@ -16,13 +16,16 @@ from crossreg.data.apebench import load_trajectories
 from crossreg.data.observation import draw_mask, draw_masks
 from crossreg.data.split import split_trajectories
 from crossreg.data.trajectories import Trajectories
+from crossreg.errors import InputError
+from crossreg.streams import MASK_STREAM
 
 
 class Batch(NamedTuple):
-    """Inputs, targets, and which target points count."""
+    """Inputs, targets, which points of the inputs are seen, and which target points count."""
 
     x: Float[Array, "batch in *space"]
     y: Float[Array, "batch channel *space"]
+    mask: Bool[Array, "batch 1 *space"]
     weight: Float[Array, "batch #channel *#space"]
 
 
@@ -72,7 +75,7 @@ class Pairs(eqx.Module):
         if self.mask_channel:
             x = jnp.concatenate([x, jnp.broadcast_to(seen, (x.shape[0], 1, *x.shape[2:]))], axis=1)
         counts = (index < self.num_pairs).astype(x.dtype).reshape(-1, *(1,) * (y.ndim - 1))
-        return Batch(x, y, counts * seen if self.score_on == "observed" else counts)
+        return Batch(x, y, mask, counts * seen if self.score_on == "observed" else counts)
 
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
         """A mini-batch, drawn uniformly with replacement."""
@@ -135,11 +138,17 @@ def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
     """Splits, observes and pairs trajectories that are already there."""
     split = split_trajectories(config.train_size, config.reg_size, config.test_size)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
-    key = jax.random.key(config.mask_seed)
+    for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
+        if rows[-1] >= array.shape[0]:
+            raise InputError(
+                f"--{name}-size {len(rows)}: needs trajectories up to number {rows[-1]}, the data have {array.shape[0]}"
+            )
+    key = jax.random.fold_in(jax.random.key(config.mask_seed), MASK_STREAM)
 
     def pairs(array, rows: range, number: int) -> Pairs:
         horizon = array.shape[1] - 1
-        count = {"run": 1, "trajectory": len(rows)}.get(config.mask_per, len(rows) * horizon)
+        num_pairs = len(rows) * horizon
+        count = {"run": 1, "trajectory": len(rows), "pair": num_pairs, "step": num_pairs}[config.mask_per]
         # One mask per run is one for all three splits; otherwise each split has its own.
         mask_key = key if config.mask_per == "run" else jax.random.fold_in(key, number)
         return Pairs(
@@ -153,9 +162,7 @@ def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
             config.score_on,
         )
 
-    return Data(
-        pairs(pool, split.train, 0), pairs(pool, split.reg, 1), pairs(test, split.test, 2), trajectories.digest
-    )
+    return Data(pairs(pool, split.train, 0), pairs(pool, split.reg, 1), pairs(test, split.test, 2), trajectories.digest)
 
 
 def stack_pairs(pairs: list[Pairs]) -> Pairs:
@@ -164,6 +171,8 @@ def stack_pairs(pairs: list[Pairs]) -> Pairs:
     All share one array of trajectories, which gets no such axis (see `replica_axes`).
     """
     first = pairs[0]
+    if any(p.trajectories.shape != first.trajectories.shape for p in pairs):
+        raise ValueError("replicas must share one array of trajectories")
     num_rows = max(p.rows.shape[0] for p in pairs)
     num_masks = max(p.masks.shape[0] for p in pairs)
 
@@ -171,7 +180,9 @@ def stack_pairs(pairs: list[Pairs]) -> Pairs:
         return jnp.pad(array, [(0, size - array.shape[0])] + [(0, 0)] * (array.ndim - 1), mode="edge")
 
     padded = [
-        eqx.tree_at(lambda p: (p.rows, p.masks, p.trajectories), p, (pad(p.rows, num_rows), pad(p.masks, num_masks), None))
+        eqx.tree_at(
+            lambda p: (p.rows, p.masks, p.trajectories), p, (pad(p.rows, num_rows), pad(p.masks, num_masks), None)
+        )
         for p in pairs
     ]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *padded)

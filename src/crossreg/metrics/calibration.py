@@ -1,28 +1,32 @@
 r"""Calibration of a mixture, from its PIT values $u = \frac1S\sum_s \Phi((y-\mu_s)/\sigma_s)$.
 
 The central interval of level α covers the truth exactly when $|2u - 1| \le \alpha$, so that coverage needs no
-quantile search.
+quantile search. Device arrays stay on the device; host arrays are summed in float64.
 """
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
-
-from crossreg.objectives import Weight, weighted_mean
+from typing import Any
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-def coverage(pit: Float[Array, "*shape"], weight: Weight = None, levels=LEVELS) -> Float[Array, " level"]:
-    """The fraction of points inside the central interval of each level."""
-    distance = jnp.abs(2 * pit - 1)
-    return jnp.stack([weighted_mean((distance <= level).astype(pit.dtype), weight) for level in levels])
+def coverage(pit: Any, weight: Any = None, levels: tuple[float, ...] = LEVELS) -> Any:
+    """The fraction of points inside the central interval of each level, shape (level,).
+
+    `pit` and `weight` have one shape; points of weight 0 do not count.
+    """
+    xp = pit.__array_namespace__()
+    weight = xp.ones_like(pit) if weight is None else weight
+    distance = xp.abs(2 * pit - 1)
+    total = xp.sum(weight)
+    return xp.stack([xp.sum(weight * (distance <= level)) / total for level in levels])
 
 
-def ece_from_coverage(covered: Float[Array, " level"], levels=LEVELS) -> Float[Array, ""]:
+def ece_from_coverage(covered: Any, levels: tuple[float, ...] = LEVELS) -> Any:
     r"""$\mathrm{ECE}_{mix} = \frac{1}{|A|}\sum_{\alpha \in A} |\widehat{\mathrm{Coverage}}(\alpha) - \alpha|$."""
-    return jnp.mean(jnp.abs(covered - jnp.asarray(levels, covered.dtype)))
+    xp = covered.__array_namespace__()
+    return xp.mean(xp.abs(covered - xp.asarray(levels, dtype=covered.dtype)))
 
 
-def ece(pit: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def ece(pit: Any, weight: Any = None) -> Any:
     """ECE_mix over the levels 0.1 … 0.9."""
     return ece_from_coverage(coverage(pit, weight))

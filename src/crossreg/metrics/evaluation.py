@@ -1,5 +1,6 @@
 """All scores of a model on a split, from its mixture at every point."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,33 +8,38 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from crossreg.data.pairs import Batch, Pairs
-from crossreg.metrics.calibration import LEVELS
+from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import ause, spearman
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive import Mixture
+from crossreg.streams import EVALUATION_STREAM
 
-# Pairs per compiled call: bounds memory and is no part of a result's definition.
-_CHUNK = 250
-Predictor = Callable[[Batch, PRNGKeyArray], Mixture]
+# Points per compiled call: bounds memory and changes no number, since each pair has noise of its own.
+_POINTS_PER_CALL = 2**16
+Predictor = Callable[[Batch, Key[Array, " batch"]], Mixture]
+
+
+# Device arrays inside the compiled call, host arrays after it.
+Field = Float[Array, "pair channel *space"] | Float[np.ndarray, "pair channel *space"]
 
 
 class Points(NamedTuple):
     """What a mixture says of the truth at every point of some pairs."""
 
-    truth: Float[Array, "pair channel *space"]
-    mean: Float[Array, "pair channel *space"]
-    nll: Float[Array, "pair channel *space"]
-    pit: Float[Array, "pair channel *space"]
-    crps: Float[Array, "pair channel *space"]
-    std_mu: Float[Array, "pair channel *space"]
-    std_predictive: Float[Array, "pair channel *space"]
-    std_generalization: Float[Array, "pair channel *space"]
-    std_total: Float[Array, "pair channel *space"]
-    weight: Float[Array, "pair channel *space"]
+    truth: Field
+    mean: Field
+    nll: Field
+    pit: Field
+    crps: Field
+    std_mu: Field
+    std_predictive: Field
+    std_generalization: Field
+    std_total: Field
+    weight: Field
 
 
 def _points(mixture: Mixture, batch: Batch) -> Points:
@@ -54,8 +60,8 @@ def _points(mixture: Mixture, batch: Batch) -> Points:
 @eqx.filter_jit
 def _score_chunk(predictor, pairs: Pairs, index, key) -> Points:
     batch = pairs.gather(index)
-    with jax.default_matmul_precision("float32"):
-        return _points(predictor(batch, key), batch)
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+    return _points(predictor(batch, keys), batch)
 
 
 class SurrogatePredictor(eqx.Module):
@@ -64,20 +70,22 @@ class SurrogatePredictor(eqx.Module):
     model: Surrogate
     num_samples: int = eqx.field(static=True)
 
-    def __call__(self, batch: Batch, key: PRNGKeyArray) -> Mixture:
-        return predict(self.model, batch.x, key=key, num_samples=self.num_samples)
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture:
+        return predict(self.model, batch.x, key=keys, num_samples=self.num_samples)
 
 
 def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
     """Scores every pair of a split, chunk by chunk, into host arrays."""
     num_pairs = int(pairs.num_pairs)
-    chunk = min(_CHUNK, num_pairs)
+    points_per_pair = math.prod(pairs.trajectories.shape[2:])
+    chunk = max(1, min(_POINTS_PER_CALL // points_per_pair, num_pairs))
     chunks = []
-    for number, start in enumerate(range(0, num_pairs, chunk)):
+    for start in range(0, num_pairs, chunk):
         # The last chunk is filled up with its last pair, so that one program serves all.
         index = np.minimum(np.arange(start, start + chunk), num_pairs - 1)
-        points = _score_chunk(predictor, pairs, jnp.asarray(index), jax.random.fold_in(key, number))
-        chunks.append(jax.tree.map(lambda a: np.asarray(a)[: num_pairs - start], points))
+        points = _score_chunk(predictor, pairs, jnp.asarray(index), key)
+        size = min(chunk, num_pairs - start)
+        chunks.append(Points(*(np.asarray(values)[:size] for values in points)))
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
@@ -90,13 +98,12 @@ def summarize(points: Points) -> dict[str, object]:
         return float(np.sum(weight * values) / total)
 
     error = np.asarray(points.mean, np.float64) - points.truth
-    distance = np.abs(2 * np.asarray(points.pit, np.float64) - 1)
-    covered = [mean(distance <= level) for level in LEVELS]
+    covered = coverage(np.asarray(points.pit, np.float64), weight)
     scored = weight.ravel() > 0
-    flat_error, flat_std = error.ravel()[scored], points.std_total.ravel()[scored]
+    flat_error, flat_std = error.ravel()[scored], np.ravel(points.std_total)[scored]
     return {
         "nll": mean(points.nll),
-        "ece_mix": float(np.mean(np.abs(np.subtract(covered, LEVELS)))),
+        "ece_mix": float(ece_from_coverage(covered)),
         "crps": mean(points.crps),
         "rmse": float(np.sqrt(mean(error**2))),
         "std_mu": mean(points.std_mu),
@@ -105,7 +112,7 @@ def summarize(points: Points) -> dict[str, object]:
         "sharpness": mean(points.std_total),
         "spearman": spearman(flat_error, flat_std),
         "ause": ause(flat_error, flat_std),
-        "coverage": covered,
+        "coverage": covered.tolist(),
     }
 
 
@@ -122,7 +129,7 @@ def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 10, seed: int
 
 def evaluation_key(seed: int) -> PRNGKeyArray:
     """The key of the noise an evaluation draws: none that training draws from."""
-    return jax.random.fold_in(jax.random.key(seed), 0x7FFFFFFF)
+    return jax.random.fold_in(jax.random.key(seed), EVALUATION_STREAM)
 
 
 def sigma_per_site(model: Surrogate) -> dict[str, list[float]]:

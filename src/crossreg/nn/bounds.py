@@ -23,4 +23,5 @@ def bound(raw: Float[Array, "*shape"], bounds: Bounds) -> Float[Array, "*shape"]
 def unbound(value: float | Float[Array, "*shape"], bounds: Bounds) -> Float[Array, "*shape"]:
     """The `raw` for which `bound(raw, bounds)` is `value`, which must lie strictly inside."""
     low, high = bounds
-    return low + jnp.log(jnp.expm1(value - low)) - jnp.log1p(-jnp.exp(value - high))
+    above, below = value - low, high - value
+    return value + jnp.log(-jnp.expm1(-above)) - jnp.log(-jnp.expm1(-below))

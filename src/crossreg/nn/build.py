@@ -2,14 +2,17 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config import ModelConfig
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
-from crossreg.nn.fno import fno, site_names
+from crossreg.nn.fno import fno
 from crossreg.nn.noise import AbstractNoise, Dropout, EpsilonPer, NoiseChain, NoNoise, SigmaPer, gaussian_noise
+from crossreg.nn.sites import site_names
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate
 
@@ -23,30 +26,63 @@ _OWNERS = {
 
 
 class DataScale(NamedTuple):
-    """The size of what a network reads and gives, from a split."""
+    """The size of what a network reads and gives, per channel."""
 
     input_rms: Float[Array, " in"]
-    target_std: Float[Array, ""]
+    target_std: Float[Array, " channel"]
 
 
 def data_scale(pairs: Pairs) -> DataScale:
-    """Root mean square of each input channel, as the network sees it, and the targets' spread."""
+    """Root mean square of each input channel, as the network sees it, and the spread of each target channel."""
     # Evenly spaced pairs, so that a large split costs no more than a small one.
     batch = pairs.gather(jnp.arange(_SCALE_PAIRS) * pairs.num_pairs // _SCALE_PAIRS)
     axes = (0, *range(2, batch.x.ndim))
-    return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), jnp.std(batch.y))
+    return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), jnp.std(batch.y, axes))
+
+
+def pred_start(config: ModelConfig, scale: DataScale) -> float | Float[Array, " channel"]:
+    r"""Where log σ_pred starts: as told, or at $\log \mathrm{std}(y_{train}) - 1/2$ of each channel."""
+    if config.log_sigma_pred_start is not None:
+        return config.log_sigma_pred_start
+    return jnp.log(scale.target_std) - 0.5
+
+
+def check_scale(config: ModelConfig, pairs: Pairs) -> None:
+    """Refuses data that a model of this config cannot start on."""
+    scale = data_scale(pairs)
+    for channel, (std, start) in enumerate(
+        zip(scale.target_std.tolist(), jnp.broadcast_to(pred_start(config, scale), scale.target_std.shape), strict=True)
+    ):
+        low, high = config.head_log_sigma_min, config.head_log_sigma_max
+        if not low < start < high:
+            raise InputError(
+                f"channel {channel} of the targets has a spread of {std:g}, so that log σ_pred would start at"
+                f" {start:.3g}, outside ({low:g}, {high:g}): rescale the data or set --head-log-sigma-min and -max"
+            )
 
 
 def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surrogate:
-    r"""The surrogate that `config` describes, for the fields of `pairs`.
+    """The surrogate that `config` describes, for the fields of `pairs`.
 
-    Two starts are taken from the data. The lift starts as if its input had unit RMS. log σ_pred starts at
-    $\log \mathrm{std}(y_{train}) - 1/2$ unless the config says otherwise: a start far below the residual's scale (the
-    paper's −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
+    Two starts are taken from the data. The lift starts as if its input had unit RMS. log σ_pred starts near the
+    targets' spread (see `pred_start`): a start far below the residual's scale (the paper's −5) lets the reg gradient
+    drive the sites' σ to their bound before σ_pred has grown.
     """
-    channels, *points = pairs.trajectories.shape[2:]
+    channels, *space = pairs.trajectories.shape[2:]
+    return _build(config, channels, tuple(space), pairs.mask_channel, data_scale(pairs), key)
+
+
+def model_like(config: ModelConfig, channels: int, space: tuple[int, ...], mask_channel: bool) -> Surrogate:
+    """The structure of a model without its numbers: `ShapeDtypeStruct`s in place of arrays."""
+    scale = DataScale(jnp.ones(channels + mask_channel), jnp.ones(channels))
+    return eqx.filter_eval_shape(_build, config, channels, space, mask_channel, scale, jax.random.key(0))
+
+
+def _build(
+    config: ModelConfig, channels: int, space: tuple[int, ...], mask_channel: bool, scale: DataScale, key: PRNGKeyArray
+) -> Surrogate:
     try:
-        check_modes((config.num_modes,) * len(points), tuple(points))
+        check_modes((config.num_modes,) * len(space), space)
     except ValueError as error:
         raise InputError(f"--num-modes {config.num_modes}: {error}") from error
     bounds = (config.log_sigma_min, config.log_sigma_max)
@@ -80,11 +116,11 @@ def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surr
             return NoNoise()
         return gaussian(name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
 
-    scale = data_scale(pairs)
-    start = config.log_sigma_pred_start
+    # An input channel that is always 0 has no scale to divide by.
+    rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scale_lift else None
     return fno(
-        len(points),
-        channels + pairs.mask_channel,
+        len(space),
+        channels + mask_channel,
         channels,
         width=config.width,
         num_blocks=config.num_blocks,
@@ -92,11 +128,10 @@ def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surr
         feature_noise=feature_noise,
         mode_noise=mode_noise,
         generalization_head=config.generalization_head,
-        log_sigma_pred_start=jnp.log(scale.target_std) - 0.5 if start is None else start,
+        log_sigma_pred_start=pred_start(config, scale),
         log_sigma_gen_start=config.log_sigma_gen_start,
         head_bounds=(config.head_log_sigma_min, config.head_log_sigma_max),
         predict_increment=config.predict_increment,
-        input_rms=scale.input_rms,
+        input_rms=rms,
         key=key,
     )
-

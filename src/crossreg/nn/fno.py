@@ -17,6 +17,7 @@ from crossreg.nn.bounds import Bounds
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import AbstractNoise, NoNoise
 from crossreg.nn.pointwise import PointwiseLinear
+from crossreg.nn.sites import mode_site_names, site_names
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
 from crossreg.nn.surrogate import Surrogate
 
@@ -41,16 +42,6 @@ class SpectralBlock(eqx.Module):
         return self.spectral(h, key=key) + self.pointwise(h)
 
 
-def site_names(num_blocks: int) -> tuple[str, ...]:
-    """The feature sites of an FNO, from the input to the heads."""
-    return (*(f"block{i}" for i in range(1, num_blocks)), f"block{num_blocks}_pre", "pre_head")
-
-
-def mode_site_names(num_blocks: int) -> tuple[str, ...]:
-    """The sites on Fourier modes, one in each block."""
-    return tuple(f"modes{i}" for i in range(1, num_blocks + 1))
-
-
 def fno(
     num_spatial_dims: int,
     in_channels: int,
@@ -62,7 +53,7 @@ def fno(
     feature_noise: NoiseAt = no_noise,
     mode_noise: NoiseAt = no_noise,
     generalization_head: bool = False,
-    log_sigma_pred_start: float | Float[Array, ""] = -2.0,
+    log_sigma_pred_start: float | Float[Array, " out"] = -2.0,
     log_sigma_gen_start: float = -5.0,
     head_bounds: Bounds = (-12.0, 3.0),
     predict_increment: bool = False,
@@ -114,6 +105,4 @@ def fno(
         key=head_key,
     )
     # A site without noise is no stage at all: nothing to run, and nothing to stop the prefix.
-    return Surrogate(
-        tuple(stage for stage in stages if not isinstance(stage, NoNoise)), heads, predict_increment
-    )
+    return Surrogate(tuple(stage for stage in stages if not isinstance(stage, NoNoise)), heads, predict_increment)

@@ -58,10 +58,10 @@ class Heads(eqx.Module):
         return Moments(self.mean(features), self.sigma_pred(features), gen)
 
 
-def _constant_linear(width: int, channels: int, value: Float[Array, ""]) -> PointwiseLinear:
+def _constant_linear(width: int, channels: int, value: Float[Array, "#channel"]) -> PointwiseLinear:
     """A pointwise linear map that starts as the constant `value`."""
     linear = PointwiseLinear(width, channels, key=jax.random.key(0))
-    values = (jnp.zeros_like(linear.weight), jnp.full_like(linear.bias, value))
+    values = (jnp.zeros_like(linear.weight), jnp.broadcast_to(value, linear.bias.shape))
     return eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, values)
 
 
@@ -69,15 +69,15 @@ def make_heads(
     width: int,
     channels: int,
     *,
-    generalization: bool,
-    log_sigma_pred_start: float | Float[Array, ""],
-    log_sigma_gen_start: float,
-    bounds: Bounds,
+    generalization: bool = False,
+    log_sigma_pred_start: float | Float[Array, " channel"] = -2.0,
+    log_sigma_gen_start: float = -5.0,
+    bounds: Bounds = (-12.0, 3.0),
     key: PRNGKeyArray,
 ) -> Heads:
     """Heads on `width` features for `channels` outputs; both log σ start constant."""
-    pred = _constant_linear(width, channels, unbound(log_sigma_pred_start, bounds))
-    gen = _constant_linear(width, channels, unbound(log_sigma_gen_start, bounds))
+    starts = (log_sigma_pred_start, log_sigma_gen_start)
+    pred, gen = (_constant_linear(width, channels, unbound(jnp.atleast_1d(start), bounds)) for start in starts)
     return Heads(
         mean=PointwiseLinear(width, channels, key=key),
         sigma_pred=PredictiveHead(pred, bounds),

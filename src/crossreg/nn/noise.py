@@ -56,14 +56,10 @@ class AbstractNoise(eqx.Module):
     """A noise site. It multiplies by a random `factor` that broadcasts against its tensor."""
 
     @abstractmethod
-    def factor(
-        self, shape: tuple[int, ...], *, key: PRNGKeyArray, dtype: jnp.dtype
-    ) -> Float[Array, "..."]:
+    def factor(self, shape: tuple[int, ...], *, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "..."]:
         """A random factor for a tensor of `shape` (channel, *axes)."""
 
-    def __call__(
-        self, h: Float[Array, "channel *axes"], *, key: PRNGKeyArray
-    ) -> Float[Array, "channel *axes"]:
+    def __call__(self, h: Float[Array, "channel *axes"], *, key: PRNGKeyArray) -> Float[Array, "channel *axes"]:
         return h * self.factor(h.shape, key=key, dtype=h.dtype)
 
 
@@ -146,6 +142,22 @@ def noises(module: PyTree) -> list[AbstractNoise]:
 def is_stochastic(module: PyTree) -> bool:
     """Whether `module` holds a site that draws noise."""
     return any(not isinstance(noise, NoNoise) for noise in noises(module))
+
+
+def without_predictive_noise(module: PyTree) -> PyTree:
+    """`module` with its ψ-owned noise taken out: what is left to vary is the model instance ω ~ q_ρ."""
+
+    def mute(node):
+        if isinstance(node, GaussianNoise) and isinstance(node.scale, PredictiveScale):
+            return NoNoise()
+        return node
+
+    return jax.tree.map(mute, module, is_leaf=_is_noise)
+
+
+def has_predictive_noise(module: PyTree) -> bool:
+    """Whether any noise inside `module` is owned by ψ."""
+    return any(isinstance(n, GaussianNoise) and isinstance(n.scale, PredictiveScale) for n in noises(module))
 
 
 def site_sigmas(model: PyTree) -> dict[str, Float[Array, "..."]]:

@@ -17,9 +17,7 @@ class PointwiseLinear(eqx.Module):
     def __init__(self, in_channels: int, out_channels: int, *, key: PRNGKeyArray):
         weight_key, bias_key = jax.random.split(key)
         limit = 1 / math.sqrt(in_channels)
-        self.weight = jax.random.uniform(
-            weight_key, (out_channels, in_channels), minval=-limit, maxval=limit
-        )
+        self.weight = jax.random.uniform(weight_key, (out_channels, in_channels), minval=-limit, maxval=limit)
         self.bias = jax.random.uniform(bias_key, (out_channels,), minval=-limit, maxval=limit)
 
     def __call__(self, h: Float[Array, "in *space"]) -> Float[Array, "out *space"]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
-from crossreg.nn.noise import AbstractNoise, NoNoise
+from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
 
 Transform = Literal["auto", "matmul", "fft"]
 
@@ -24,13 +24,20 @@ Transform = Literal["auto", "matmul", "fft"]
 def prefers_fft(num_modes: tuple[int, ...], points: tuple[int, ...]) -> bool:
     """Whether the FFT is the faster transform, from the number of modes kept of each axis.
 
-    The matmul costs m per point where the FFT costs log N, but runs near the hardware's peak. Measured
-    (`benchmarks/spectral_transform.py`), it wins up to about m = 3√N in one dimension and beyond that in two and
-    three.
+    The matmul costs m per point where the FFT costs log N, but runs near the hardware's peak. On two CPU cores
+    (`benchmarks/spectral_transform.py`) the two cross near m = 3√N in one dimension and 4√N in two and three:
+
+    | grid   | m, matmul wins | m, FFT wins |
+    |--------|----------------|-------------|
+    | 160    | 12             | 40, 80      |
+    | 512    | 12, 64         | 128, 256    |
+    | 2048   | 12, 64         | 256, 512    |
+    | 64²    | 12, 24, 32     |             |
+    | 128²   | 12, 32         | 64          |
+    | 32³    | 6, 12          |             |
     """
-    return any(m > 3 * math.sqrt(n) for m, n in zip(num_modes, points, strict=True))
-
-
+    factor = 3 if len(points) == 1 else 4
+    return any(m > factor * math.sqrt(n) for m, n in zip(num_modes, points, strict=True))
 
 
 def _modes_of_axis(axis: int, num_axes: int, num_modes: int) -> np.ndarray:
@@ -52,9 +59,7 @@ def _contract(z: Float[Array, "..."], matrix: np.ndarray, axis: int) -> Float[Ar
     return jnp.moveaxis(jnp.moveaxis(out, -2, 0), -1, axis)
 
 
-def truncated_dft(
-    h: Float[Array, "channel *space"], num_modes: tuple[int, ...]
-) -> Float[Array, "2 channel *modes"]:
+def truncated_dft(h: Float[Array, "channel *space"], num_modes: tuple[int, ...]) -> Float[Array, "2 channel *modes"]:
     """The kept Fourier coefficients of a real field, (re, im) on the first axis."""
     num_axes = len(num_modes)
     rotations = [
@@ -89,9 +94,7 @@ def inverse_truncated_dft(
 def _corners(num_modes: tuple[int, ...], points: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """Where the kept modes lie in the output of `rfftn`, as an open mesh of indices."""
     num_axes = len(num_modes)
-    return np.ix_(
-        *(_modes_of_axis(a, num_axes, m) % n for a, (m, n) in enumerate(zip(num_modes, points, strict=True)))
-    )
+    return np.ix_(*(_modes_of_axis(a, num_axes, m) % n for a, (m, n) in enumerate(zip(num_modes, points, strict=True))))
 
 
 def _fft_coefficients(h, num_modes):
@@ -140,14 +143,14 @@ class SpectralConv(eqx.Module):
         self.num_modes = num_modes
         self.transform = transform
 
-    def __call__(
-        self, h: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, "out *space"]:
+    def __call__(self, h: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None) -> Float[Array, "out *space"]:
         points = h.shape[1:]
         check_modes(self.num_modes, points)
         by_fft = self.transform == "fft" or (self.transform == "auto" and prefers_fft(self.num_modes, points))
         z = _fft_coefficients(h, self.num_modes) if by_fft else truncated_dft(h, self.num_modes)
-        if key is not None:
+        if is_stochastic(self.noise):
+            if key is None:
+                raise ValueError("this spectral convolution draws noise: call it with key=")
             z = z * self.noise.factor(z.shape[1:], key=key, dtype=z.dtype)
         # (re, im) of the product of complex numbers as one real product over (re/im, channel).
         weight = jnp.stack(
@@ -174,6 +177,4 @@ def check_modes(num_modes: tuple[int, ...], points: tuple[int, ...]) -> None:
     limits = (*(n // 2 for n in points[:-1]), points[-1] // 2 + 1)
     for axis, (kept, limit) in enumerate(zip(num_modes, limits, strict=True)):
         if kept > limit:
-            raise ValueError(
-                f"num_modes {kept} on axis {axis}: a grid of {points[axis]} points holds at most {limit}"
-            )
+            raise ValueError(f"num_modes {kept} on axis {axis}: a grid of {points[axis]} points holds at most {limit}")

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from crossreg.nn.heads import Heads, Moments
-from crossreg.nn.noise import is_stochastic
+from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
 from crossreg.predictive import Mixture
 
 
@@ -40,60 +40,79 @@ class Surrogate(eqx.Module):
 
     def prefix(self, x: Float[Array, "in *space"]) -> Float[Array, "width *space"]:
         """The part that no noise reaches."""
-        h = x
-        for stage in self.stages[: self._first_stochastic]:
-            h = stage(h)
-        return h
+        return _run(self.stages[: self._first_stochastic], x, None)
 
-    def sample(self, h: Float[Array, "width *space"], *, key: PRNGKeyArray) -> Moments:
-        """One model instance ω: the rest of the network with its own noise, and the heads."""
-        rest = self.stages[self._first_stochastic :]
-        for stage, stage_key in zip(rest, jax.random.split(key, max(len(rest), 1)), strict=False):
-            h = stage(h, key=stage_key) if is_stochastic(stage) else stage(h)
-        return self.heads(h)
+    def sample(self, h: Float[Array, "width *space"], x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
+        """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
+        moments = self.heads(_run(self.stages[self._first_stochastic :], h, key))
+        if not self.predict_increment:
+            return moments
+        # Further channels of the input (a mask) are not part of the field.
+        return eqx.tree_at(lambda m: m.mean, moments, x[: moments.mean.shape[0]] + moments.mean)
 
     def __call__(self, x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One sampled Gaussian at every point."""
-        moments = self.sample(self.prefix(x), key=key)
-        if not self.predict_increment:
-            return moments
-        return eqx.tree_at(lambda m: m.mean, moments, _increment(x, moments.mean))
+        return self.sample(self.prefix(x), x, key=key)
 
 
-def _increment(x, change):
-    """The field after `change`; the input's further channels (a mask) are not part of it."""
-    return x[: change.shape[0]] + change
+def _run(stages, h, key):
+    """Applies stages in order, each that draws noise with a key of its own."""
+    for number, stage in enumerate(stages):
+        if is_stochastic(stage):
+            h = stage(h, key=jax.random.fold_in(key, number))
+        elif not isinstance(stage, AbstractNoise):  # a site whose noise is taken out does nothing
+            h = stage(h)
+    return h
 
 
 def predict(
-    model: Surrogate, x: Float[Array, "batch in *space"], *, key: PRNGKeyArray, num_samples: int = 10
+    model: Surrogate,
+    x: Float[Array, "batch in *space"],
+    *,
+    key: PRNGKeyArray | Key[Array, " batch"],
+    num_samples: int = 10,
 ) -> Mixture:
-    """The predictive mixture (sample, batch, channel, *space) of a batch of inputs.
+    """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 
-    The only place where samples and batch meet: both are folded into one axis, each pair with
-    its own noise. That axis stands second, behind the channels, so that a vmapped pointwise
-    layer stays one 2-D matrix product with nothing transposed.
+    `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
+    """
+    keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
+    with jax.default_matmul_precision("float32"):
+        moments = _sample_moments(model, x, keys, num_samples)
+        instances = None
+        if has_predictive_noise(model.stages):
+            # How much of the means' spread is ω's alone. Nothing of this runs where nobody asks for it.
+            muted = eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
+            instances = _sample_moments(muted, x, keys, num_samples).mean
+    gen = moments.log_sigma_gen
+    return Mixture(
+        moments.mean,
+        jnp.exp(2 * moments.log_sigma_pred),
+        jnp.zeros_like(moments.mean) if gen is None else jnp.exp(2 * gen),
+        instances,
+    )
+
+
+def _sample_moments(model: Surrogate, x, keys, num_samples: int) -> Moments:
+    """S sampled Gaussians for each input, (sample, batch, channel, *space).
+
+    The only place where samples and batch meet: both are folded into one axis, each pair with its own noise. That
+    axis stands second, behind the channels, so that a vmapped pointwise layer stays one 2-D matrix product with
+    nothing transposed.
     """
     if not model.is_stochastic:
         num_samples = 1
     batch = x.shape[0]
-    x_folded = jnp.moveaxis(x, 0, 1)
-    h = jax.vmap(model.prefix, in_axes=1, out_axes=1)(x_folded)
-    h = jnp.broadcast_to(h[:, None], (h.shape[0], num_samples, *h.shape[1:]))
-    h = h.reshape(h.shape[0], num_samples * batch, *h.shape[3:])
-    keys = jax.random.split(key, num_samples * batch)
-    moments = jax.vmap(lambda h, key: model.sample(h, key=key), in_axes=(1, 0), out_axes=1)(h, keys)
+    x = jnp.moveaxis(x, 0, 1)
+    h = jax.vmap(model.prefix, in_axes=1, out_axes=1)(x)
+
+    def fold(field):
+        repeated = jnp.broadcast_to(field[:, None], (field.shape[0], num_samples, *field.shape[1:]))
+        return repeated.reshape(field.shape[0], num_samples * batch, *field.shape[2:])
 
     def unfold(field):
-        field = field.reshape(field.shape[0], num_samples, batch, *field.shape[2:])
-        return jnp.moveaxis(field, 0, 2)
+        return jnp.moveaxis(field.reshape(field.shape[0], num_samples, batch, *field.shape[2:]), 0, 2)
 
-    means = unfold(moments.mean)
-    if model.predict_increment:
-        means = x[:, : means.shape[2]] + means
-    gen = moments.log_sigma_gen
-    return Mixture(
-        means,
-        jnp.exp(2 * unfold(moments.log_sigma_pred)),
-        jnp.zeros_like(means) if gen is None else jnp.exp(2 * unfold(gen)),
-    )
+    sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
+    sample = jax.vmap(lambda h, x, key: model.sample(h, x, key=key), in_axes=(1, 1, 0), out_axes=1)
+    return jax.tree.map(unfold, sample(fold(h), fold(x), sample_keys))

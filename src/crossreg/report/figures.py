@@ -1,5 +1,6 @@
 """Figures in one style: calibration curves, and space–time maps of a one-step prediction."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from crossreg.metrics.evaluation import Points
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -44,7 +45,7 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
         figure, axes = plt.subplots(1, 2, figsize=(6.8, 4.2), sharey=True, layout="constrained")
         for axis, split in zip(axes, ("test", "reg"), strict=True):
             axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
-            for color, (name, scores) in zip(COLORS, methods.items(), strict=False):
+            for color, (name, scores) in zip(itertools.cycle(COLORS), methods.items(), strict=False):
                 label = f"{name} (ECE {scores[split]['ece_mix']:.3f})"
                 axis.plot(LEVELS, scores[split]["coverage"], "o-", ms=3, lw=1.4, color=color, label=label)
             axis.set(title=split, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")

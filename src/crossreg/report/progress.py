@@ -22,8 +22,7 @@ def clock(seconds: float) -> str:
 def typical_sigmas(line: dict[str, Any]) -> dict[str, float]:
     """The geometric mean of each site's σ: they range over orders of magnitude."""
     return {
-        name: math.exp(sum(math.log(value) for value in values) / len(values))
-        for name, values in line["sigma"].items()
+        name: math.exp(sum(math.log(value) for value in values) / len(values)) for name, values in line["sigma"].items()
     }
 
 

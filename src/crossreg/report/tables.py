@@ -16,11 +16,15 @@ _COLUMNS = (
 )
 
 
+def _cell(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
 def scores_table(methods: Mapping[str, Mapping[str, Any]]) -> str:
     """One row per method, from objects with `test` and `reg` scores."""
     header = ["", *(title for title, *_ in _COLUMNS)]
     rows = [
-        [name, *(form.format(scores[split][key]) for _, split, key, form in _COLUMNS)]
+        [name, *(_cell(scores[split][key], form) for _, split, key, form in _COLUMNS)]
         for name, scores in methods.items()
     ]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]

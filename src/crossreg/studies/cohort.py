@@ -12,10 +12,11 @@ import jax
 
 from crossreg.config import Config, TrainConfig
 from crossreg.data.pairs import Data, replica_axes
-from crossreg.nn.build import build_model
+from crossreg.nn.build import build_model, check_scale
 from crossreg.nn.surrogate import Surrogate
+from crossreg.streams import MODEL_STREAM
 from crossreg.training.loop import make_task, stack_tasks
-from crossreg.training.step import MODEL_STREAM, Task
+from crossreg.training.step import Task
 
 
 def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
@@ -30,10 +31,14 @@ def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
 def start_cohort(configs: Sequence[Config], data: Sequence[Data]) -> tuple[Surrogate, Task, TrainConfig]:
     """Untrained stacked models, their stacked tasks, and the shared train config."""
     train_config = shared_train_config(configs)
+    if any(d.digest != data[0].digest for d in data):
+        raise ValueError("the runs of a cohort must share their trajectories")
+    for config, split in zip(configs, data, strict=True):
+        check_scale(config.model, split.train)
     tasks = stack_tasks([make_task(d, c.train.seed) for c, d in zip(configs, data, strict=True)])
 
     def build(pairs, key):
         return build_model(configs[0].model, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
 
-    models = eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)
-    return models, tasks, train_config
+    build_all = eqx.filter_jit(eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0)))
+    return build_all(tasks.train, tasks.key), tasks, train_config

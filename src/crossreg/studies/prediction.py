@@ -8,27 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from crossreg.data.pairs import Data
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.studies.run_folder import Run
 
-_CHUNK = 256
-
-
-def read_array(path: Path, what: str) -> np.ndarray:
-    """An array from an NPY file."""
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not an NPY array"
-        raise InputError(f"{what} {path}: {reason}") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"{what} {path}: is an NPZ archive; expected a single NPY array")
-    return array
+# Points per compiled call: bounds memory and changes no number.
+_POINTS_PER_CALL = 2**16
 
 
 def check_input(x: np.ndarray, channels: int, num_dims: int, name: str) -> Float[np.ndarray, "batch channel *space"]:
@@ -40,15 +28,15 @@ def check_input(x: np.ndarray, channels: int, num_dims: int, name: str) -> Float
         raise InputError(f"--input {name}: is empty (shape {x.shape})")
     if not np.issubdtype(x.dtype, np.floating) and not np.issubdtype(x.dtype, np.integer):
         raise InputError(f"--input {name}: has type {x.dtype}; expected real numbers")
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32)
     if not np.isfinite(x).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-        raise InputError(f"--input {name}: is not finite at index {where}; expected finite numbers everywhere")
-    return x.astype(np.float32)
+        raise InputError(f"--input {name}: is not finite, as float32, at index {where}; expected finite numbers")
+    return x
 
 
-def choose_mask(
-    data: Data, space: tuple[int, ...], mask_file: Path | None, no_mask: bool
-) -> Bool[np.ndarray, "*space"]:
+def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
     """The observation mask to apply: the run's own, a file's, or none."""
     if mask_file is not None and no_mask:
         raise InputError("--mask and --no-mask exclude each other")
@@ -61,63 +49,62 @@ def choose_mask(
         if not np.isin(mask, (0, 1)).all():
             raise InputError(f"--mask {mask_file}: expected only 0 (hidden) and 1 (observed)")
         return mask.astype(bool)
-    if data.run_mask is None:
-        raise InputError(f"this run draws a mask per {data.train.mask_per}: give --mask FILE or --no-mask")
-    mask = np.asarray(data.run_mask)
-    if mask.shape != space:
-        raise InputError(f"the run's mask has shape {mask.shape}, the input's fields have {space}: give --mask or --no-mask")
-    return mask
+    if run.mask is None:
+        raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give --mask FILE or --no-mask")
+    if run.mask.shape != space:
+        raise InputError(
+            f"the run's mask has shape {run.mask.shape}, the input's fields have {space}: give --mask or --no-mask"
+        )
+    return run.mask
 
 
 @eqx.filter_jit
-def _predict_chunk(model: Surrogate, x, key, levels, num_samples: int):
-    with jax.default_matmul_precision("float32"):
-        mixture = predict(model, x, key=key, num_samples=num_samples)
-        return {
-            "mean": mixture.mean,
-            "std_total": mixture.std,
-            "std_predictive": mixture.std_predictive,
-            "std_generalization": mixture.std_generalization,
-            "quantiles": jnp.stack([mixture.quantile(level) for level in levels]),
-        }
+def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_samples: int):
+    mixture = predict(model, x, key=keys, num_samples=num_samples)
+    return {
+        "mean": mixture.mean,
+        "std_total": mixture.std,
+        "std_predictive": mixture.std_predictive,
+        "std_generalization": mixture.std_generalization,
+        "quantiles": jnp.stack([mixture.quantile(level) for level in levels], axis=1),
+    }
 
 
 def predict_fields(
-    model: Surrogate,
+    run: Run,
     x: Float[np.ndarray, "batch channel *space"],
     mask: Bool[np.ndarray, "*space"],
     *,
-    mask_channel: bool,
     levels: tuple[float, ...],
-    num_samples: int,
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """Mean, standard deviations and quantiles of the next fields, as arrays.
 
     `mean`, `std_total`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
-    of levels. Equal arguments give equal numbers, at any batch size: each chunk draws its own noise.
+    of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
     """
+    if not levels:
+        raise InputError("--levels: expected at least one level in (0, 1)")
     for level in levels:
         if not 0 < level < 1:
             raise InputError(f"--levels {level}: must lie in (0, 1)")
     observed = np.where(mask, x, 0).astype(np.float32)
-    if mask_channel:
+    if run.config.data.mask_channel:
         channel = np.broadcast_to(mask.astype(np.float32), (x.shape[0], 1, *mask.shape))
         observed = np.concatenate([observed, channel], axis=1)
+    key = evaluation_key(seed)
+    chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
     chunks = []
-    for number, start in enumerate(range(0, x.shape[0], _CHUNK)):
-        # Filled up with zeros, so that one program serves any batch and a field's noise depends on
-        # its place alone.
-        part = np.zeros((_CHUNK, *observed.shape[1:]), np.float32)
-        size = min(_CHUNK, x.shape[0] - start)
-        part[:size] = observed[start : start + size]
-        key = jax.random.fold_in(evaluation_key(seed), number)
-        out = _predict_chunk(model, jnp.asarray(part), key, levels, num_samples)
-        chunks.append({k: np.asarray(v)[:, :size] if k == "quantiles" else np.asarray(v)[:size] for k, v in out.items()})
-    return {
-        name: np.concatenate([chunk[name] for chunk in chunks], axis=1 if name == "quantiles" else 0)
-        for name in chunks[0]
-    } | {"levels": np.asarray(levels)}
+    for start in range(0, x.shape[0], chunk):
+        # The last chunk is filled up with the last field, so that one program serves all.
+        index = np.minimum(np.arange(start, start + chunk), x.shape[0] - 1)
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
+        out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, run.config.train.num_samples)
+        size = min(chunk, x.shape[0] - start)
+        chunks.append({name: np.asarray(array)[:size] for name, array in out.items()})
+    arrays = {name: np.concatenate([part[name] for part in chunks]) for name in chunks[0]}
+    arrays["quantiles"] = np.moveaxis(arrays["quantiles"], 1, 0)
+    return arrays | {"levels": np.asarray(levels)}
 
 
 def check_grid(num_modes: int, space: tuple[int, ...], name: str) -> None:
@@ -126,6 +113,20 @@ def check_grid(num_modes: int, space: tuple[int, ...], name: str) -> None:
         check_modes((num_modes,) * len(space), space)
     except ValueError as error:
         raise InputError(f"--input {name}: {error}") from error
+
+
+def predict_file(
+    run: Run, source: Path, target: Path, *, levels: tuple[float, ...], mask_file: Path | None, no_mask: bool
+) -> dict[str, np.ndarray]:
+    """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
+    if target.exists() and (target.is_dir() or target.samefile(source)):
+        raise InputError(f"--output {target}: is a folder or the input itself; name another file")
+    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source))
+    check_grid(run.config.model.num_modes, x.shape[2:], str(source))
+    mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
+    arrays = predict_fields(run, x, mask, levels=levels)
+    write_arrays(target, arrays)
+    return arrays
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -14,54 +14,64 @@ from crossreg.methods import TRAINED
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points, summarize
 from crossreg.report.tables import scores_table, sigma_lines
-from crossreg.studies.run_folder import close_run, final_metrics, write_json
+from crossreg.studies.presets import QUICKSTART_STEPS
+from crossreg.studies.run_folder import METRICS, final_metrics, finite_or_none, write_json
 from crossreg.studies.train import train_side_by_side
 
-STEPS = 8_000
-_MARK = "summary.json"
+_SUMMARY = "summary.json"
+_METHODS = ("xreg", "dropout", "unregularized")
+_FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
 
 
 def start_afresh(folder: Path) -> None:
-    """Removes an earlier quickstart; refuses to remove anything else."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / _MARK).exists() and not (folder / "xreg" / "config.yaml").exists():
-            raise InputError(f"--out {folder}: is not empty and holds no quickstart; choose another folder")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Removes what an earlier quickstart wrote, and refuses a folder that holds anything else."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
+    figures = {f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf")}
+    present = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if foreign := present - {*_METHODS, _SUMMARY, *figures}:
+        raise InputError(f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; choose another folder")
+    for name in present:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def quickstart(folder: Path, *, steps: int = STEPS, progress: bool = True) -> None:
+def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True) -> None:
     """Runs the comparison into `folder`."""
-    start_afresh(folder)
     base = Config().replace(steps=steps)
-    configs = {name: TRAINED[name](base) for name in ("xreg", "dropout", "unregularized")}
+    configs = {name: TRAINED[name](base) for name in _METHODS}
     data = load_data(base.data)
+    start_afresh(folder)
     folders = {name: folder / name for name in configs}
     models = train_side_by_side(configs, dict.fromkeys(configs, data), folders, progress=progress)
 
     methods = {}
     for name, model in models.items():
         methods[name] = final_metrics(model, data, configs[name])
-        close_run(folders[name], model, methods[name])
+        write_json(folders[name] / METRICS, methods[name])
     key = evaluation_key(0)
-    for name, knows_mask in (("persistence", False), ("persistence-masked", True)):
+
+    def persistence(knows_mask: bool):
         predictor = fit_persistence(data.train, knows_mask=knows_mask)
-        methods[name] = {
-            split: summarize(score_points(predictor, pairs, key=key))
-            for split, pairs in (("test", data.test), ("reg", data.reg))
-        }
+        splits = {"test": data.test, "reg": data.reg}
+        scores = {name: summarize(score_points(predictor, pairs, key=key)) for name, pairs in splits.items()}
+        return finite_or_none(scores)
+
+    methods["persistence"] = persistence(knows_mask=False)
+    # What a method would score that predicts nothing but knows the mask, which the network is not told.
+    references = {"persistence-masked": persistence(knows_mask=True)}
 
     from crossreg.report.figures import calibration_curves, space_time_maps
 
-    written = calibration_curves(methods, folder / "calibration")
+    written = calibration_curves(methods | references, folder / "calibration")
     first = data.test.only(0)
     for name, model in models.items():
         points = score_points(SurrogatePredictor(model, base.train.num_samples), first, key=key)
         written += space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
-    write_json(folder / _MARK, {"methods": methods})
+    write_json(folder / _SUMMARY, {"methods": methods, "references": references})
 
-    print(scores_table(methods))
+    print(scores_table(methods | references))
     print(sigma_lines(methods["xreg"]["sigma"]))
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
-    print(f"scores: {folder / _MARK}")
+    print(f"scores: {folder / _SUMMARY}")
     print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))

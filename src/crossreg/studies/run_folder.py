@@ -1,38 +1,35 @@
-"""One run, one folder. Evaluation, prediction and reports read nothing else.
+"""One run, one folder. Prediction and reports read nothing else; evaluation also reads the data.
 
-    config.yaml     every setting, resolved
-    metrics.jsonl   one line per evaluation on reg
-    metrics.json    final scores on test and reg, σ per site
-    model.npz       the trained arrays
-    versions.json   packages, device, and the hash of the data
+config.yaml     every setting, resolved
+metrics.jsonl   one line per evaluation on reg
+metrics.json    final scores on test and reg, σ per site
+model.npz       the trained arrays
+versions.json   packages, device, and the hash of the data
 """
 
 import importlib.metadata
 import json
+import math
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
+import numpy as np
+from jaxtyping import Bool
 
 from crossreg.config import Config, load_yaml, save_yaml
 from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
-from crossreg.nn.build import build_model
+from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
-from crossreg.training.checkpoint import load_model, save_model
+from crossreg.training.checkpoint import load_model
 from crossreg.training.loop import Record
 
-CONFIG, HISTORY, METRICS, MODEL, VERSIONS = (
-    "config.yaml",
-    "metrics.jsonl",
-    "metrics.json",
-    "model.npz",
-    "versions.json",
-)
+CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
+MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -47,7 +44,8 @@ def check_free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
     if (folder / CONFIG).exists():
-        raise InputError(f"--out {folder}: already holds a run; choose another folder or remove it")
+        state = "a run" if (folder / MODEL).exists() else "an unfinished run"
+        raise InputError(f"--out {folder}: already holds {state}; choose another folder or remove it")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
 
@@ -55,12 +53,17 @@ def check_free(folder: Path) -> None:
 def open_run(folder: Path, config: Config, data: Data) -> None:
     """Makes the folder of a new run and writes what is known before training."""
     check_free(folder)
+    channels, *space = data.train.trajectories.shape[2:]
+    mask = data.run_mask
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_yaml(config, folder / CONFIG)
+        write_json(folder / VERSIONS, describe_machine())
+        write_json(folder / FIELDS, {"channels": channels, "space": space, "digest": data.digest})
+        if mask is not None:
+            np.save(folder / MASK, np.asarray(mask))
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
-    write_json(folder / VERSIONS, describe_machine() | {"data": data.digest})
 
 
 def describe_machine() -> dict[str, str]:
@@ -79,49 +82,72 @@ def describe_machine() -> dict[str, str]:
 
 
 def append_history(folder: Path, record: Record, replica: int = 0) -> None:
+    """Adds a line to the run's history."""
     with (folder / HISTORY).open("a") as file:
         file.write(json.dumps(record.of(replica)) + "\n")
 
 
 def final_metrics(model: Surrogate, data: Data, config: Config) -> dict[str, Any]:
-    """Scores on test and reg, and σ per site: what `crossreg evaluate` prints."""
+    """Scores on test and reg, and σ per site: what `crossreg evaluate` prints. What is not finite becomes None."""
     num_samples = config.train.num_samples
-    return {
-        "test": evaluate(model, data.test, num_samples=num_samples),
-        "reg": evaluate(model, data.reg, num_samples=num_samples),
-        "sigma": sigma_per_site(model),
-    }
+    return finite_or_none(
+        {
+            "test": evaluate(model, data.test, num_samples=num_samples),
+            "reg": evaluate(model, data.reg, num_samples=num_samples),
+            "sigma": sigma_per_site(model),
+        }
+    )
 
 
-def close_run(folder: Path, model: Surrogate, metrics: dict[str, Any]) -> None:
-    """Writes the trained model and its scores."""
-    save_model(folder / MODEL, model)
-    write_json(folder / METRICS, metrics)
+def finite_or_none(value: Any) -> Any:
+    """Nested lists and dictionaries with None in place of NaN and infinities, which JSON has not."""
+    if isinstance(value, dict):
+        return {key: finite_or_none(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite_or_none(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_config(folder: Path) -> Config:
-    """The config of the run in `folder`."""
+class Run(NamedTuple):
+    """A trained run: its settings, its model, and the fields it was trained on."""
+
+    config: Config
+    model: Surrogate
+    channels: int
+    space: tuple[int, ...]
+    mask: Bool[np.ndarray, "*space"] | None
+    digest: str
+
+    def load_data(self) -> Data:
+        """The run's own splits. Data that are not those it was trained on are refused."""
+        data = load_data(self.config.data)
+        if data.digest != self.digest:
+            raise InputError(
+                f"the run was trained on other data ({self.digest[:12]}) than this machine's cache holds"
+                f" ({data.digest[:12]}); copy the cached file of the training machine"
+            )
+        return data
+
+
+def load_run(folder: Path | str) -> Run:
+    """Reads a trained run. Its data are not needed, and not read."""
+    folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not (folder / CONFIG).exists():
         raise InputError(f"{folder}: holds no run ({CONFIG} is missing)")
-    return load_yaml(folder / CONFIG)
-
-
-def load_run(folder: Path) -> tuple[Config, Data, Surrogate]:
-    """The config, the data and the trained model of a run."""
-    config = read_config(folder)
+    config = load_yaml(folder / CONFIG)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
-    data = load_data(config.data)
     try:
-        trained_on = json.loads((folder / VERSIONS).read_text())["data"]
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{folder / VERSIONS}: not readable") from error
-    if trained_on != data.digest:
-        raise InputError(
-            f"{folder}: was trained on other data than this machine's cache holds"
-            f" ({trained_on[:12]}, not {data.digest[:12]}); copy the cached file of the training machine"
-        )
-    like = eqx.filter_eval_shape(build_model, config.model, data.train, key=jax.random.key(0))
-    return config, data, load_model(folder / MODEL, like)
+        fields = json.loads((folder / FIELDS).read_text())
+        channels, space, digest = int(fields["channels"]), tuple(map(int, fields["space"])), str(fields["digest"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / FIELDS}: not readable ({error})") from error
+    mask = None
+    if config.data.mask_per == "run":
+        mask = read_array(folder / MASK, "the run's mask").astype(bool)
+        if mask.shape != space:
+            raise InputError(f"{folder / MASK}: has shape {mask.shape}; the run's fields have {space}")
+    like = model_like(config.model, channels, space, config.data.mask_channel)
+    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)

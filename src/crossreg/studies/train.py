@@ -1,35 +1,24 @@
 """`crossreg train`: one run from a config to its folder."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from crossreg.config import Config
 from crossreg.data.pairs import Data, load_data
-from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import TrainingDisplay
-from crossreg.studies.run_folder import append_history, check_free, close_run, final_metrics, open_run
-from crossreg.training.fit import training
-from crossreg.training.loop import unstack
-from crossreg.training.step import MODEL_STREAM
-
-
-def initial_model(config: Config, data: Data) -> Surrogate:
-    """The untrained model of a run; its weights follow from the run's seed."""
-    key = jax.random.fold_in(jax.random.key(config.train.seed), MODEL_STREAM)
-    return build_model(config.model, data.train, key=key)
+from crossreg.studies.cohort import start_cohort
+from crossreg.studies.run_folder import METRICS, MODEL, append_history, check_free, final_metrics, open_run, write_json
+from crossreg.training.checkpoint import save_model
+from crossreg.training.loop import train_replicas, unstack
 
 
 def train_side_by_side(
     configs: dict[str, Config], data: dict[str, Data], folders: dict[str, Path], *, progress: bool = True
 ) -> dict[str, Surrogate]:
     """Trains several runs at once, the one that is furthest behind first, each into its folder."""
-    trainings = {
-        name: training(initial_model(config, data[name]), data[name], config.train)
-        for name, config in configs.items()
-    }
+    trainings = {name: train_replicas(*start_cohort([config], [data[name]])) for name, config in configs.items()}
     # Only once the models stand: a config that cannot be built leaves no folder behind.
     for name, config in configs.items():
         open_run(folders[name], config, data[name])
@@ -46,7 +35,11 @@ def train_side_by_side(
             display.update(name, report)
             if report.step == steps[name]:
                 models[name] = unstack(report.models, 0)
+                save_model(folders[name] / MODEL, models[name])
                 del trainings[name]
+                if report.record is not None and report.record.diverged_at[0] >= 0:
+                    step = int(report.record.diverged_at[0])
+                    print(f"crossreg: {name} diverged at step {step}; its last finite state is kept", file=sys.stderr)
     return {name: models[name] for name in configs}
 
 
@@ -57,5 +50,5 @@ def train_run(config: Config, folder: Path, *, progress: bool = True) -> dict[st
     name = folder.name or "run"
     model = train_side_by_side({name: config}, {name: data}, {name: folder}, progress=progress)[name]
     metrics = final_metrics(model, data, config)
-    close_run(folder, model, metrics)
+    write_json(folder / METRICS, metrics)
     return metrics

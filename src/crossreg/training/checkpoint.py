@@ -32,8 +32,7 @@ def load_model(path: Path, like: Surrogate) -> Surrogate:
     """The model stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s)."""
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
     expected = {
-        jax.tree_util.keystr(p).lstrip("."): leaf
-        for p, leaf in jax.tree_util.tree_flatten_with_path(dynamic)[0]
+        jax.tree_util.keystr(p).lstrip("."): leaf for p, leaf in jax.tree_util.tree_flatten_with_path(dynamic)[0]
     }
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -44,6 +43,8 @@ def load_model(path: Path, like: Surrogate) -> Surrogate:
         if name not in stored:
             raise InputError(f"{path}: has no array {name}, which the run's config asks for")
         if (stored[name].shape, stored[name].dtype) != (leaf.shape, leaf.dtype):
-            raise InputError(f"{path}: {name} is {stored[name].dtype}{stored[name].shape}, not {leaf.dtype}{leaf.shape}")
+            raise InputError(
+                f"{path}: {name} is {stored[name].dtype}{stored[name].shape}, not {leaf.dtype}{leaf.shape}"
+            )
     leaves = [jnp.asarray(stored[name]) for name in expected]
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)

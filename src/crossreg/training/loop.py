@@ -5,6 +5,7 @@ about once a second: progress, history and stop signals live there. Where it sto
 changes no number, since batches and noise follow from the key and the step.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -18,15 +19,16 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Data, Pairs, replica_axes, stack_pairs
-from crossreg.metrics.calibration import LEVELS
+from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge, route
 from crossreg.training.step import Task, TrainState, init_state, reg_step, train_step
 
 _CHUNK_SECONDS = 1.0
-_EVALUATION_PAIRS = 50
+_EVALUATION_POINTS = 2**13
 
 
 class Record(NamedTuple):
@@ -69,14 +71,20 @@ class Progress(NamedTuple):
     models: Surrogate
 
 
-def stack(trees: Sequence[PyTree]) -> PyTree:
-    """Trees of equal structure as one, their arrays with a leading replica axis."""
-    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_array(xs[0]) else xs[0], *trees)
+def stack(models: Sequence[PyTree]) -> PyTree:
+    """Models of equal structure as one, their parameters with a leading replica axis.
+
+    Arrays that are not trained (indices, flags) are shared: they must be equal, and get no such axis.
+    """
+    fixed = [eqx.filter(model, eqx.is_inexact_array, inverse=True) for model in models]
+    if not all(eqx.tree_equal(fixed[0], other) for other in fixed[1:]):
+        raise ValueError("replicas must be equal in all that is not trained")
+    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_inexact_array(xs[0]) else xs[0], *models)
 
 
-def unstack(tree: PyTree, index: int) -> PyTree:
-    """One replica out of a stacked tree."""
-    return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, tree)
+def unstack(models: PyTree, index: int) -> PyTree:
+    """One replica out of stacked models."""
+    return jax.tree.map(lambda x: x[index] if eqx.is_inexact_array(x) else x, models)
 
 
 def make_task(data: Data, seed: int) -> Task:
@@ -112,12 +120,9 @@ def advance(
         state = trains(state, tasks, step)
         if not learns_on_reg:
             return state
-        return jax.lax.cond(
-            step % config.k_reg == 0, lambda s: regularizes(s, tasks, step), lambda s: s, state
-        )
+        return jax.lax.cond(step % config.k_reg == 0, lambda s: regularizes(s, tasks, step), lambda s: s, state)
 
-    with jax.default_matmul_precision("float32"):
-        return jax.lax.fori_loop(start + 1, stop + 1, body, state)
+    return jax.lax.fori_loop(start + 1, stop + 1, body, state)
 
 
 @eqx.filter_jit
@@ -126,35 +131,28 @@ def reg_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConf
 
     def one(state, task):
         model = merge(Routed(state.theta_psi, state.rho, static))
-        return _split_scores(model, task.reg, config)
+        return split_scores(model, task.reg, config.num_samples)
 
-    with jax.default_matmul_precision("float32"):
-        return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
+    return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
 
 
-def _split_scores(model: Surrogate, pairs: Pairs, config: TrainConfig):
-    chunk = min(_EVALUATION_PAIRS, pairs.max_pairs)
+def split_scores(model: Surrogate, pairs: Pairs, num_samples: int):
+    """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
+    points_per_pair = math.prod(pairs.trajectories.shape[2:])
+    chunk = max(1, min(_EVALUATION_POINTS // points_per_pair, pairs.max_pairs))
     num_chunks = -(-pairs.max_pairs // chunk)
     key = evaluation_key(0)
 
     def score(number):
-        batch = pairs.gather(number * chunk + jnp.arange(chunk))
-        mixture = predict(
-            model, batch.x, key=jax.random.fold_in(key, number), num_samples=config.num_samples
-        )
+        index = number * chunk + jnp.arange(chunk)
+        batch = pairs.gather(index)
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+        mixture = predict(model, batch.x, key=keys, num_samples=num_samples)
         weight = jnp.broadcast_to(batch.weight, batch.y.shape)
-        distance = jnp.abs(2 * mixture.cdf(batch.y) - 1)
-        return (
-            jnp.sum(weight),
-            jnp.sum(weight * -mixture.log_prob(batch.y)),
-            jnp.sum(weight * jnp.sqrt(mixture.var_of_means)),
-            jnp.stack([jnp.sum(weight * (distance <= level)) for level in LEVELS]),
-        )
+        return mixture.cdf(batch.y), -mixture.log_prob(batch.y), jnp.sqrt(mixture.var_of_means), weight
 
-    sums = jax.lax.map(score, jnp.arange(num_chunks))
-    total, nll, std_mu, covered = jax.tree.map(lambda s: jnp.sum(s, axis=0), sums)
-    ece = jnp.mean(jnp.abs(covered / total - jnp.asarray(LEVELS)))
-    return nll / total, ece, std_mu / total
+    pit, nll, std_mu, weight = jax.lax.map(score, jnp.arange(num_chunks))
+    return weighted_mean(nll, weight), ece(pit, weight), weighted_mean(std_mu, weight)
 
 
 def train_replicas(models: Surrogate, tasks: Task, config: TrainConfig) -> Iterator[Progress]:
@@ -162,6 +160,8 @@ def train_replicas(models: Surrogate, tasks: Task, config: TrainConfig) -> Itera
 
     The last report is that of the last step; its `models` are the trained ones.
     """
+    # Seeds are in the tasks' keys: one program serves all of them.
+    config = dataclasses.replace(config, seed=0)
     static = route(models).static
     state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
     step = recorded = 0

@@ -15,12 +15,11 @@ from crossreg.data.pairs import Pairs
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import REG_OBJECTIVES, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
+from crossreg.streams import REG_STREAM, TRAIN_STREAM
 
 _ADAM = optax.scale_by_adam()
 # The share of a run over which the schedule `decay` takes the rate to 0.
 _FINAL_DECAY = 0.2
-# Streams of a replica's key.
-_TRAIN_STREAM, _REG_STREAM, MODEL_STREAM = 0, 1, 2
 
 
 class Task(eqx.Module):
@@ -91,11 +90,9 @@ def _rate_factor(step, config: TrainConfig):
     return jnp.minimum(1.0, (1 - done) / _FINAL_DECAY)
 
 
-def train_step(
-    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig
-) -> TrainState:
-    r"""Step t (from 1) of $(\theta,\psi) \leftarrow (\theta,\psi) - \eta\nabla\mathcal L_{train}(B_{train}; \theta, \psi, \omega_{1:S})$."""
-    key = jax.random.fold_in(jax.random.fold_in(task.key, _TRAIN_STREAM), step)
+def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
+    r"""Step t, from 1: $(\theta,\psi)$ goes down $\nabla\mathcal L_{train}(B_{train}; \theta, \psi, \omega_{1:S})$."""
+    key = jax.random.fold_in(jax.random.fold_in(task.key, TRAIN_STREAM), step)
     batch_key, noise_key = jax.random.split(key)
     batch = task.train.sample(batch_key, config.batch_size)
     num_samples = config.train_samples or config.num_samples
@@ -118,11 +115,9 @@ def train_step(
     return _keep_finite(new, state, (loss, gradients), step)
 
 
-def reg_step(
-    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig
-) -> TrainState:
-    r"""$\rho \leftarrow \rho - \eta_\rho\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$, after step t."""
-    key = jax.random.fold_in(jax.random.fold_in(task.key, _REG_STREAM), step)
+def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
+    r"""After step t: ρ goes down $\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$."""
+    key = jax.random.fold_in(jax.random.fold_in(task.key, REG_STREAM), step)
     batch_key, noise_key = jax.random.split(key)
     batch = task.reg.sample(batch_key, config.batch_size)
 
@@ -134,8 +129,5 @@ def reg_step(
     loss, gradients = jax.value_and_grad(loss_of)(state.rho)
     rates = learning_rates(state.rho, config)
     rho, optimizer = _descend(state.rho, gradients, state.reg_optimizer, rates, 1.0)
-    new = eqx.tree_at(
-        lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss)
-    )
+    new = eqx.tree_at(lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss))
     return _keep_finite(new, state, (loss, gradients), step)
-

@@ -1,12 +1,12 @@
 """Fitting one model: a sweep of one, with its history and a progress display."""
 
-from collections.abc import Iterator
+import dataclasses
 from typing import Any, NamedTuple
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Data
 from crossreg.nn.surrogate import Surrogate
-from crossreg.training.loop import Progress, make_task, stack, stack_tasks, train_replicas, unstack
+from crossreg.training.loop import make_task, stack, stack_tasks, train_replicas, unstack
 
 
 class Fit(NamedTuple):
@@ -21,28 +21,19 @@ class Fit(NamedTuple):
         return self.history[-1]["diverged_at"] >= 0
 
 
-def training(model: Surrogate, data: Data, config: TrainConfig) -> Iterator[Progress]:
-    """Trains one model, reporting about once a second; its arrays have a replica axis of length 1."""
-    return train_replicas(stack([model]), stack_tasks([make_task(data, config.seed)]), config)
-
-
-def fit(
-    model: Surrogate, data: Data, config: TrainConfig | None = None, *, progress: bool = True, **fields
-) -> Fit:
+def fit(model: Surrogate, data: Data, config: TrainConfig | None = None, *, progress: bool = True, **fields) -> Fit:
     """Trains a model by Algorithm 1: θ and ψ on `data.train`, ρ on `data.reg`.
 
     Settings come from `config`, from fields of a [`TrainConfig`][] (`fit(model, data, steps=1000)`), or both.
     `progress` shows step, losses, reg ECE, σ per site and the time left.
     """
-    import dataclasses
-
     from crossreg.report.progress import TrainingDisplay
 
     config = dataclasses.replace(config or TrainConfig(), **fields)
     history: list[dict[str, Any]] = []
     report = None
     with TrainingDisplay({"fit": config.steps}, enabled=progress) as display:
-        for report in training(model, data, config):
+        for report in train_replicas(stack([model]), stack_tasks([make_task(data, config.seed)]), config):
             if report.record is not None:
                 history.append(report.record.of(0))
             display.update("fit", report)
