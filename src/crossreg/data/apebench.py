@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import os
 import platform
+import sys
 from collections.abc import Iterator
 
 from crossreg.config import DataConfig
@@ -76,6 +77,7 @@ def generate(config: DataConfig) -> Trajectories:
         options["num_spatial_dims"] = config.num_spatial_dims
     if config.num_points is not None:
         options["num_points"] = config.num_points
+    print(f"generating {config.scenario}, once for this machine …", file=sys.stderr, flush=True)
     with jax.default_device(jax.devices("cpu")[0]), _quiet():
         try:
             scenario = scenarios[config.scenario](**options)

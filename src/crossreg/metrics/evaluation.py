@@ -19,7 +19,7 @@ from crossreg.predictive import Mixture
 from crossreg.streams import EVALUATION_STREAM
 
 # Points per compiled call: bounds memory and changes no number, since each pair has noise of its own.
-_POINTS_PER_CALL = 2**16
+_POINTS_PER_CALL = 2**15
 Predictor = Callable[[Batch, Key[Array, " batch"]], Mixture]
 
 
@@ -58,9 +58,7 @@ def _points(mixture: Mixture, batch: Batch) -> Points:
 
 
 @eqx.filter_jit
-def _score_chunk(predictor, pairs: Pairs, index, key) -> Points:
-    batch = pairs.gather(index)
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+def _score_batch(predictor, batch: Batch, keys) -> Points:
     return _points(predictor(batch, keys), batch)
 
 
@@ -77,13 +75,13 @@ class SurrogatePredictor(eqx.Module):
 def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
     """Scores every pair of a split, chunk by chunk, into host arrays."""
     num_pairs = int(pairs.num_pairs)
-    points_per_pair = math.prod(pairs.trajectories.shape[2:])
-    chunk = max(1, min(_POINTS_PER_CALL // points_per_pair, num_pairs))
+    chunk = max(1, _POINTS_PER_CALL // math.prod(pairs.trajectories.shape[2:]))
     chunks = []
     for start in range(0, num_pairs, chunk):
-        # The last chunk is filled up with its last pair, so that one program serves all.
-        index = np.minimum(np.arange(start, start + chunk), num_pairs - 1)
-        points = _score_chunk(predictor, pairs, jnp.asarray(index), key)
+        # Filled up with the last pair and gathered outside: one program serves all chunks of all splits.
+        index = jnp.asarray(np.minimum(np.arange(start, start + chunk), num_pairs - 1))
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+        points = _score_batch(predictor, pairs.gather(index), keys)
         size = min(chunk, num_pairs - start)
         chunks.append(Points(*(np.asarray(values)[:size] for values in points)))
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))

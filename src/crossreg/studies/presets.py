@@ -45,7 +45,7 @@ def protocol(config: Config) -> Config:
 
 
 # Steps of each model in the quickstart.
-QUICKSTART_STEPS = 8_000
+QUICKSTART_STEPS = 6_000
 PRESETS: dict[str, Callable[[Config], Config]] = {
     "reference": reference,
     "low-observation": low_observation,

@@ -5,6 +5,7 @@ writes run folders, `summary.json` and figures.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 from crossreg.config import Config
@@ -38,13 +39,15 @@ def start_afresh(folder: Path) -> None:
 
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True) -> None:
     """Runs the comparison into `folder`."""
-    base = Config().replace(steps=steps)
+    base = Config().replace(steps=steps, evaluate_every=500)
     configs = {name: TRAINED[name](base) for name in _METHODS}
     data = load_data(base.data)
     start_afresh(folder)
     folders = {name: folder / name for name in configs}
     models = train_side_by_side(configs, dict.fromkeys(configs, data), folders, progress=progress)
 
+    if progress:
+        print("scoring and drawing …", file=sys.stderr, flush=True)
     methods = {}
     for name, model in models.items():
         methods[name] = final_metrics(model, data, configs[name])

@@ -49,6 +49,8 @@ def train_run(config: Config, folder: Path, *, progress: bool = True) -> dict[st
     data = load_data(config.data)
     name = folder.name or "run"
     model = train_side_by_side({name: config}, {name: data}, {name: folder}, progress=progress)[name]
+    if progress:
+        print("scoring …", file=sys.stderr, flush=True)
     metrics = final_metrics(model, data, config)
     write_json(folder / METRICS, metrics)
     return metrics
