@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from io import TextIOBase
 from typing import Any, TextIO
 
 from crossreg.training.loop import Progress
@@ -37,10 +38,10 @@ class TrainingDisplay:
     the standard output stays what a command prints.
     """
 
-    def __init__(self, steps: dict[str, int], *, enabled: bool = True, stream: TextIO | None = None):
+    def __init__(self, steps: dict[str, int], *, enabled: bool = True, stream: TextIO | TextIOBase | None = None):
         self._steps = steps
         self._enabled = enabled
-        self._stream = stream or sys.stderr
+        self._stream: Any = stream or sys.stderr
         self._reports: dict[str, Progress] = {}
         self._lines: dict[str, dict[str, Any]] = {}
         self._printed: dict[str, float] = {}

@@ -1,0 +1,119 @@
+"""What a person sees: the display on a terminal and elsewhere, tables, and figures that show the stored numbers."""
+
+import io
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from crossreg.metrics.calibration import LEVELS
+from crossreg.metrics.evaluation import Points
+from crossreg.report import figures
+from crossreg.report.progress import TrainingDisplay, clock, typical_sigmas
+from crossreg.report.tables import scores_table, sigma_lines
+from crossreg.training.loop import Progress, Record
+
+
+def report(step: int, diverged_at: int = -1) -> Progress:
+    values = {name: np.asarray([-1.25]) for name in ("train_loss", "reg_nll", "reg_std_mu")}
+    record = Record(
+        step=step,
+        reg_loss=np.asarray([math.nan]),
+        reg_ece=np.asarray([0.0421]),
+        sigma={"block1": np.asarray([[[0.01], [1.0]]])},
+        diverged_at=np.asarray([diverged_at]),
+        **values,
+    )
+    return Progress(step, 75.0, record, None)  # pyright: ignore[reportArgumentType]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(stream: io.StringIO, **options) -> str:
+    with TrainingDisplay({"xreg": 500, "dropout": 500}, stream=stream, **options) as display:
+        display.update("xreg", report(250))
+        display.update("dropout", report(500, diverged_at=7))
+    return stream.getvalue()
+
+
+def test_plain_lines_where_there_is_no_terminal():
+    text = shown(io.StringIO())
+    assert "\x1b" not in text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "xreg step 250/500 train loss -1.250 reg loss – reg NLL -1.250 reg ECE 0.042 σ block1 0.1 left 1:15" in lines
+    assert any("dropout step 500/500" in line and "diverged at step 7" in line for line in lines)
+
+
+def test_a_live_table_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    text = shown(Terminal())
+    for part in ("250/500", "-1.250", "0.042", "diverged at 7", "time left 2:30"):
+        assert part in text
+
+
+def test_nothing_where_nothing_is_wanted():
+    assert shown(Terminal(), enabled=False) == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(7.4, "0:07"), (75.0, "1:15"), (3725.0, "1:02:05"), (math.nan, "–")])
+def test_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+def test_typical_sigma_is_the_geometric_mean():
+    assert typical_sigmas({"sigma": {"a": [0.01, 1.0]}}) == {"a": pytest.approx(0.1)}
+
+
+def scores(nll, ece) -> dict:
+    coverage = [level * 0.9 for level in LEVELS]
+    names = ("crps", "rmse", "std_mu", "sharpness", "spearman")
+    one = dict.fromkeys(names, 0.5) | {"nll": nll, "ece_mix": ece, "coverage": coverage}
+    return {"test": one, "reg": one}
+
+
+def test_tables_line_up_and_show_what_is_missing():
+    table = scores_table({"xreg": scores(-1.5, 0.012), "a longer name": scores(None, 0.3)})
+    lines = table.splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert "-1.500" in lines[2]
+    assert "–" in lines[3]
+    assert sigma_lines({"a": [0.1], "block": [1.0, 2.0]}) == "σ a      0.1\nσ block  1 2"
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Figures stay open, so that a test can read what was drawn."""
+    drawn = []
+    monkeypatch.setattr(figures, "_save", lambda figure, path: drawn.append(figure) or [path])
+    yield drawn
+    plt.close("all")
+
+
+def test_the_calibration_curve_drawn_is_the_coverage_stored(kept, tmp_path):
+    methods = {f"method {i}": scores(-1, 0.01) for i in range(8)}
+    figures.calibration_curves(methods, tmp_path / "c")
+    for axis in kept[0].axes:
+        lines = axis.get_lines()[1:]
+        assert len(lines) == 8
+        np.testing.assert_allclose(lines[3].get_ydata(), methods["method 3"]["test"]["coverage"])
+        np.testing.assert_allclose(lines[3].get_xdata(), LEVELS)
+
+
+def test_maps_show_the_fields_on_one_range(kept, tmp_path):
+    rng = np.random.default_rng(0)
+    fields = {name: np.abs(rng.normal(size=(120, 2, 30))) for name in Points._fields}
+    points = Points(**fields)
+    figures.space_time_maps(points, tmp_path / "m", times=100)
+    images = [axis.get_images()[0] for axis in kept[0].axes if axis.get_images()]
+    expected = (fields["truth"], np.abs(fields["mean"] - fields["truth"]), fields["std_mu"], fields["std_total"])
+    for image, values in zip(images, expected, strict=True):
+        np.testing.assert_allclose(image.get_array(), values[:100, 0].T)
+    assert len({image.get_clim() for image in images[1:]}) == 1
+    assert images[1].get_clim()[0] == 0
+    wide = Points(**{name: values[..., None] for name, values in fields.items()})
+    with pytest.raises(ValueError, match="1-D"):
+        figures.space_time_maps(wide, tmp_path / "m")
