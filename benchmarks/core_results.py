@@ -81,9 +81,7 @@ def print_table(rows: list[dict]) -> bool:
     kept = True
     for regime, prototype in PROTOTYPE_NLL.items():
         for method in dict.fromkeys(row["method"] for row in rows):
-            picked = [
-                r for r in rows if (r["observed_fraction"], r["train_size"]) == regime and r["method"] == method
-            ]
+            picked = [r for r in rows if (r["observed_fraction"], r["train_size"]) == regime and r["method"] == method]
             nll, nll_half = mean_and_half_width([r["test"]["nll"] for r in picked])
             ece, ece_half = mean_and_half_width([r["test"]["ece_mix"] for r in picked])
             diverged = sum(r["diverged"] for r in picked)

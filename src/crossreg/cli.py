@@ -6,7 +6,9 @@ import io
 import json
 import os
 import re
+import signal
 import sys
+import threading
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -200,11 +202,13 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if arguments else 2
+    name, *rest = arguments
     try:
-        name, *rest = arguments
         if name not in _COMMANDS:
             raise InputError(f"{name}: no such command; there are {', '.join(_COMMANDS)}")
         command = _parse(name, rest)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill stops as Ctrl-C does
         _prepare_jax()
         _COMMANDS[name][1](command)
     except InputError as error:
@@ -214,7 +218,8 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("crossreg: stopped", file=sys.stderr)
+        where = "; its folder holds an unfinished run" if name == "train" else ""
+        print(f"crossreg: stopped{where}", file=sys.stderr)
         return 130
     return 0
 
