@@ -48,9 +48,11 @@ def test_plain_lines_where_there_is_no_terminal():
     assert any("dropout step 500/500" in line and "diverged at step 7" in line for line in lines)
 
 
-def test_a_live_table_on_a_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "140")
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_live_table_on_a_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     text = shown(Terminal())
+    assert ("reg NLL" in text) == (columns == 140)
     for part in ("250/500", "-1.250", "0.042", "diverged at 7", "time left 2:30"):
         assert part in text
 

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from crossreg.training.loop import Progress
 
 _PLAIN_SECONDS = 10.0
+_HEADINGS = {"train_loss": "train loss", "reg_loss": "reg loss", "reg_nll": "reg NLL", "reg_ece": "reg ECE"}
 
 
 def clock(seconds: float) -> str:
@@ -52,7 +53,8 @@ class TrainingDisplay:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(self._table(), console=Console(file=self._stream), refresh_per_second=4)
+            self._console = Console(file=self._stream)
+            self._live = Live(self._table(), console=self._console, refresh_per_second=4)
             self._live.start()
         elif self._enabled:
             print("compiling …", file=self._stream, flush=True)
@@ -95,20 +97,26 @@ class TrainingDisplay:
         return "  ".join([*parts, f"left {clock(self._seconds_left())}"])
 
     def _table(self):
+        """The live table; a narrow terminal loses the bar, the reg NLL and a digit of the σ's."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        table = Table(title=f"training, time left {clock(self._seconds_left())}" if self._reports else "compiling …")
-        for column in ("", "step", "", "train loss", "reg loss", "reg NLL", "reg ECE", "σ per site (input → heads)"):
-            table.add_column(column, justify="right")
+        wide = self._console.width >= 105
+        keys = ("train_loss", "reg_loss", "reg_nll", "reg_ece") if wide else ("train_loss", "reg_loss", "reg_ece")
+        title = f"training, time left {clock(self._seconds_left())}" if self._reports else "compiling …"
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2 if wide else 1, 0, 0))
+        headings = ["", "step", *([""] if wide else []), *(_HEADINGS[key] for key in keys), "σ per site"]
+        for heading in headings:
+            table.add_column(heading, justify="right", no_wrap=True)
         for name, steps in self._steps.items():
             step = self._reports[name].step if name in self._reports else 0
-            cells = ["–"] * 5
+            cells = ["–"] * (len(keys) + 1)
             if name in self._lines:
                 line = self._lines[name]
-                cells = [_number(line[key]) for key in ("train_loss", "reg_loss", "reg_nll", "reg_ece")]
-                cells.append(" ".join(f"{s:.2g}" for s in typical_sigmas(line).values()) or "–")
+                sigmas = [f"{s:.2g}" if wide else f"{s:.1g}" for s in typical_sigmas(line).values()]
+                cells = [*(_number(line[key]) for key in keys), " ".join(sigmas) or "–"]
                 if line["diverged_at"] >= 0:
                     cells[-1] = f"diverged at {line['diverged_at']}"
-            table.add_row(name, f"{step}/{steps}", ProgressBar(total=steps, completed=step, width=20), *cells)
+            bar = [ProgressBar(total=steps, completed=step, width=20)] if wide else []
+            table.add_row(name, f"{step}/{steps}", *bar, *cells)
         return table
