@@ -91,7 +91,8 @@ def print_table(rows: list[dict]) -> bool:
                 kept &= within
                 verdict = f"  limits {prototype + NLL_MARGIN:.2f} / {LARGEST_ECE:.3f}: {'kept' if within else 'MISSED'}"
             print(
-                f"{regime[0]:8.1f} {regime[1]:5d} {method:>14}  {nll:7.3f} ± {nll_half:.3f}  {ece:7.4f} ± {ece_half:.4f}"
+                f"{regime[0]:8.1f} {regime[1]:5d} {method:>14}  {nll:7.3f} ± {nll_half:.3f}"
+                f"  {ece:7.4f} ± {ece_half:.4f}"
                 f"  {np.mean([r['reg']['ece_mix'] for r in picked]):.4f}"
                 f"  {np.mean([r['test']['std_mu'] for r in picked]):.4f}  {diverged}{verdict}"
             )
