@@ -1,12 +1,13 @@
 """Truncated DFT as matmuls against the FFT: where each is the faster spectral convolution.
 
-    python benchmarks/spectral_transform.py
+    python benchmarks/spectral_transform.py [GRID …]      # all grids, or some: 160^1 128^2
 
 Prints, for each grid and number of kept modes, the ratio of the two times (forward and
 backward, batch and samples folded) and what `prefers_fft` chooses. Ratios are taken in one
 run, the contenders in turn.
 """
 
+import sys
 import time
 
 import jax
@@ -36,6 +37,8 @@ def main() -> None:
         f"{jax.devices()[0].device_kind}\n{'grid':>8} {'modes':>5} {'matmul':>10} {'fft':>10} {'fft/matmul':>10}  auto"
     )
     for dims, side, mode_counts in GRIDS:
+        if sys.argv[1:] and f"{side}^{dims}" not in sys.argv[1:]:
+            continue
         batch = max(1, min(160, POINTS_IN_FLIGHT // side**dims))
         h = jax.random.normal(jax.random.key(0), (WIDTH, batch) + (side,) * dims)
         for count in mode_counts:

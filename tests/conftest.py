@@ -66,7 +66,8 @@ def tiny() -> Config:
         steps=30,
         evaluate_every=10,
         batch_size=6,
-        num_samples=3,
+        num_samples=4,
+        evaluation_samples=5,
     )
 
 

@@ -12,7 +12,7 @@ from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.objectives import mixture_nll, moment_matched_nll, train_objective
+from crossreg.objectives import fair_moment_matched_nll, mixture_nll, moment_matched_nll, train_objective
 from crossreg.predictive import Mixture
 from crossreg.studies.fit import fit
 
@@ -56,12 +56,33 @@ def test_reg_objectives_are_gaussian_densities():
     np.testing.assert_allclose(moment_matched_nll(mixture, y), -norm.logpdf(y, mean, np.sqrt(var)).mean(), rtol=1e-12)
 
 
-def test_one_sample_makes_both_reg_objectives_equal():
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.95, 1.0])
+def test_few_samples_do_not_bias_the_fair_objective(share):
+    """The truth has variance 1, of which the model knows 1 − share; the rest is for the spread of 10 means to match."""
+    keys = jax.random.split(jax.random.key(1))
+    noise = jax.random.normal(keys[0], (10, 200_000))
+    y = jax.random.normal(keys[1], (200_000,))
+    spreads = share * jnp.linspace(0.5, 1.8, 66)
+
+    def best_std(objective):
+        def loss(spread):
+            predictive = jnp.full_like(noise, 1 - share)
+            return objective(Mixture(jnp.sqrt(spread) * noise, predictive, jnp.zeros_like(noise)), y)
+
+        return jnp.sqrt(1 - share + spreads[jnp.argmin(jax.lax.map(loss, spreads))])
+
+    assert best_std(fair_moment_matched_nll) == pytest.approx(1, abs=0.012)
+    if share in (0.2, 1.0):
+        assert abs(best_std(moment_matched_nll) - 1) > 0.03
+
+
+def test_one_sample_makes_all_reg_objectives_equal():
     mixture, y = draw(samples=1)
+    np.testing.assert_allclose(fair_moment_matched_nll(mixture, y), mixture_nll(mixture, y), rtol=1e-12)
     np.testing.assert_allclose(moment_matched_nll(mixture, y), mixture_nll(mixture, y), rtol=1e-12)
 
 
-@pytest.mark.parametrize("objective", [train_objective, mixture_nll, moment_matched_nll])
+@pytest.mark.parametrize("objective", [train_objective, mixture_nll, moment_matched_nll, fair_moment_matched_nll])
 def test_gradients_equal_finite_differences(objective):
     mixture, y = draw()
     weight = jnp.asarray(np.random.default_rng(0).integers(0, 2, y.shape), float).at[0, 0].set(1)

@@ -78,6 +78,38 @@ class Quickstart:
     """No progress display."""
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """Train and score many runs as few programs; the same command on the same folder goes on."""
+
+    name: tyro.conf.Positional[str]
+    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, or grid."""
+    out: Path
+    """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
+    methods: str | None = None
+    """Comma-separated, for instance xreg,dropout,ensemble+temperature; by default those of the named sweep."""
+    seeds: int = 5
+    """Runs of each regime and method, with the seeds 0 … seeds − 1."""
+    steps: int | None = None
+    """Training steps; by default 10,000, and 30,000 for paper-regimes."""
+    grid: tuple[str, ...] = ()
+    """field=value,value for any config fields; all combinations are run."""
+    config: Path | None = None
+    """A YAML file of settings that all runs share."""
+    quiet: bool = False
+    """No progress display."""
+    json: bool = False
+    """Print the rows as JSON lines in place of the table."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of a sweep, with intervals over seeds and the paper's numbers; writes table.md, .csv and .tex."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the sweep."""
+
+
 def _prepare_jax() -> None:
     """Keeps compiled programs between commands: the second run of a shape starts at once."""
     import jax
@@ -135,11 +167,43 @@ def _quickstart(command: Quickstart) -> None:
     quickstart(command.out, steps=command.steps, progress=not command.quiet)
 
 
+def _sweep(command: Sweep) -> None:
+    from crossreg.report.comparison import write_tables
+    from crossreg.studies.grids import plan
+    from crossreg.studies.sweep import run_sweep
+
+    base = load_yaml(command.config) if command.config else None
+    points = plan(
+        command.name,
+        methods=command.methods,
+        seeds=command.seeds,
+        steps=command.steps,
+        grid=command.grid,
+        base=base,
+    )
+    asked = {"name": command.name, "methods": command.methods, "seeds": command.seeds, "steps": command.steps}
+    description = asked | {"grid": list(command.grid)}
+    rows = run_sweep(points, command.out, progress=not command.quiet, description=description)
+    text = write_tables(rows, command.out)
+    print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
+
+
+def _table(command: Table) -> None:
+    from crossreg.report.comparison import write_tables
+    from crossreg.studies.sweep import read_rows
+
+    if not command.folder.is_dir():
+        raise InputError(f"{command.folder}: no such folder")
+    print(write_tables(read_rows(command.folder), command.folder))
+
+
 _COMMANDS = {
     "train": (Train, _train),
     "evaluate": (Evaluate, _evaluate),
     "predict": (Predict, _predict),
     "quickstart": (Quickstart, _quickstart),
+    "sweep": (Sweep, _sweep),
+    "table": (Table, _table),
 }
 
 
@@ -218,7 +282,10 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        where = "; its folder holds an unfinished run" if name == "train" else ""
+        where = {
+            "train": "; its folder holds an unfinished run",
+            "sweep": "; the same command goes on from here",
+        }.get(name, "")
         print(f"crossreg: stopped{where}", file=sys.stderr)
         return 130
     return 0

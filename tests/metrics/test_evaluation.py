@@ -36,7 +36,9 @@ def test_scores_are_those_of_the_mixture_over_all_pairs(data):
 def test_chunks_leave_no_trace(data, tiny, monkeypatch):
     model = build_model(tiny.model, data.train, key=jax.random.key(0))
     whole = evaluate(model, data.test, num_samples=3)
-    monkeypatch.setattr(evaluation, "_POINTS_PER_CALL", 7 * 40)  # 7 pairs, which do not divide the 20
+    monkeypatch.setattr(
+        evaluation, "_POINTS_PER_CALL", dict.fromkeys(("cpu", "accelerator"), 7 * 40)
+    )  # 7 pairs, which do not divide the 20
     parts = evaluate(model, data.test, num_samples=3)
     for name, value in whole.items():
         np.testing.assert_allclose(np.asarray(parts[name]), np.asarray(value), rtol=1e-4, atol=2e-3)

@@ -37,10 +37,30 @@ def test_sigma_pred_and_the_lift_start_at_the_scale_of_the_data(trajectories):
     expected = data_scale(data.train).target_std * np.exp(-0.5)
     np.testing.assert_allclose(mixture.std_predictive.mean((0, 2)), expected, rtol=1e-3)
     plain = build_model(
-        ModelConfig(width=4, num_blocks=2, num_modes=4, scale_lift=False), data.train, key=jax.random.key(0)
+        ModelConfig(width=4, num_blocks=2, num_modes=4, scaled_start=False), data.train, key=jax.random.key(0)
     )
     ratio = plain.stages[0].weight / model.stages[0].weight  # pyright: ignore[reportFunctionMemberAccess]
     np.testing.assert_allclose(ratio, np.broadcast_to(data_scale(data.train).input_rms, ratio.shape), rtol=1e-4)
+
+
+def test_features_keep_their_scale_from_block_to_block(trajectories):
+    data = scaled(trajectories, 0.01, 20.0)
+    x = data.train.gather(jnp.arange(5)).x
+
+    def rms_after_each_gelu(scaled_start):
+        config = ModelConfig(width=64, num_blocks=3, num_modes=4, feature_noise="none", scaled_start=scaled_start)
+        model = build_model(config, data.train, key=jax.random.key(0))
+        h, sizes = x, []
+        for stage in model.stages:
+            h = jax.vmap(stage)(h)
+            if stage is jax.nn.gelu:
+                sizes.append(float(jnp.sqrt(jnp.mean(h**2))))
+        return sizes
+
+    first, *_, last = rms_after_each_gelu(True)
+    assert 0.7 < last / first < 1.4
+    first, *_, last = rms_after_each_gelu(False)
+    assert last / first < 0.4
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e-7])

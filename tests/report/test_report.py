@@ -25,7 +25,7 @@ def report(step: int, diverged_at: int = -1) -> Progress:
         diverged_at=np.asarray([diverged_at]),
         **values,
     )
-    return Progress(step, 75.0, record, None)  # pyright: ignore[reportArgumentType]
+    return Progress(step, 75.0, record, None, None)  # pyright: ignore[reportArgumentType]
 
 
 class Terminal(io.StringIO):

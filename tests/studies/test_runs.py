@@ -38,7 +38,7 @@ SMALL = [
     "--batch-size",
     "6",
     "--num-samples",
-    "3",
+    "4",
     "--quiet",
 ]
 
@@ -291,7 +291,7 @@ def test_the_papers_four_regimes():
     assert {c.data.train_size for c in (reference, low, head, plain)} == {50}
     assert [c.model.feature_noise for c in (reference, low, head, plain)] == ["generalization", "none", "none", "none"]
     assert [c.model.generalization_head for c in (reference, low, head, plain)] == [False, True, True, False]
-    assert reference.train.reg_objective == "moment-matched"
+    assert reference.train.reg_objective == "fair"
 
 
 def test_help_does_not_import_jax():

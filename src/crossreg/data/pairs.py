@@ -14,10 +14,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from crossreg.config import DataConfig
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.observation import draw_mask, draw_masks
-from crossreg.data.split import split_trajectories
+from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.streams import MASK_STREAM
+
+_KEPT_SHARE = 0.3
 
 
 class Batch(NamedTuple):
@@ -83,17 +85,17 @@ class Pairs(eqx.Module):
         index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
         return self.gather(index, mask_key=mask_key)
 
-    def only(self, row: int) -> "Pairs":
-        """The pairs of one row alone, seen under the same masks."""
+    def between(self, start: int, stop: int) -> "Pairs":
+        """The pairs of rows start … stop − 1, seen under the same masks."""
         masks = self.masks
         if self.mask_per == "trajectory":
-            masks = masks[row : row + 1]
+            masks = masks[start:stop]
         elif self.mask_per != "run":
-            masks = masks[row * self.horizon : (row + 1) * self.horizon]
+            masks = masks[start * self.horizon : stop * self.horizon]
         return eqx.tree_at(
             lambda p: (p.rows, p.num_trajectories, p.masks),
             self,
-            (self.rows[row : row + 1], jnp.ones_like(self.num_trajectories), masks),
+            (self.rows[start:stop], jnp.full_like(self.num_trajectories, stop - start), masks),
         )
 
     def _masks(self, index, row, mask_key) -> Bool[Array, "batch *space"]:
@@ -106,12 +108,26 @@ class Pairs(eqx.Module):
 
 
 class Data(NamedTuple):
-    """The three splits of a run."""
+    """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was."""
 
     train: Pairs
     reg: Pairs
     test: Pairs
     digest: str
+    kept: Pairs | None = None
+
+    @property
+    def unseen(self) -> Pairs:
+        """Held-out pairs that nothing learns from, once `keep_part_of_reg` was asked for; reg itself before."""
+        return self.reg if self.kept is None else self.kept
+
+    def keep_part_of_reg(self) -> "Data":
+        """Takes the last 30% of the reg trajectories, at least one, out of reg."""
+        size = int(self.reg.num_trajectories)
+        if size < 2:
+            raise InputError(f"--reg-size {size}: needs 2 trajectories, one to learn from and one to calibrate on")
+        cut = size - max(1, round(_KEPT_SHARE * size))
+        return self._replace(reg=self.reg.between(0, cut), kept=self.reg.between(cut, size))
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
@@ -127,19 +143,23 @@ def load(scenario: str = "diff_ks", **fields) -> Data:
     return load_data(DataConfig(scenario=scenario, **fields))
 
 
+def _split(config: DataConfig) -> Split:
+    return split_trajectories(config.train_size, config.reg_size, config.test_size, one_pool=config.one_pool)
+
+
 def load_data(config: DataConfig) -> Data:
     """The pairs that a config describes, generated if they are not cached."""
     # The split is checked before data are made for it.
-    split_trajectories(config.train_size, config.reg_size, config.test_size)
+    _split(config)
     return make_data(load_trajectories(config), config)
 
 
 def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
     """Splits, observes and pairs trajectories that are already there."""
-    split = split_trajectories(config.train_size, config.reg_size, config.test_size)
+    split = _split(config)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
     for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
-        if rows[-1] >= array.shape[0]:
+        if rows and rows[-1] >= array.shape[0]:
             raise InputError(
                 f"--{name}-size {len(rows)}: needs trajectories up to number {rows[-1]}, the data have {array.shape[0]}"
             )
@@ -147,6 +167,9 @@ def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
 
     def pairs(array, rows: range, number: int) -> Pairs:
         horizon = array.shape[1] - 1
+        size = len(rows)
+        # An empty split is one row that does not count: its scores are NaN, and nothing else is special about it.
+        rows = rows or range(1)
         num_pairs = len(rows) * horizon
         count = {"run": 1, "trajectory": len(rows), "pair": num_pairs, "step": num_pairs}[config.mask_per]
         # One mask per run is one for all three splits; otherwise each split has its own.
@@ -154,7 +177,7 @@ def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
         return Pairs(
             array,
             jnp.asarray(list(rows), jnp.int32),
-            jnp.asarray(len(rows), jnp.int32),
+            jnp.asarray(size, jnp.int32),
             draw_masks(mask_key, count, array.shape[3:], config.observed_fraction),
             jnp.asarray(config.observed_fraction, array.dtype),
             config.mask_per,

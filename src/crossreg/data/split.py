@@ -20,10 +20,20 @@ class Split(NamedTuple):
     test: range
 
 
-def split_trajectories(train_size: int, reg_size: int, test_size: int) -> Split:
-    """The first `train_size` of the train pool, the first `reg_size` of the reg pool, likewise of test."""
-    pools = (("train", train_size, TRAIN_POOL), ("reg", reg_size, REG_POOL), ("test", test_size, TEST_POOL))
-    for name, size, pool in pools:
-        if not 1 <= size <= len(pool):
-            raise InputError(f"--{name}-size {size}: the {name} pool has 1 to {len(pool)} trajectories")
-    return Split(TRAIN_POOL[:train_size], REG_POOL[:reg_size], TEST_POOL[:test_size])
+def split_trajectories(train_size: int, reg_size: int, test_size: int, *, one_pool: bool = False) -> Split:
+    """The first `train_size` of the train pool, the first `reg_size` of the reg pool, likewise of test.
+
+    With `one_pool`, train and reg share all trajectories of the train seed: first train, then reg.
+    """
+    train_pool, reg_pool = TRAIN_POOL, REG_POOL
+    if one_pool:
+        if train_size + reg_size > POOL_SIZE:
+            raise InputError(
+                f"--train-size {train_size} and --reg-size {reg_size}: together at most {POOL_SIZE} trajectories"
+            )
+        train_pool, reg_pool = range(train_size), range(train_size, train_size + reg_size)
+    pools = (("train", train_size, train_pool, 1), ("reg", reg_size, reg_pool, 0), ("test", test_size, TEST_POOL, 1))
+    for name, size, pool, least in pools:
+        if not least <= size <= len(pool):
+            raise InputError(f"--{name}-size {size}: the {name} pool has {least} to {len(pool)} trajectories")
+    return Split(train_pool[:train_size], reg_pool[:reg_size], TEST_POOL[:test_size])

@@ -9,5 +9,7 @@ def configure(config: Config) -> Config:
         feature_noise="none",
         sites=(),
         mode_noise="none",
+        lift_noise=0.0,
         generalization_head=False,
+        train_samples=None,
     )

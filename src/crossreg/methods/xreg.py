@@ -1,18 +1,44 @@
-"""Cross-regularized uncertainty: generalization noise learned on the reg split."""
+"""Cross-regularized uncertainty: generalization noise learned on the reg split, and its variants.
+
+`xreg` is the default of the product. `xreg-A-B-…` changes it by the words of `VARIANTS`: `xreg-layer-element` has one σ
+per site and one ε per element, `xreg-heads` has no noise inside the network, `xreg-ensemble` pools three.
+"""
+
+from typing import Any
 
 from crossreg.config import Config
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    # where the noise stands
+    "internal": {"feature_noise": "generalization", "generalization_head": False},
+    "heads": {"feature_noise": "none", "generalization_head": True},
+    "both": {"feature_noise": "generalization", "generalization_head": True},
+    "modes": {"feature_noise": "none", "mode_noise": "generalization"},
+    # how fine it is
+    "channel": {"sigma_per": "channel"},
+    "layer": {"sigma_per": "layer"},
+    "element": {"epsilon_per": "element"},
+    # what ρ minimises
+    "fair": {"reg_objective": "fair"},
+    "mm": {"reg_objective": "moment-matched"},
+    "mixture": {"reg_objective": "mixture"},
+}
 
-def configure(config: Config) -> Config:
+
+def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
     """The reference variant: five feature sites owned by ρ, σ and ε per channel, a σ_pred head,
-    no σ_gen head, moment-matched reg objective."""
-    return config.replace(
+    no σ_gen head, moment-matched reg objective without the bias of few samples; then what `words` change."""
+    config = config.replace(
         feature_noise="generalization",
         sites=(),
         sigma_per="channel",
         epsilon_per="channel",
         mode_noise="none",
+        lift_noise=0.0,
         generalization_head=False,
         train_samples=None,
-        reg_objective="moment-matched",
+        reg_objective="fair",
     )
+    for word in words:
+        config = config.replace(**VARIANTS[word])
+    return config

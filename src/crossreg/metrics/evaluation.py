@@ -1,7 +1,10 @@
 """All scores of a model on a split, from its mixture at every point."""
 
 import math
-from collections.abc import Callable
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,16 +14,17 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from crossreg.data.pairs import Batch, Pairs
+from crossreg.errors import InputError
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import ause, spearman
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.predictive import Mixture
+from crossreg.predictive import Mixture, Predictive
 from crossreg.streams import EVALUATION_STREAM
 
 # Points per compiled call: bounds memory and changes no number, since each pair has noise of its own.
-_POINTS_PER_CALL = 2**15
-Predictor = Callable[[Batch, Key[Array, " batch"]], Mixture]
+_POINTS_PER_CALL = {"cpu": 2**15, "accelerator": 2**19}
+Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
 
 
 # Device arrays inside the compiled call, host arrays after it.
@@ -42,7 +46,7 @@ class Points(NamedTuple):
     weight: Field
 
 
-def _points(mixture: Mixture, batch: Batch) -> Points:
+def _points(mixture: Predictive, batch: Batch) -> Points:
     return Points(
         batch.y,
         mixture.mean,
@@ -72,17 +76,25 @@ class SurrogatePredictor(eqx.Module):
         return predict(self.model, batch.x, key=keys, num_samples=self.num_samples)
 
 
-def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
-    """Scores every pair of a split, chunk by chunk, into host arrays."""
+def batches_of(pairs: Pairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
+    """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count."""
     num_pairs = int(pairs.num_pairs)
-    chunk = max(1, _POINTS_PER_CALL // math.prod(pairs.trajectories.shape[2:]))
-    chunks = []
+    if not num_pairs:
+        raise InputError("the split has no trajectories to score on")
+    points_per_call = _POINTS_PER_CALL["cpu" if jax.default_backend() == "cpu" else "accelerator"]
+    chunk = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
     for start in range(0, num_pairs, chunk):
         # Filled up with the last pair and gathered outside: one program serves all chunks of all splits.
         index = jnp.asarray(np.minimum(np.arange(start, start + chunk), num_pairs - 1))
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-        points = _score_batch(predictor, pairs.gather(index), keys)
-        size = min(chunk, num_pairs - start)
+        yield pairs.gather(index), keys, min(chunk, num_pairs - start)
+
+
+def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
+    """Scores every pair of a split, batch by batch, into host arrays."""
+    chunks = []
+    for batch, keys, size in batches_of(pairs, key=key):
+        points = _score_batch(predictor, batch, keys)
         chunks.append(Points(*(np.asarray(values)[:size] for values in points)))
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
@@ -114,20 +126,39 @@ def summarize(points: Points) -> dict[str, object]:
     }
 
 
-def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 10, seed: int = 0) -> dict[str, object]:
+def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 30, seed: int = 0) -> dict[str, object]:
     """Scores a surrogate on a split.
 
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
     `std_predictive`, `std_generalization` and `sharpness` (mean total std), `spearman` and `ause`
     (|error| against total std), and `coverage`. Equal arguments give equal numbers.
     """
-    key = evaluation_key(seed)
-    return summarize(score_points(SurrogatePredictor(model, num_samples), pairs, key=key))
+    [scores] = evaluate_all([(SurrogatePredictor(model, num_samples), pairs)], seed=seed)
+    return scores
+
+
+def evaluate_all(jobs: Iterable[tuple[Predictor, Pairs]], *, seed: int = 0) -> Iterator[dict[str, object]]:
+    """`evaluate` for many predictors and splits, in order: host threads sort while the device scores the next."""
+    workers = os.cpu_count() or 1
+    pending: deque[Future] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for predictor, pairs in jobs:
+            pending.append(pool.submit(summarize, score_points(predictor, pairs, key=evaluation_key(seed))))
+            # A split's points wait in memory until they are sorted.
+            if len(pending) > workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def evaluation_key(seed: int) -> PRNGKeyArray:
     """The key of the noise an evaluation draws: none that training draws from."""
     return jax.random.fold_in(jax.random.key(seed), EVALUATION_STREAM)
+
+
+def calibration_key() -> PRNGKeyArray:
+    """The key of the noise that a wrapper calibrates under: none that an evaluation draws."""
+    return jax.random.fold_in(evaluation_key(0), EVALUATION_STREAM)
 
 
 def sigma_per_site(model: Surrogate) -> dict[str, list[float]]:

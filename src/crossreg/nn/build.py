@@ -11,7 +11,17 @@ from crossreg.config import ModelConfig
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
-from crossreg.nn.noise import AbstractNoise, Dropout, EpsilonPer, NoiseChain, NoNoise, SigmaPer, gaussian_noise
+from crossreg.nn.noise import (
+    AbstractNoise,
+    Dropout,
+    EpsilonPer,
+    FixedNoise,
+    NoiseChain,
+    NoNoise,
+    SigmaPer,
+    gaussian_noise,
+)
+from crossreg.nn.pointwise import HE_GAIN
 from crossreg.nn.sites import site_names
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate
@@ -64,9 +74,9 @@ def check_scale(config: ModelConfig, pairs: Pairs) -> None:
 def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surrogate:
     """The surrogate that `config` describes, for the fields of `pairs`.
 
-    Two starts are taken from the data. The lift starts as if its input had unit RMS. log σ_pred starts near the
-    targets' spread (see `pred_start`): a start far below the residual's scale (the paper's −5) lets the reg gradient
-    drive the sites' σ to their bound before σ_pred has grown.
+    Two starts are taken from the data. The lift starts as if its input had unit RMS, and the blocks keep that scale.
+    log σ_pred starts near the targets' spread (see `pred_start`): a start far below the residual's scale (the paper's
+    −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
     """
     channels, *space = pairs.trajectories.shape[2:]
     return _build(config, channels, tuple(space), pairs.mask_channel, data_scale(pairs), key)
@@ -117,7 +127,7 @@ def _build(
         return gaussian(name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
 
     # An input channel that is always 0 has no scale to divide by.
-    rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scale_lift else None
+    rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scaled_start else None
     return fno(
         len(space),
         channels + mask_channel,
@@ -127,11 +137,13 @@ def _build(
         num_modes=config.num_modes,
         feature_noise=feature_noise,
         mode_noise=mode_noise,
+        lift_noise=FixedNoise(config.lift_noise) if config.lift_noise else None,
         generalization_head=config.generalization_head,
         log_sigma_pred_start=pred_start(config, scale),
         log_sigma_gen_start=config.log_sigma_gen_start,
         head_bounds=(config.head_log_sigma_min, config.head_log_sigma_max),
         predict_increment=config.predict_increment,
         input_rms=rms,
+        pointwise_gain=HE_GAIN if config.scaled_start else 1.0,
         key=key,
     )

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from crossreg.nn.bounds import Bounds
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import AbstractNoise, NoNoise
-from crossreg.nn.pointwise import PointwiseLinear
+from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.sites import mode_site_names, site_names
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
 from crossreg.nn.surrogate import Surrogate
@@ -52,12 +52,14 @@ def fno(
     num_modes: int | tuple[int, ...] = 12,
     feature_noise: NoiseAt = no_noise,
     mode_noise: NoiseAt = no_noise,
+    lift_noise: AbstractNoise | None = None,
     generalization_head: bool = False,
     log_sigma_pred_start: float | Float[Array, " out"] = -2.0,
     log_sigma_gen_start: float = -5.0,
     head_bounds: Bounds = (-12.0, 3.0),
     predict_increment: bool = False,
     input_rms: Float[Array, " in"] | None = None,
+    pointwise_gain: float = HE_GAIN,
     transform: Transform = "auto",
     key: PRNGKeyArray,
 ) -> Surrogate:
@@ -65,8 +67,9 @@ def fno(
 
     `feature_noise` and `mode_noise` say which noise stands at each place (see `site_names` and
     `mode_site_names`), for instance `lambda name, shape: gaussian_noise(name, shape,
-    owner="generalization")`. With `input_rms`, the lift's weights start divided by it: with inputs far below 1
-    the network is nearly linear at its start and learns slowly which inputs are exactly 0, so hidden.
+    owner="generalization")`. With `input_rms`, the lift's weights start divided by it, and the blocks' pointwise
+    layers start with `pointwise_gain`: where features fade from block to block the network is nearly linear at its
+    start, and learns slowly which inputs are exactly 0, so hidden.
     """
     modes = (num_modes,) * num_spatial_dims if isinstance(num_modes, int) else num_modes
     if len(modes) != num_spatial_dims:
@@ -78,7 +81,7 @@ def fno(
     lift = PointwiseLinear(in_channels, width, key=lift_key)
     if input_rms is not None:
         lift = eqx.tree_at(lambda layer: layer.weight, lift, lift.weight / input_rms)
-    stages: list[Callable] = [lift]
+    stages: list[Callable] = [lift, lift_noise or NoNoise()]
     for index, (name, block_key) in enumerate(zip(mode_site_names(num_blocks), block_keys, strict=True)):
         spectral_key, pointwise_key = jax.random.split(block_key)
         block = SpectralBlock(
@@ -90,7 +93,7 @@ def fno(
                 transform=transform,
                 key=spectral_key,
             ),
-            PointwiseLinear(width, width, key=pointwise_key),
+            PointwiseLinear(width, width, gain=pointwise_gain, key=pointwise_key),
         )
         is_last = index == num_blocks - 1
         stages += [block, sites[-2], jax.nn.gelu, sites[-1]] if is_last else [block, jax.nn.gelu, sites[index]]

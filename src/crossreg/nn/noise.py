@@ -80,6 +80,15 @@ class Dropout(AbstractNoise):
         return jax.random.bernoulli(key, keep, shape).astype(dtype) / keep
 
 
+class FixedNoise(AbstractNoise):
+    r"""Multiplicative Gaussian noise of a given size, per element: $h \mapsto h \odot (1 + \sigma\epsilon)$."""
+
+    sigma: float = eqx.field(static=True)
+
+    def factor(self, shape, *, key, dtype):
+        return 1.0 + self.sigma * jax.random.normal(key, shape, dtype)
+
+
 class GaussianNoise(AbstractNoise):
     r"""Multiplicative Gaussian noise, $h \mapsto h \odot (1 + \sigma\epsilon)$."""
 

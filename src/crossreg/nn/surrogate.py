@@ -70,7 +70,7 @@ def predict(
     x: Float[Array, "batch in *space"],
     *,
     key: PRNGKeyArray | Key[Array, " batch"],
-    num_samples: int = 10,
+    num_samples: int = 30,
 ) -> Mixture:
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 

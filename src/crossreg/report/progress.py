@@ -120,3 +120,125 @@ class TrainingDisplay:
             bar = [ProgressBar(total=steps, completed=step, width=20)] if wide else []
             table.add_row(name, f"{step}/{steps}", *bar, *cells)
         return table
+
+
+class SweepDisplay:
+    """A context that shows how far a whole sweep is: what trains now, and the time left for training and scoring.
+
+    `replica_steps` and `points` are what there is to do: steps of all replicas, and rows to score.
+    """
+
+    def __init__(
+        self,
+        replica_steps: int,
+        programs: int,
+        points: int,
+        *,
+        enabled: bool = True,
+        stream: TextIO | TextIOBase | None = None,
+    ):
+        self._total, self._programs, self._points = replica_steps, programs, points
+        self._enabled = enabled
+        self._stream: Any = stream or sys.stderr
+        self._done = self._skipped = self._base = self._number = self._scored = 0
+        self._steps = 1
+        self._label, self._step, self._scores = "", "", ""
+        self._seconds = {"train": 0.0, "score": 0.0}
+        self._now = "score"
+        self._since = time.perf_counter()
+        self._printed = -math.inf
+        self._live = None
+
+    def __enter__(self) -> "SweepDisplay":
+        if self._enabled and self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._console = Console(file=self._stream)
+            self._live = Live(self._panel(), console=self._console, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._show(force=True)
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, label: str, steps: int) -> None:
+        """A program starts: `label` says what trains in it."""
+        self._clock("train")
+        self._number += 1
+        self._label, self._steps, self._step, self._scores = label, steps, "compiling …", ""
+        self._base = self._done
+        self._show(force=True)
+
+    def skip(self, replica_steps: int) -> None:
+        """The part of this program that an earlier sweep has done."""
+        self._done = self._base + replica_steps
+        self._skipped += replica_steps
+
+    def update(self, report: Progress, replicas: int) -> None:
+        """Takes in where the program stands."""
+        self._clock("train")
+        self._done = self._base + report.step * replicas
+        self._step = f"step {report.step}/{self._steps}"
+        if report.record is not None:
+            line = report.record.mean()
+            losses = (("train loss", "train_loss"), ("reg NLL", "reg_nll"), ("reg ECE", "reg_ece"))
+            self._scores = "  ".join(f"{title} {_number(line[key])}" for title, key in losses)
+            if line["diverged"]:
+                self._scores += f"  diverged {line['diverged']}"
+        self._show()
+
+    def scored(self, count: int = 1) -> None:
+        """Points are scored."""
+        self._clock("score")
+        self._scored += count
+        self._step, self._scores = "scoring", ""
+        self._show()
+
+    def _clock(self, now: str) -> None:
+        """Books the time since the last call under what was going on."""
+        moment = time.perf_counter()
+        self._seconds[now] += moment - self._since
+        self._since = moment
+
+    def _seconds_left(self) -> float:
+        trained = self._done - self._skipped
+        left = 0.0
+        for seconds, done, open_ in (
+            (self._seconds["train"], trained, self._total - self._done),
+            (self._seconds["score"], self._scored, self._points - self._scored),
+        ):
+            if open_:
+                left += seconds / done * open_ if done > 0 else math.nan
+        return left
+
+    def _text(self) -> str:
+        trained = self._done / self._total if self._total else 1.0
+        return "  ".join(
+            part
+            for part in (
+                f"trained {trained:4.0%}",
+                f"scored {self._scored}/{self._points}",
+                f"left {clock(self._seconds_left())}",
+                f"program {self._number}/{self._programs} {self._label}" if self._label else "",
+                self._step,
+                self._scores,
+            )
+            if part
+        )
+
+    def _panel(self):
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        return Group(Text(self._text()), ProgressBar(total=max(self._total, 1), completed=self._done))
+
+    def _show(self, *, force: bool = False) -> None:
+        if self._live is not None:
+            self._live.update(self._panel())
+        elif self._enabled and (force or time.perf_counter() - self._printed >= _PLAIN_SECONDS):
+            self._printed = time.perf_counter()
+            print(self._text(), file=self._stream, flush=True)

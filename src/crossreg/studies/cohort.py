@@ -12,6 +12,7 @@ import jax
 
 from crossreg.config import Config, TrainConfig
 from crossreg.data.pairs import Data, replica_axes
+from crossreg.errors import InputError
 from crossreg.nn.build import build_model, check_scale
 from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
@@ -28,14 +29,22 @@ def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
     return first
 
 
-def start_cohort(configs: Sequence[Config], data: Sequence[Data]) -> tuple[Surrogate, Task, TrainConfig]:
-    """Untrained stacked models, their stacked tasks, and the shared train config."""
+def start_cohort(
+    configs: Sequence[Config], data: Sequence[Data], members: Sequence[int] | None = None
+) -> tuple[Surrogate, Task, TrainConfig]:
+    """Untrained stacked models, their stacked tasks, and the shared train config.
+
+    `members` are the replicas' numbers in their ensembles; by default all are 0.
+    """
     train_config = shared_train_config(configs)
     if any(d.digest != data[0].digest for d in data):
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
         check_scale(config.model, split.train)
-    tasks = stack_tasks([make_task(d, c.train.seed) for c, d in zip(configs, data, strict=True)])
+        if config.model.learns_on_reg and not int(split.reg.num_trajectories):
+            raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
+    members = members or [0] * len(configs)
+    tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
 
     def build(pairs, key):
         return build_model(configs[0].model, pairs, key=jax.random.fold_in(key, MODEL_STREAM))

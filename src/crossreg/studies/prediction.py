@@ -99,7 +99,7 @@ def predict_fields(
         # The last chunk is filled up with the last field, so that one program serves all.
         index = np.minimum(np.arange(start, start + chunk), x.shape[0] - 1)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
-        out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, run.config.train.num_samples)
+        out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, run.config.train.evaluation_samples)
         size = min(chunk, x.shape[0] - start)
         chunks.append({name: np.asarray(array)[:size] for name, array in out.items()})
     arrays = {name: np.concatenate([part[name] for part in chunks]) for name in chunks[0]}

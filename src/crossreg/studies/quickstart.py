@@ -67,9 +67,9 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     from crossreg.report.figures import calibration_curves, space_time_maps
 
     written = calibration_curves(methods | references, folder / "calibration")
-    first = data.test.only(0)
+    first = data.test.between(0, 1)
     for name, model in models.items():
-        points = score_points(SurrogatePredictor(model, base.train.num_samples), first, key=key)
+        points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
         written += space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
     write_json(folder / _SUMMARY, {"methods": methods, "references": references})
 

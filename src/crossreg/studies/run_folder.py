@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import math
 import platform
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from crossreg.config import Config, load_yaml, save_yaml
 from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
-from crossreg.metrics.evaluation import evaluate, sigma_per_site
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.training.checkpoint import load_model
@@ -89,14 +90,26 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
 
 def final_metrics(model: Surrogate, data: Data, config: Config) -> dict[str, Any]:
     """Scores on test and reg, and σ per site: what `crossreg evaluate` prints. What is not finite becomes None."""
-    num_samples = config.train.num_samples
-    return finite_or_none(
-        {
-            "test": evaluate(model, data.test, num_samples=num_samples),
-            "reg": evaluate(model, data.reg, num_samples=num_samples),
-            "sigma": sigma_per_site(model),
-        }
-    )
+    [metrics] = final_metrics_of_all([(model, data, config)])
+    return metrics
+
+
+def final_metrics_of_all(runs: Iterable[tuple[Surrogate, Data, Config]]) -> Iterator[dict[str, Any]]:
+    """`final_metrics` of many runs, in order."""
+    runs = list(runs)
+
+    def jobs():
+        for model, data, config in runs:
+            predictor = SurrogatePredictor(model, config.train.evaluation_samples)
+            yield predictor, data.test
+            if int(data.reg.num_pairs):
+                yield predictor, data.reg
+
+    scores = evaluate_all(jobs())
+    for model, data, _ in runs:
+        test = next(scores)
+        reg = next(scores) if int(data.reg.num_pairs) else None
+        yield finite_or_none({"test": test, "reg": reg, "sigma": sigma_per_site(model)})
 
 
 def finite_or_none(value: Any) -> Any:

@@ -5,35 +5,48 @@ name, shape and type is checked against it before a number is used.
 """
 
 from pathlib import Path
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.nn.surrogate import Surrogate
 
+Tree = TypeVar("Tree")
 
-def _named_arrays(model) -> dict[str, jax.Array]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(model, eqx.is_inexact_array))
+
+def _named_arrays(tree: PyTree) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
 
 
 def save_model(path: Path, model: Surrogate) -> None:
-    """Writes the arrays of a model in one move."""
+    """Writes the parameters of a model in one move."""
+    save_arrays(path, eqx.filter(model, eqx.is_inexact_array))
+
+
+def save_arrays(path: Path, tree: PyTree) -> None:
+    """Writes the arrays of a pytree in one move."""
+    arrays = {name: np.asarray(array) for name, array in _named_arrays(eqx.filter(tree, eqx.is_array)).items()}
     with replacing(path) as file:
-        np.savez(file, **{name: np.asarray(array) for name, array in _named_arrays(model).items()})  # pyright: ignore[reportArgumentType]
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def load_model(path: Path, like: Surrogate) -> Surrogate:
     """The model stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s)."""
+    return load_arrays(path, like)
+
+
+def load_arrays(path: Path, like: Tree) -> Tree:
+    """The pytree stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s)."""
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
-    expected = {
-        jax.tree_util.keystr(p).lstrip("."): leaf for p, leaf in jax.tree_util.tree_flatten_with_path(dynamic)[0]
-    }
+    expected = _named_arrays(dynamic)
     try:
         with np.load(path, allow_pickle=False) as file:
             stored = {name: file[name] for name in file.files}

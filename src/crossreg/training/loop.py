@@ -25,6 +25,7 @@ from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge, route
+from crossreg.streams import MEMBER_STREAM
 from crossreg.training.step import Task, TrainState, init_state, reg_step, train_step
 
 _CHUNK_SECONDS = 1.0
@@ -61,14 +62,50 @@ class Record(NamedTuple):
             "diverged_at": int(self.diverged_at[replica]),
         }
 
+    def mean(self) -> dict[str, float | int | None]:
+        """Losses and scores, averaged over the replicas that have not diverged, and how many have."""
+        going = self.diverged_at < 0
+
+        def average(values) -> float | None:
+            kept = np.asarray(values)[going]
+            return float(kept.mean()) if kept.size and np.isfinite(kept).all() else None
+
+        names = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
+        return {name: average(getattr(self, name)) for name in names} | {"diverged": int((~going).sum())}
+
+
+class Snapshot(NamedTuple):
+    """All of a training in progress: a loop that starts from it goes on as if it had never stopped.
+
+    `best` are the parameters of each replica at its lowest NLL on the monitored split.
+    """
+
+    step: Int[Array, ""]
+    state: TrainState
+    best: PyTree
+    best_nll: Float[Array, " replica"]
+
 
 class Progress(NamedTuple):
-    """Where a training stands after a chunk. `record` is there when reg was just evaluated."""
+    """Where a training stands after a chunk. `record` is there when the monitored split was just evaluated."""
 
     step: int
     seconds_left: float
     record: Record | None
-    models: Surrogate
+    static: PyTree
+    snapshot: Snapshot
+
+    @property
+    def models(self) -> Surrogate:
+        """The stacked models as they are."""
+        state = self.snapshot.state
+        return merge(Routed(state.theta_psi, state.rho, self.static))
+
+    @property
+    def best_models(self) -> Surrogate:
+        """Each replica where it had its lowest NLL on the monitored split."""
+        theta_psi, rho = self.snapshot.best
+        return merge(Routed(theta_psi, rho, self.static))
 
 
 def stack(models: Sequence[PyTree]) -> PyTree:
@@ -87,9 +124,12 @@ def unstack(models: PyTree, index: int) -> PyTree:
     return jax.tree.map(lambda x: x[index] if eqx.is_inexact_array(x) else x, models)
 
 
-def make_task(data: Data, seed: int) -> Task:
-    """What a single replica learns from."""
-    return Task(jax.random.key(seed), data.train, data.reg)
+def make_task(data: Data, seed: int, member: int = 0) -> Task:
+    """What a single replica learns from. Member 0 of an ensemble is the run of that seed alone."""
+    key = jax.random.key(seed)
+    if member:
+        key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
+    return Task(key, data.train, data.reg, data.unseen)
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
@@ -98,12 +138,14 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
         jnp.stack([task.key for task in tasks]),
         stack_pairs([task.train for task in tasks]),
         stack_pairs([task.reg for task in tasks]),
+        stack_pairs([task.monitor for task in tasks]),
     )
 
 
 def _task_axes(tasks: Task) -> PyTree:
+    splits = (tasks.train, tasks.reg, tasks.monitor)
     axes = jax.tree.map(lambda _: 0, tasks)
-    return eqx.tree_at(lambda t: (t.train, t.reg), axes, (replica_axes(tasks.train), replica_axes(tasks.reg)))
+    return eqx.tree_at(lambda t: (t.train, t.reg, t.monitor), axes, tuple(replica_axes(pairs) for pairs in splits))
 
 
 @eqx.filter_jit
@@ -126,12 +168,12 @@ def advance(
 
 
 @eqx.filter_jit
-def reg_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig):
-    """NLL, ECE_mix and mean Std_ω[μ] on the reg split, for every replica."""
+def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig):
+    """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
 
     def one(state, task):
         model = merge(Routed(state.theta_psi, state.rho, static))
-        return split_scores(model, task.reg, config.num_samples)
+        return split_scores(model, task.monitor, config.evaluation_samples)
 
     return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
 
@@ -155,42 +197,74 @@ def split_scores(model: Surrogate, pairs: Pairs, num_samples: int):
     return weighted_mean(nll, weight), ece(pit, weight), weighted_mean(std_mu, weight)
 
 
-def train_replicas(models: Surrogate, tasks: Task, config: TrainConfig) -> Iterator[Progress]:
+@eqx.filter_jit
+def _keep_best(snapshot: Snapshot, nll: Float[Array, " replica"]) -> Snapshot:
+    """The snapshot after the monitored split was scored; a NaN is never the best."""
+    better = nll < snapshot.best_nll
+    current = (snapshot.state.theta_psi, snapshot.state.rho)
+
+    def choose(new, old):
+        return jnp.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    best = jax.tree.map(choose, current, snapshot.best)
+    return snapshot._replace(best=best, best_nll=jnp.where(better, nll, snapshot.best_nll))
+
+
+def first_snapshot(models: Surrogate) -> Snapshot:
+    """The snapshot before the first step of stacked models."""
+    state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
+    return Snapshot(
+        jnp.asarray(0), state, (state.theta_psi, state.rho), jnp.full(state.train_loss.shape, jnp.inf, jnp.float32)
+    )
+
+
+def train_replicas(
+    models: Surrogate, tasks: Task, config: TrainConfig, *, start: Snapshot | None = None
+) -> Iterator[Progress]:
     """Trains stacked models, one per stacked task, and reports about once a second.
 
-    The last report is that of the last step; its `models` are the trained ones.
+    The last report is that of the last step; its `models` are the trained ones. With `start`, a snapshot of an
+    earlier training of the same models and tasks, it goes on from there.
     """
     # Seeds are in the tasks' keys: one program serves all of them.
     config = dataclasses.replace(config, seed=0)
     static = route(models).static
-    state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
-    step = recorded = 0
+    snapshot = first_snapshot(models) if start is None else start
+    step = first = int(snapshot.step)
+    recorded = step - step % config.evaluate_every
     chunk, busy = 1, 0.0
     while step < config.steps:
         boundary = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
         stop = min(step + chunk, boundary)
         before = time.perf_counter()
-        state = advance(state, static, tasks, jnp.asarray(step), jnp.asarray(stop), config)
+        state = advance(snapshot.state, static, tasks, jnp.asarray(step), jnp.asarray(stop), config)
         jax.block_until_ready(state)
+        snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
         # The first step stands alone: it also compiles, which says nothing of the time left.
-        is_first = step == 0
+        is_first = step == first
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
         step, record = stop, None
         if step == boundary:
             record = _record(state, static, tasks, config, step, step - recorded)
             recorded = step
             zero = jnp.zeros_like(state.train_loss)
-            state = eqx.tree_at(lambda s: (s.train_loss, s.reg_loss), state, (zero, zero))
+            snapshot = _keep_best(
+                snapshot._replace(
+                    state=eqx.tree_at(lambda s: (s.train_loss, s.reg_loss), state, (zero, zero)),
+                ),
+                jnp.asarray(record.reg_nll),
+            )
         if not is_first:
             busy += time.perf_counter() - before
-        seconds_left = busy / (step - 1) * (config.steps - step) if step > 1 else math.nan
-        yield Progress(step, seconds_left, record, merge(Routed(state.theta_psi, state.rho, static)))
+        timed = step - first - 1
+        seconds_left = busy / timed * (config.steps - step) if timed > 0 else math.nan
+        yield Progress(step, seconds_left, record, static, snapshot)
 
 
 def _record(state, static, tasks, config, step: int, steps_since: int) -> Record:
     """The history line of this step."""
-    nll, ece, std_mu = reg_scores(state, static, tasks, config)
+    nll, ece, std_mu = monitor_scores(state, static, tasks, config)
     diverged_at = np.asarray(state.diverged_at)
     # Reg updates fall on multiples of k_reg.
     reg_updates = step // config.k_reg - (step - steps_since) // config.k_reg

@@ -25,12 +25,14 @@ _FINAL_DECAY = 0.2
 class Task(eqx.Module):
     """What one replica learns from: its splits, and the key that all its randomness follows from.
 
-    Stacked tasks have a leading replica axis, the trajectories aside.
+    `monitor` is what it is scored on along the way: reg, or a part of it that nothing is learned from. Stacked tasks
+    have a leading replica axis, the trajectories aside.
     """
 
     key: Key[Array, "*replica"]
     train: Pairs
     reg: Pairs
+    monitor: Pairs
 
 
 class TrainState(eqx.Module):

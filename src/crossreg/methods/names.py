@@ -1,0 +1,124 @@
+"""From a method's name, as a command line and a table's row have it, to what it stands for.
+
+    base[-variant…][+early][+temperature][+conformal]
+
+A base is a change of the config, or several of which held-out data choose one; and a number of members that are
+pooled. The wrappers act after training. No JAX here: names are checked before anything heavy is imported.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crossreg.config import Config
+from crossreg.errors import InputError
+from crossreg.methods import dropout, fixed_noise, unregularized, xreg
+
+ENSEMBLE_SIZE = 3
+WRAPPERS = ("early", "temperature", "conformal")
+UNTRAINED = ("persistence", "persistence-masked")
+FORMS = (
+    f"xreg[-{'|'.join(xreg.VARIANTS)}|ensemble…]",
+    "unregularized",
+    "dropout[-P|-reg]",
+    "ensemble[-M]",
+    "fixed-noise[-SIGMA]",
+    *UNTRAINED,
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a row of a table comes about.
+
+    `candidates` are changes of the config; with more than one, the lowest NLL on held-out data decides. Each is
+    trained `members` times and pooled. A method without candidates is not trained.
+    """
+
+    name: str
+    candidates: tuple[Callable[[Config], Config], ...]
+    members: int = 1
+    early: bool = False
+    temperature: bool = False
+    conformal: bool = False
+
+    def configs(self, config: Config) -> list[Config]:
+        """The config of each candidate."""
+        return [candidate(config) for candidate in self.candidates]
+
+    def keeps_part_of_reg(self, config: Config) -> bool:
+        """Whether a part of reg is kept from what learns on reg, for the wrappers to use."""
+        wrapped = self.early or self.temperature or self.conformal
+        learns = len(self.candidates) > 1 or any(c.model.learns_on_reg for c in self.configs(config))
+        return wrapped and learns
+
+    def needs_reg(self, config: Config) -> bool:
+        """Whether it can do nothing without a reg split."""
+        wrapped = self.early or self.temperature or self.conformal
+        return wrapped or len(self.candidates) > 1 or any(c.model.learns_on_reg for c in self.configs(config))
+
+
+def _number(base: str, text: str, low: float, high: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low < value < high:
+        raise InputError(f"--methods {base}-{text}: {text} must be a number in ({low:g}, {high:g})")
+    return value
+
+
+def _base(name: str) -> Method:
+    word, *rest = name.split("-")
+    if name in UNTRAINED:
+        return Method(name, ())
+    if word == "xreg":
+        members = ENSEMBLE_SIZE if "ensemble" in rest else 1
+        words = tuple(part for part in rest if part != "ensemble")
+        if all(part in xreg.VARIANTS for part in words):
+            return Method(name, (lambda config: xreg.configure(config, words),), members)
+    if name == "unregularized":
+        return Method(name, (unregularized.configure,))
+    if word == "ensemble" and len(rest) <= 1:
+        members = ENSEMBLE_SIZE
+        if rest:
+            if not rest[0].isdecimal() or not 1 <= int(rest[0]) <= 100:
+                raise InputError(f"--methods {name}: an ensemble has 1 to 100 members")
+            members = int(rest[0])
+        return Method(name, (unregularized.configure,), members)
+    if word == "dropout" and len(rest) <= 1:
+        if rest == ["reg"]:
+            return Method(name, tuple(_dropout(rate) for rate in dropout.RATES))
+        return Method(name, (_dropout(_number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE),))
+    if name.startswith("fixed-noise") and len(rest) <= 2:
+        sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
+        return Method(name, (lambda config: fixed_noise.configure(config, sigma),))
+    raise InputError(f"--methods {name}: no such method; there are {', '.join(FORMS)}")
+
+
+def _dropout(rate: float) -> Callable[[Config], Config]:
+    return lambda config: dropout.configure(config, rate)
+
+
+def parse_method(name: str) -> Method:
+    """The method of that name."""
+    base, *wrappers = name.split("+")
+    method = _base(base)
+    for wrapper in wrappers:
+        if wrapper not in WRAPPERS:
+            raise InputError(f"--methods {name}: no wrapper +{wrapper}; there are +{', +'.join(WRAPPERS)}")
+    order = [w for w in WRAPPERS if w in wrappers]
+    if wrappers != order:
+        raise InputError(f"--methods {name}: write it as {'+'.join([base, *order])}")
+    if "early" in wrappers and not method.candidates:
+        raise InputError(f"--methods {name}: {base} is not trained, so it cannot stop early")
+    return Method(name, method.candidates, method.members, **dict.fromkeys(wrappers, True))
+
+
+def parse_methods(names: str) -> list[Method]:
+    """The methods of a comma-separated list."""
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    if not listed:
+        raise InputError(f"--methods {names!r}: names none; there are {', '.join(FORMS)}")
+    if repeated := {name for name in listed if listed.count(name) > 1}:
+        raise InputError(f"--methods {names}: {min(repeated)} stands there twice")
+    return [parse_method(name) for name in listed]

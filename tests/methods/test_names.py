@@ -1,0 +1,63 @@
+"""Names of methods: what they stand for, and how a wrong one is refused."""
+
+import pytest
+
+from crossreg.config import Config
+from crossreg.errors import InputError
+from crossreg.methods.names import ENSEMBLE_SIZE, parse_method, parse_methods
+
+
+def test_variants_change_what_they_name():
+    [config] = parse_method("xreg-layer-element-mixture").configs(Config())
+    assert (config.model.sigma_per, config.model.epsilon_per) == ("layer", "element")
+    assert config.train.reg_objective == "mixture"
+    [heads] = parse_method("xreg-heads").configs(Config())
+    assert (heads.model.feature_noise, heads.model.generalization_head) == ("none", True)
+    [modes] = parse_method("xreg-modes").configs(Config())
+    assert (modes.model.feature_noise, modes.model.mode_noise) == ("none", "generalization")
+    [given] = parse_method("dropout-0.25").configs(Config())
+    assert given.model.dropout_rate == 0.25
+    rates = [c.model.dropout_rate for c in parse_method("dropout-reg").configs(Config())]
+    assert rates == sorted(set(rates))
+    assert 0.1 in rates
+    [fixed] = parse_method("fixed-noise-0.3").configs(Config())
+    assert (fixed.model.lift_noise, fixed.train.train_samples) == (0.3, 1)
+    assert parse_method("ensemble-5").members == 5
+    assert parse_method("xreg-ensemble").members == ENSEMBLE_SIZE
+    assert parse_method("persistence-masked").candidates == ()
+
+
+def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
+    base = Config()
+    for name, keeps in {
+        "xreg": False,
+        "xreg+temperature": True,
+        "xreg-heads+early": True,
+        "dropout+conformal": False,
+        "dropout-reg": False,
+        "dropout-reg+temperature": True,
+        "ensemble+early+temperature+conformal": False,
+        "persistence+temperature": False,
+    }.items():
+        assert parse_method(name).keeps_part_of_reg(base) == keeps, name
+    needs = [parse_method(n).needs_reg(base) for n in ("xreg", "ensemble", "ensemble+early", "dropout-reg")]
+    assert needs == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("xregg", "no such method; there are xreg"),
+        ("xreg-louder", "no such method"),
+        ("dropout-1.5", r"1\.5 must be a number in \(0, 1\)"),
+        ("ensemble-0", "1 to 100 members"),
+        ("ensemble+late", r"no wrapper \+late; there are \+early"),
+        ("ensemble+temperature+early", r"write it as ensemble\+early\+temperature"),
+        ("persistence+early", "cannot stop early"),
+        ("xreg,dropout,xreg", "xreg stands there twice"),
+        (" , ", "names none"),
+    ],
+)
+def test_a_wrong_name_is_refused(names, message):
+    with pytest.raises(InputError, match=message):
+        parse_methods(names)

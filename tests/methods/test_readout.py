@@ -1,0 +1,183 @@
+"""Ensembles and wrappers: what leaves a prediction as it is, what calibrates it, and what none may read."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.data.pairs import make_data
+from crossreg.data.split import POOL_SIZE
+from crossreg.methods.conformal import conformal_levels, fit_conformal
+from crossreg.methods.ensemble import EnsemblePredictor
+from crossreg.methods.names import parse_method
+from crossreg.methods.readout import Trained, read_out
+from crossreg.methods.temperature import Tempered, fit_temperature
+from crossreg.metrics.calibration import LEVELS, coverage
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points, summarize
+from crossreg.nn.build import build_model
+from crossreg.predictive import Mixture, Recalibrated
+
+
+@pytest.fixture(scope="module")
+def models(data, tiny):
+    # Noise that is large enough to see.
+    config = tiny.replace(log_sigma_gen_start=-1.0).model
+    return [build_model(config, data.train, key=jax.random.key(i)) for i in range(3)]
+
+
+class Wide(eqx.Module):
+    """Predicts the truth's mean with a σ that is `factor` times too large, in three equal components."""
+
+    factor: float
+
+    def __call__(self, batch, keys):
+        def one(key, shape):
+            return jax.random.normal(key, shape)
+
+        truth_noise = jax.vmap(lambda k, y: one(k, y.shape))(keys, batch.y)
+        # The truth is the mean plus noise of size 0.3; the predictor must not see it, so it is taken out again.
+        mean = batch.y - 0.3 * truth_noise
+        means = jnp.stack([mean] * 3)
+        return Mixture(means, jnp.full_like(means, (0.3 * self.factor) ** 2), jnp.zeros_like(means))
+
+
+def test_one_member_is_its_member(models, data):
+    batch = data.test.gather(jnp.arange(5))
+    keys = jax.random.split(jax.random.key(1), 5)
+    one, alone = EnsemblePredictor(models[:1], 7)(batch, keys), SurrogatePredictor(models[0], 7)(batch, keys)
+    np.testing.assert_array_equal(one.means, alone.means)
+    np.testing.assert_array_equal(one.variances, alone.variances)
+
+
+def test_members_are_pooled_and_draw_noise_of_their_own(models, data):
+    batch = data.test.gather(jnp.arange(5))
+    keys = jax.random.split(jax.random.key(1), 5)
+    pooled = EnsemblePredictor(models, 7)(batch, keys)
+    assert pooled.num_samples == 9  # 3 members, 3 samples each: at least 7
+    np.testing.assert_allclose(pooled.variance, pooled.var_predictive + pooled.var_generalization, rtol=1e-5)
+    twins = EnsemblePredictor([models[0]] * 2, 4)(batch, keys)
+    assert not np.allclose(twins.means[:2], twins.means[2:])
+
+
+def test_temperature_one_changes_nothing(models, data):
+    key = evaluation_key(0)
+    plain = SurrogatePredictor(models[0], 4)
+    before = score_points(plain, data.test, key=key)
+    after = score_points(Tempered(plain, jnp.asarray(1.0)), data.test, key=key)
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
+def test_the_temperature_undoes_a_sigma_that_is_off(data, factor):
+    wrapped = fit_temperature(Wide(factor), data.train)
+    # 420 standard normal values: their spread is known to 3.5%.
+    assert float(wrapped.temperature) == pytest.approx(1 / factor, rel=0.1)
+
+
+@pytest.mark.parametrize("factor", [0.3, 3.0])
+def test_conformal_reaches_its_levels_on_exchangeable_points(trajectories, factor):
+    rng = np.random.default_rng(0)
+    wave = rng.normal(size=(POOL_SIZE, 4, 2, 20)).astype(np.float32)
+    data = make_data(trajectories._replace(train=wave, test=wave[:30]), _many())
+    wrapped = fit_conformal(Wide(factor), data.reg)
+    points = score_points(wrapped, data.train, key=evaluation_key(0))
+    # Binomial error of the calibration points and of those it is checked on.
+    n, m = points.pit.size, int(data.reg.num_pairs) * 40
+    covered = coverage(np.asarray(points.pit, np.float64))
+    for level, share in zip(LEVELS, covered, strict=True):
+        assert abs(share - level) < 4 * np.sqrt(level * (1 - level) * (1 / n + 1 / m))
+    unwrapped = summarize(score_points(Wide(factor), data.train, key=evaluation_key(0)))
+    wrapped_scores = summarize(points)
+    assert wrapped_scores["nll"] < unwrapped["nll"]  # pyright: ignore[reportOperatorIssue]
+    assert wrapped_scores["crps"] < unwrapped["crps"]  # pyright: ignore[reportOperatorIssue]
+    assert wrapped_scores["sharpness"] == pytest.approx(0.3, rel=0.05)
+
+
+def _many():
+    from crossreg.config import DataConfig
+
+    return DataConfig(train_size=60, reg_size=50, test_size=4, observed_fraction=1.0)
+
+
+def test_conformal_levels_are_the_ranks_of_split_conformal():
+    scores = np.random.default_rng(1).exponential(size=199)
+    knots, targets, tail = conformal_levels(scores)
+    # ceil(200 · 0.9) = 180th smallest.
+    assert knots[18] == pytest.approx(np.sort(scores)[179])
+    assert targets[18] == pytest.approx(-np.log(0.1))
+    assert tail == pytest.approx(1 / (np.sort(scores)[190:] - knots[-1]).mean())
+    for few in (np.array([0.4]), np.full(50, 0.5), np.full(3, 80.0), np.zeros(3)):
+        knots, targets, tail = conformal_levels(few)
+        assert (np.diff(knots) > 0).all()
+        assert np.isfinite(tail)
+        assert tail > 0
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    keys = jax.random.split(jax.random.key(3), 2)
+    means = jax.random.normal(keys[0], (6, 50))
+    return Mixture(means, jnp.exp(jax.random.normal(keys[1], (6, 50)) - 1), jnp.zeros_like(means))
+
+
+def test_levels_that_stay_leave_the_mixture(mixture):
+    levels = jnp.linspace(0, 3, 7)
+    same = Recalibrated(mixture, levels, levels, jnp.asarray(1.0))
+    y = jnp.linspace(-3, 3, 50)
+    np.testing.assert_allclose(same.cdf(y), mixture.cdf(y), atol=1e-6)
+    np.testing.assert_allclose(same.log_prob(y), mixture.log_prob(y), atol=1e-4)
+    np.testing.assert_allclose(same.crps(y), mixture.crps(y), rtol=5e-3)
+    np.testing.assert_allclose(same.std, mixture.std, rtol=5e-3)
+    np.testing.assert_allclose(same.std_predictive, mixture.std_predictive, rtol=5e-3)
+    np.testing.assert_allclose(same.quantile(0.2), mixture.quantile(0.2), atol=1e-4)
+
+
+def test_a_recalibrated_mixture_is_one_distribution(mixture):
+    """Density, cdf and quantiles fit together, whatever the knots."""
+    levels = conformal_levels(np.random.default_rng(2).gamma(2, 1, size=500))
+    changed = Recalibrated(mixture, *(jnp.asarray(values, jnp.float32) for values in levels))
+    for level in (0.05, 0.4, 0.8, 0.99):
+        np.testing.assert_allclose(changed.cdf(changed.quantile(level)), level, atol=2e-4)
+    grid = jnp.linspace(-12, 12, 6001)
+    density = jnp.exp(jax.vmap(lambda x: changed.log_prob(jnp.full(50, x)))(grid))
+    np.testing.assert_allclose(jnp.trapezoid(density, grid, axis=0), 1, atol=5e-3)
+    assert np.isfinite(changed.log_prob(jnp.full(50, 30.0))).all()
+
+
+def test_the_lowest_held_out_nll_decides(models, data):
+    def trained(index, last, best):
+        return Trained(models[index], models[(index + 1) % 3], last, best, -1)
+
+    candidates = [[trained(0, 2.0, -1.0)], [trained(1, 1.0, 1.0)], [trained(2, float("nan"), 0.5)]]
+    chosen = read_out(parse_method("dropout-reg"), candidates, data, 4)
+    assert chosen.notes["chosen"] == 1
+    assert chosen.models[0] is models[1]
+    early = read_out(parse_method("dropout-reg+early"), candidates, data, 4)
+    assert early.notes["chosen"] == 0
+    assert early.models[0] is models[1]  # where candidate 0 was best
+
+
+@pytest.mark.parametrize("name", ["xreg+early+temperature+conformal", "persistence-masked+temperature", "ensemble"])
+def test_no_wrapper_reads_test(name, models, data, trajectories, tiny):
+    method = parse_method(name)
+    blind = trajectories._replace(test=np.full_like(trajectories.test, np.nan))
+    candidates = [[Trained(m, m, 0.0, 0.0, -1) for m in models]] if method.candidates else []
+    batch = data.test.gather(jnp.arange(3))
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def predicted(source):
+        split = make_data(source, tiny.data).keep_part_of_reg()
+        return read_out(method, candidates, split, 4).predictor(batch, keys)
+
+    for a, b in zip(jax.tree.leaves(predicted(trajectories)), jax.tree.leaves(predicted(blind)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_kept_is_no_longer_in_reg(data):
+    split = data.keep_part_of_reg()
+    rows = [np.asarray(pairs.rows).tolist() for pairs in (split.reg, split.unseen)]
+    assert sorted(rows[0] + rows[1]) == np.asarray(data.reg.rows).tolist()
+    assert [len(r) for r in rows] == [4, 2]
+    assert data.unseen is data.reg
