@@ -7,13 +7,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: quickstart test lint types lock
+.PHONY: quickstart test paper lint types lock
 
 quickstart: $(READY)
 	$(BIN)/crossreg quickstart
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
+
+# Every table and figure of the paper, from nothing, and the comparisons beyond it. Minutes on a GPU, a night on two
+# cores; stopped at any time, it goes on where it was.
+paper: $(READY)
+	$(BIN)/crossreg sweep paper --seeds 10 --out runs/paper
+	$(BIN)/crossreg figures runs/paper
+	$(BIN)/crossreg sweep paper-regimes --seeds 5 --out runs/regimes
+	$(BIN)/crossreg figures runs/regimes
+	$(BIN)/crossreg sweep equal-data --seeds 10 --out runs/equal-data
+	$(BIN)/crossreg sweep ablation --seeds 5 --out runs/ablation
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

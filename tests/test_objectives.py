@@ -108,7 +108,7 @@ def test_points_of_weight_zero_do_not_count():
     mixture, y = draw()
     weight = jnp.zeros(y.shape).at[1].set(1)
     only = jax.tree.map(lambda a: a[:, 1], mixture)
-    for objective in (train_objective, mixture_nll, moment_matched_nll):
+    for objective in (train_objective, mixture_nll, moment_matched_nll, fair_moment_matched_nll):
         np.testing.assert_allclose(objective(mixture, y, weight), objective(only, y[1]), rtol=1e-12)
 
 

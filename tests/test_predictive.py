@@ -109,3 +109,10 @@ def test_temperature_widens_about_the_mean(mixture, truth):
     # y = m + a (y' − m) has the density of y' over a.
     moved = mixture.mean + 1.7 * (truth - mixture.mean)
     np.testing.assert_allclose(wide.log_prob(moved), mixture.log_prob(truth) - np.log(1.7), atol=1e-4)
+
+
+def test_tails_are_exact_far_out():
+    """log(2 min(F, 1 − F)) of one Gaussian, where F itself is 0 or 1 to the last bit."""
+    one = Mixture(jnp.zeros((1, 5)), jnp.ones((1, 5)), jnp.zeros((1, 5)))
+    y = np.array([-30.0, -6.0, 0.0, 6.0, 30.0], np.float32)
+    np.testing.assert_allclose(one.log_tail(jnp.asarray(y)), np.log(2) + norm.logcdf(-np.abs(y)), rtol=1e-5, atol=1e-6)

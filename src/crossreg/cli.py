@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from crossreg.config import Config, load_yaml
+from crossreg.config import Config, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.studies.presets import QUICKSTART_STEPS, preset
 
@@ -110,6 +110,16 @@ class Table:
     """Folder of the sweep."""
 
 
+@dataclass(frozen=True)
+class Figures:
+    """The paper's figures of a sweep, as PDF and PNG."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the sweep."""
+    out: Path | None = None
+    """Folder for the figures; by default FOLDER/figures."""
+
+
 def _prepare_jax() -> None:
     """Keeps compiled programs between commands: the second run of a shape starts at once."""
     import jax
@@ -181,20 +191,34 @@ def _sweep(command: Sweep) -> None:
         grid=command.grid,
         base=base,
     )
-    asked = {"name": command.name, "methods": command.methods, "seeds": command.seeds, "steps": command.steps}
-    description = asked | {"grid": list(command.grid)}
-    rows = run_sweep(points, command.out, progress=not command.quiet, description=description)
+    asked = {
+        "name": command.name,
+        "methods": command.methods,
+        "seeds": command.seeds,
+        "steps": points[0].config.train.steps,
+        "grid": list(command.grid),
+        "config": to_dict(base or Config()),
+    }
+    rows = run_sweep(points, command.out, progress=not command.quiet, asked=asked)
     text = write_tables(rows, command.out)
     print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
 
 
 def _table(command: Table) -> None:
     from crossreg.report.comparison import write_tables
-    from crossreg.studies.sweep import read_rows
+    from crossreg.studies.sweep import asked_rows
 
-    if not command.folder.is_dir():
-        raise InputError(f"{command.folder}: no such folder")
-    print(write_tables(read_rows(command.folder), command.folder))
+    rows, total = asked_rows(command.folder)
+    print(write_tables(rows, command.folder))
+    if len(rows) < total:
+        print(f"crossreg: {total - len(rows)} of {total} runs are not finished", file=sys.stderr)
+
+
+def _figures(command: Figures) -> None:
+    from crossreg.studies.figures import sweep_figures
+
+    for path in sweep_figures(command.folder, command.out or command.folder / "figures"):
+        print(path)
 
 
 _COMMANDS = {
@@ -204,6 +228,7 @@ _COMMANDS = {
     "quickstart": (Quickstart, _quickstart),
     "sweep": (Sweep, _sweep),
     "table": (Table, _table),
+    "figures": (Figures, _figures),
 }
 
 

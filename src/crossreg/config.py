@@ -98,7 +98,7 @@ class ModelConfig:
     dropout_rate: float = 0.1
     """Drop probability where feature_noise is dropout."""
     lift_noise: float = 0.0
-    """σ of Gaussian noise behind the lift, the same for all channels and never learned; 0: none."""
+    """σ of noise h ↦ h ⊙ (1 + σε) behind the lift, the same for all channels and never learned; 0: none."""
     mode_noise: ModeNoise = "none"
     """Noise on the kept Fourier modes of each block."""
     mode_sigma_per: Literal["layer", "channel", "mode"] = "mode"
@@ -184,13 +184,6 @@ class TrainConfig:
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         if self.train_samples is not None:
             _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
-        if self.reg_objective == "fair":
-            _check(
-                self.num_samples == 1 or self.num_samples >= 4,
-                "num_samples",
-                self.num_samples,
-                "must be at least 4 (or 1) for --reg-objective fair; moment-matched and mixture take any number",
-            )
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
             _check(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "must be positive and finite")
         _check_seed("seed", self.seed)
@@ -243,14 +236,12 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
     return config.replace(**changes)
 
 
-def typed_field(name: str, text: str, where: str) -> Any:
-    """The value of a config field, from text."""
-    import yaml
-
+def typed_field(name: str, value: Any, where: str) -> Any:
+    """The value of a config field, from what YAML has read."""
     for part in dataclasses.fields(Config):
         for known in dataclasses.fields(part.default_factory):  # pyright: ignore[reportArgumentType]
             if known.name == name:
-                return _typed(yaml.safe_load(text), known.type, where)
+                return _typed(value, known.type, where)
     raise InputError(f"{where}: no such config field")
 
 

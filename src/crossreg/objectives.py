@@ -76,6 +76,8 @@ def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight:
     nothing to correct. Needs S = 1 or S ≥ 4.
     """
     num_samples = mixture.num_samples
+    if num_samples in (2, 3):
+        raise ValueError(f"the fair objective needs 4 or more samples, not {num_samples}")
     degrees = max(num_samples - 1, 1)
     spread = jnp.var(mixture.means, axis=0) * num_samples / degrees
     variance = jnp.mean(mixture.variances, axis=0) + spread

@@ -190,6 +190,11 @@ class Recalibrated(eqx.Module):
         return jnp.sqrt(self._integrate(beyond, mean))
 
     @property
+    def variance(self) -> Float[Array, "*shape"]:
+        """The square of `std`."""
+        return self.std**2
+
+    @property
     def std_predictive(self) -> Float[Array, "*shape"]:
         """The predictive part; both parts are widened alike."""
         return self.mixture.std_predictive * (self.std / self.mixture.std)
@@ -239,7 +244,7 @@ class Recalibrated(eqx.Module):
         return self._integrate(squared, y)
 
     def _integrate(self, weighted, split: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Gauss–Legendre over all but 10⁻⁷ of F', on both sides of `split`, where integrands may have a kink."""
+        """Gauss–Legendre over all but a negligible part of F', on both sides of `split`, where integrands may bend."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         # A Gaussian tail of e^{-s} ends near √(2s) standard deviations.
         reach = (1 + jnp.sqrt(2 * self._inverse_depth(jnp.asarray(16.0, split.dtype)))) * self.mixture.std

@@ -10,24 +10,62 @@ import pytest
 from crossreg.config import DataConfig
 from crossreg.data.pairs import make_data
 from crossreg.methods import TRAINED
+from crossreg.methods.early import Trained
+from crossreg.methods.names import parse_method
 from crossreg.methods.persistence import fit_persistence
+from crossreg.methods.readout import read_out
 from crossreg.metrics.evaluation import score_points, summarize
 from crossreg.nn.build import build_model
 from crossreg.nn.groups import groups
-from crossreg.nn.surrogate import predict
+
+# Every base, and every word that a name may have: which draw noise, and which learn on reg.
+CONTRACT = {
+    "xreg": (True, True),
+    "xreg-internal-channel-fair": (True, True),
+    "xreg-heads": (False, True),
+    "xreg-both": (True, True),
+    "xreg-modes": (True, True),
+    "xreg-layer": (True, True),
+    "xreg-element": (True, True),
+    "xreg-layer-element-mm": (True, True),
+    "xreg-mixture-ensemble": (True, True),
+    "unregularized": (False, False),
+    "ensemble": (False, False),
+    "ensemble-2": (False, False),
+    "dropout": (True, False),
+    "dropout-0.3": (True, False),
+    "dropout-reg": (True, False),
+    "fixed-noise": (True, False),
+    "fixed-noise-0.5": (True, False),
+    "persistence": (False, False),
+    "persistence-masked": (False, False),
+}
 
 
-@pytest.mark.parametrize("method", TRAINED)
-def test_every_method_ends_in_a_mixture_with_a_decomposition(method, data, tiny):
-    config = TRAINED[method](tiny)
-    model = build_model(config.model, data.train, key=jax.random.key(0))
+@pytest.mark.parametrize("wrappers", ["", "+early+temperature+conformal"])
+@pytest.mark.parametrize("name", CONTRACT)
+def test_every_method_keeps_one_contract(name, wrappers, data, tiny):
+    """Named, built, routed, read out, and ending in one distribution whose variance has two parts."""
+    draws, learns = CONTRACT[name]
+    wrappers = wrappers.replace("+early", "") if name.startswith("persistence") else wrappers
+    method = parse_method(name + wrappers)
+    candidates = []
+    for config in method.configs(tiny):
+        assert config.model.learns_on_reg == learns
+        models = [build_model(config.model, data.train, key=jax.random.key(i)) for i in range(method.members)]
+        assert models[0].is_stochastic == draws
+        assert ("rho" in jax.tree.leaves(groups(models[0]))) == learns
+        candidates.append([Trained(model, model, 0.0, -1) for model in models])
+    read = read_out(method, candidates, data, 4)
     batch = data.test.gather(jnp.arange(5))
-    mixture = predict(model, batch.x, key=jax.random.key(1), num_samples=4)
-    assert mixture.num_samples == (1 if method == "unregularized" else 4)
-    assert mixture.mean.shape == batch.y.shape
-    np.testing.assert_allclose(mixture.variance, mixture.var_predictive + mixture.var_generalization)
-    assert (mixture.var_generalization.max() > 0) == (method != "unregularized")
-    assert ("rho" in jax.tree.leaves(groups(model))) == (method == "xreg")
+    predicted = read.predictor(batch, jax.random.split(jax.random.key(1), 5))
+    parts = predicted.std_predictive**2 + predicted.std_generalization**2
+    np.testing.assert_allclose(predicted.std**2, parts, rtol=1e-4)
+    for values in (predicted.mean, predicted.log_prob(batch.y), predicted.crps(batch.y), predicted.quantile(0.9)):
+        assert values.shape == batch.y.shape
+        assert np.isfinite(values).all()
+    spread = draws or method.members > 1 or name == "xreg-heads"
+    assert (float(predicted.std_generalization.max()) > 0) == spread
 
 
 def test_a_method_overrides_what_another_set(tiny):

@@ -5,6 +5,7 @@ import pytest
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.methods.names import ENSEMBLE_SIZE, parse_method, parse_methods
+from crossreg.studies.grids import Point
 
 
 def test_variants_change_what_they_name():
@@ -39,8 +40,8 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         "ensemble+early+temperature+conformal": False,
         "persistence+temperature": False,
     }.items():
-        assert parse_method(name).keeps_part_of_reg(base) == keeps, name
-    needs = [parse_method(n).needs_reg(base) for n in ("xreg", "ensemble", "ensemble+early", "dropout-reg")]
+        assert Point(base, parse_method(name), {}).keeps_part_of_reg == keeps, name
+    needs = [Point(base, parse_method(n), {}).needs_reg for n in ("xreg", "ensemble", "ensemble+early", "dropout-reg")]
     assert needs == [True, False, True, True]
 
 
@@ -49,6 +50,8 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
     [
         ("xregg", "no such method; there are xreg"),
         ("xreg-louder", "no such method"),
+        ("xreg-heads-both", "heads and both exclude each other"),
+        ("fixed-noise0.3", "no such method"),
         ("dropout-1.5", r"1\.5 must be a number in \(0, 1\)"),
         ("ensemble-0", "1 to 100 members"),
         ("ensemble+late", r"no wrapper \+late; there are \+early"),

@@ -90,7 +90,7 @@ def test_tables_line_up_and_show_what_is_missing():
 def kept(monkeypatch):
     """Figures stay open, so that a test can read what was drawn."""
     drawn = []
-    monkeypatch.setattr(figures, "_save", lambda figure, path: drawn.append(figure) or [path])
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure) or [path])
     yield drawn
     plt.close("all")
 

@@ -2,6 +2,9 @@
 
 import json
 import math
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +16,9 @@ from crossreg.methods.names import parse_method
 from crossreg.report import comparison
 from crossreg.studies import sweep as module
 from crossreg.studies.grids import Point, plan
-from crossreg.studies.sweep import chunks_of, point_hash, read_rows, run_sweep, training_hash, trainings_of
+from crossreg.studies.programs import plan_programs, read_programs
+from crossreg.studies.sweep import point_key, read_rows, run_sweep, trainings_of
+from crossreg.training.loop import make_task
 
 METHODS = (
     "xreg,xreg+early+temperature,xreg-heads,ensemble,ensemble-1,unregularized,ensemble+early+conformal,"
@@ -56,37 +61,39 @@ def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "s" / "trained").iterdir()} == stamp
     assert len(read_rows(tmp_path / "s")) == len(rows)
 
-    # A method that is added uses what was trained for others.
-    more = plan(
-        "grid", methods="ensemble+temperature", seeds=2, steps=20, grid=["observed_fraction=0.5"], base=points[0].config
-    )
-    digest = cached_waves.digest
-    wanted = {training_hash(t, digest) for p in more for members in trainings_of(p) for t in members}
-    known = {training_hash(t, digest) for p in points for members in trainings_of(p) for t in members}
-    assert wanted <= known
+    # A method that is added, and a grid that grows, use what was trained before.
+    base = points[0].base
+    more = plan("grid", methods="ensemble+temperature", seeds=3, steps=20, grid=["observed_fraction=0.5"], base=base)
+    added = run_sweep(more, tmp_path / "s", progress=False)
+    new = [p for p in read_programs(tmp_path / "s") if f"{p.name}.npz" not in stamp]
+    assert sorted(t.config.train.seed for p in new for t in p.trainings.values()) == [2, 2, 2]
+    assert [row["seed"] for row in added] == [0, 1, 2]
 
 
-def test_a_killed_sweep_goes_on_where_it_was(cached_waves, tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("at", [10, 20])
+def test_a_killed_sweep_goes_on_where_it_was(at, cached_waves, tiny, tmp_path, monkeypatch):
     points = plan("grid", methods="xreg,unregularized+early", seeds=2, steps=20, grid=["mask_seed=3"], base=tiny)
     whole = run_sweep(points, tmp_path / "whole", progress=False)
     steps = []
 
     class Stopping(module.SweepDisplay):
+        stops = True
+
         def update(self, report, replicas):
             super().update(report, replicas)
             steps.append(report.step)
-            if report.step == 10 and len(steps) < 5:
+            if report.step == at and Stopping.stops:
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "SweepDisplay", Stopping)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(points, tmp_path / "killed", progress=False)
-    assert list((tmp_path / "killed" / "trained").glob("*.part.npz"))
+    assert len(list((tmp_path / "killed" / "trained").glob("*.part.npz"))) == (at < 20)
     assert not read_rows(tmp_path / "killed")
-    steps += [0] * 5
-    before = len(steps)
+    Stopping.stops = False
+    steps.clear()
     assert run_sweep(points, tmp_path / "killed", progress=False) == whole
-    assert steps[before] == 11  # the first step after the snapshot
+    assert steps[0] == (11 if at == 10 else 1)  # the first step after the snapshot, where there is one
     assert not list((tmp_path / "killed" / "trained").glob("*.part.npz"))
     histories = [sorted((tmp_path / name / "trained").glob("*.jsonl")) for name in ("whole", "killed")]
     for a, b in zip(*histories, strict=True):
@@ -94,17 +101,76 @@ def test_a_killed_sweep_goes_on_where_it_was(cached_waves, tiny, tmp_path, monke
         assert [json.loads(line)["step"] for line in a.read_text().splitlines()] == [10, 10, 20, 20]
 
 
-def test_chunks_follow_from_the_whole_grid(points, cached_waves):
+def test_a_sweep_survives_sigkill(cached_waves, tiny, tmp_path):
+    """The real thing: a process that is shot as soon as its first program has ended."""
+    save_yaml(tiny, tmp_path / "c.yaml")
+    arguments = ["grid", "--grid", "mask_seed=3", "--methods", "unregularized,xreg", "--seeds", "2"]
+    arguments += ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out"]
+    assert main(["sweep", *arguments, str(tmp_path / "whole")]) == 0
+    killed = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-m", "crossreg.cli", "sweep", *arguments, str(killed)])
+    for _ in range(1200):
+        if list((killed / "trained").glob("*.npz")) or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    (killed / "rows.jsonl.1.tmp").write_text("cut short")
+    assert main(["sweep", *arguments, str(killed)]) == 0
+    for name in ("table.csv", "table.md"):
+        assert (killed / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert not list(killed.glob("*.tmp"))
+
+
+def test_two_sweeps_do_not_share_a_folder(points, tmp_path):
+    with module.open_sweep(tmp_path / "s", {}), pytest.raises(InputError, match="another sweep is at work there"):
+        run_sweep(points, tmp_path / "s")
+
+
+def test_programs_are_decided_once(points, cached_waves, tmp_path):
     digest = cached_waves.digest
-    chunks = chunks_of(points, digest, 40, memory=10**9)
-    hashes = [[training_hash(t, digest) for t in chunk] for chunk in chunks]
-    flat = [h for chunk in hashes for h in chunk]
-    assert len(flat) == len(set(flat))
+
+    def planned(some, memory, folder="s"):
+        (tmp_path / folder / "trained").mkdir(parents=True, exist_ok=True)
+        trainings = [t for p in some for members in trainings_of(p) for t in members]
+        return {p.name: list(p.trainings) for p in plan_programs(trainings, tmp_path / folder, digest, 40, memory)}
+
+    first = planned(points, 10**9)
+    keys = [key for program in first.values() for key in program]
+    assert len(keys) == len(set(keys))
     # 4 points of ensembles of 3 share their members with the plain model: 12 of one program.
-    assert max(len(chunk) for chunk in chunks) == 12
-    one = chunks_of(points, digest, 40, memory=1)
-    assert {len(chunk) for chunk in one} == {1}
-    assert sorted(h for c in one for h in [training_hash(c[0], digest)]) == sorted(flat)
+    assert max(map(len, first.values())) == 12
+    # Neither other memory nor fewer points change what was decided.
+    assert planned(points, 1) == first
+    assert planned(points[:3], 10**9) == first
+    alone = planned(points, 1, "small")
+    assert {len(program) for program in alone.values()} == {1}
+    assert sorted(key for program in alone.values() for key in program) == sorted(keys)
+
+
+def test_a_choice_and_what_is_fitted_behind_it_use_different_data(cached_waves, tiny, tmp_path):
+    """`dropout-reg+temperature`: p by the first part of reg, the temperature by the kept part."""
+    [point] = plan("grid", methods="dropout-reg+temperature", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
+    [row] = run_sweep([point], tmp_path / "a", progress=False)
+    assert row["notes"]["dropout_rate"] in (0.01, 0.02, 0.05, 0.1, 0.2)
+    split = trainings_of(point)[0][0].data(cached_waves)
+    assert set(np.asarray(split.reg.rows).tolist()).isdisjoint(np.asarray(split.unseen.rows).tolist())
+    # Training is monitored on what nothing learns from.
+    assert make_task(split, 0).monitor is split.unseen
+
+
+def test_no_method_reads_test(cached_waves, tiny, tmp_path, monkeypatch):
+    """With test data that are not there, everything but the test scores is the same."""
+    names = "xreg+early+temperature,dropout-0.2+conformal,persistence+temperature"
+    points = plan("grid", methods=names, seeds=1, steps=20, grid=["mask_seed=3"], base=tiny)
+    seen = run_sweep(points, tmp_path / "seen", progress=False)
+    blind = cached_waves._replace(test=np.full_like(cached_waves.test, np.nan))
+    monkeypatch.setattr(module, "load_trajectories", lambda config: blind)
+    for row, other in zip(seen, run_sweep(points, tmp_path / "blind", progress=False), strict=True):
+        assert other["test"]["nll"] is None
+        assert other["diverged"]
+        for name in ("reg", "notes", "sigma"):
+            assert row[name] == other[name]
 
 
 def test_hashes_tell_settings_apart(tiny):
@@ -112,7 +178,7 @@ def test_hashes_tell_settings_apart(tiny):
         return Point(tiny.replace(**fields), parse_method(method), {})
 
     keys = [
-        point_hash(p, digest)
+        point_key(p, digest)
         for p, digest in [
             (point(), "a"),
             (point(), "b"),
@@ -126,7 +192,7 @@ def test_hashes_tell_settings_apart(tiny):
         ]
     ]
     assert len(set(keys)) == len(keys)
-    assert point_hash(point(), "a") == keys[0]
+    assert point_key(point(), "a") == keys[0]
 
 
 def test_named_sweeps():
@@ -141,11 +207,17 @@ def test_named_sweeps():
         (0.7, "unregularized"),
     ]
     assert {p.config.train.steps for p in regimes} == {30_000}
+    # What a sweep varies is not undone by the method.
+    for point in plan("grid", methods="xreg", grid=["sigma_per=layer", "reg_objective=mixture"], seeds=1):
+        [config] = point.configs
+        assert (config.model.sigma_per, config.train.reg_objective) == ("layer", "mixture")
+    ablation = plan("ablation", seeds=2)
+    assert len({point_key(point, "") for point in ablation}) == len(ablation)
     for point in plan("equal-data", seeds=1):
         data = point.config.data
         assert data.train_size + data.reg_size in (25, 40, 60, 80)
         assert data.one_pool
-        assert (data.reg_size > 0) == point.method.needs_reg(point.config)
+        assert (data.reg_size > 0) == point.needs_reg
 
 
 @pytest.mark.parametrize(
@@ -160,8 +232,14 @@ def test_named_sweeps():
         (["grid", "--grid", "width=wide"], "'wide'; expected int"),
         (["grid", "--grid", "seed=1,2"], "--seeds"),
         (["grid", "--grid", "observed_fraction=0.5,1.5"], r"1.5: must lie in \(0, 1\]"),
-        (["grid", "--grid", "reg_size=0", "--methods", "xreg"], "uses held-out data, and --reg-size is 0"),
+        (["grid", "--grid", "reg_size=0", "--methods", "xreg"], "xreg: needs --reg-size 1 or more, not 0"),
+        (["grid", "--grid", "reg_size=1", "--methods", "dropout,xreg+early"], "needs --reg-size 2 or more, not 1"),
         (["paper-regimes", "--methods", "xreg"], "have methods of their own"),
+        (["paper", "--grid", "train_size=50"], "the sweep paper sets it itself"),
+        (["grid", "--grid", "generalization_head=true", "--methods", "unregularized"], "no longer be itself"),
+        (["grid", "--grid", "dropout_rate=0.1", "--methods", "dropout-reg"], "nothing left to choose from"),
+        (["grid", "--grid", "sites=[block1", "--methods", "xreg"], "expected field=value,value"),
+        (["grid", "--grid", "train_size=71"], "--train-size 71"),
     ],
 )
 def test_bad_sweeps_are_refused(arguments, message, capsys, tmp_path, cached_waves):
@@ -189,7 +267,12 @@ def test_command_line(tiny, cached_waves, tmp_path, capsys):
     for column in ("observed_fraction", "train_size", "method", "seeds", "diverged", "test_nll", "test_ece_mix_low"):
         assert column in header.split(",")
     assert len(lines) == 4
+    assert main(["figures", str(out)]) == 0
+    drawn = capsys.readouterr().out.splitlines()
+    assert str(out / "figures" / "losses_observed-0.7_train-7.pdf") in drawn
+    assert len(set(drawn)) == len(drawn)
     assert main(["table", str(tmp_path / "nowhere")]) == 2
+    assert main(["figures", str(tmp_path / "nowhere")]) == 2
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "x.txt").write_text("x")
     assert main(["sweep", *arguments, *common, "--out", str(tmp_path / "mine")]) == 2
@@ -198,7 +281,8 @@ def test_command_line(tiny, cached_waves, tmp_path, capsys):
 
 def made_up(method, nll, *, fraction=0.4, diverged=()):
     """Rows of made-up numbers, one per seed."""
-    scores = dict.fromkeys(("crps", "rmse", "std_mu", "sharpness", "spearman", "ause"), 0.1)
+    names = "crps rmse std_mu std_predictive std_generalization sharpness spearman ause"
+    scores = dict.fromkeys(names.split(), 0.1)
     return [
         {
             "observed_fraction": fraction,
@@ -243,7 +327,7 @@ def test_means_intervals_and_winners(tmp_path):
     assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
     assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
     # The paper's own number stands beside ours.
-    assert "-0.51" in text
+    assert "−0.51" in text
     assert "-0.5083" in (tmp_path / "table.csv").read_text()
 
 
@@ -253,17 +337,34 @@ def test_at_equal_data_each_method_has_its_best_split():
         rows = made_up(method, nll)
         return [row | {"train_size": train, "reg_size": reg, "changes": changes} for row in rows]
 
-    rows = divided("xreg", [-1.0, -1.1], 20, 5) + divided("xreg", [-2.0, -2.1], 22, 3)
-    rows += divided("ensemble", [-1.5, -1.6], 25, 0)
+    rows = divided("xreg", [-1.0, -1.1, -9.0, -9.1], 20, 5) + divided("xreg", [-2.0, -2.1, -2.2, -2.3], 22, 3)
+    rows += divided("ensemble", [-1.5, -1.6, -1.5, -1.6], 25, 0)
     lines = comparison.collect(rows)
     [group] = comparison.regimes(lines)
     assert group[0].regime["total"] == 25
-    assert [line.split for line in comparison.best_splits(group)] == [(22, 3), (25, 0)]
-    assert (
-        "best beyond the 95% interval in 1 of 1 regimes: 0.4 observed, 25 trajectories" in comparison.verdicts(lines)[0]
-    )
+    compared = comparison.fair_group(group)
+    assert [line.split for line in compared] == [(22, 3), (25, 0)]
+    # Seeds 0 and 1 chose; 2 and 3 judge.
+    assert compared[0].values("test_nll") == [-2.2, -2.3]
+    said = comparison.verdicts(lines)
+    assert "best beyond the 95% interval in 1 of 1 regimes: 0.4 observed, 25 trajectories" in said[0]
+    assert "half of the seeds chose" in said[-1]
     assert "22 + 3" in comparison.as_markdown(lines)
-    assert "0.4,25,10,22,3,xreg,2,0" in comparison.as_csv(lines)
+    assert "0.4,25,10,22,3,xreg,4,0" in comparison.as_csv(lines)
+
+
+def test_failures_are_not_hidden():
+    rows = made_up("xreg", [1.0, 1.0], diverged=(0, 1)) + made_up("dropout", [2.0, 2.1])
+    said = "".join(comparison.verdicts(comparison.collect(rows)))
+    assert "0.4 observed, 50 trajectories: every seed diverged" in said
+    rows = (
+        made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
+    )
+    said = comparison.verdicts(comparison.collect(rows))
+    assert "within the interval in 1: 0.4 observed, 50 trajectories: dropout" in said[2]  # one seed says nothing
+    other = [row | {"scenario": "diff_adv"} for row in made_up("xreg", [1.0, 1.1])]
+    assert "paper NLL" not in comparison.as_markdown(comparison.collect(other))
+    assert "paper NLL" in comparison.as_markdown(comparison.collect(rows))
 
 
 def test_an_interval_is_that_of_welch():
@@ -283,6 +384,8 @@ def test_an_interval_is_that_of_welch():
 
 def test_a_sweep_has_one_kind_of_data(cached_waves, tiny, tmp_path):
     mixed = [Point(tiny, parse_method("xreg"), {}), Point(tiny.replace(scenario="diff_adv"), parse_method("xreg"), {})]
+    with pytest.raises(InputError, match="--num-modes 90"):
+        run_sweep([Point(tiny.replace(num_modes=90), parse_method("xreg"), {})], tmp_path / "s")
     with pytest.raises(InputError, match="one scenario"):
         run_sweep(mixed, tmp_path / "s")
     assert Config().data.scenario == "diff_ks"

@@ -143,20 +143,21 @@ def load(scenario: str = "diff_ks", **fields) -> Data:
     return load_data(DataConfig(scenario=scenario, **fields))
 
 
-def _split(config: DataConfig) -> Split:
+def check_split(config: DataConfig) -> Split:
+    """The trajectories of each split; sizes that the pools do not have are refused."""
     return split_trajectories(config.train_size, config.reg_size, config.test_size, one_pool=config.one_pool)
 
 
 def load_data(config: DataConfig) -> Data:
     """The pairs that a config describes, generated if they are not cached."""
     # The split is checked before data are made for it.
-    _split(config)
+    check_split(config)
     return make_data(load_trajectories(config), config)
 
 
 def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
     """Splits, observes and pairs trajectories that are already there."""
-    split = _split(config)
+    split = check_split(config)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
     for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
         if rows and rows[-1] >= array.shape[0]:

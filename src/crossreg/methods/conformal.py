@@ -3,10 +3,10 @@ r"""Split conformal calibration of central intervals, on the mixture's PIT.
 The score of a held-out point is how far out it lies, $s = -\log(2\min(u, 1-u))$ with u its PIT: the central interval
 that just reaches it has the level $1 - e^{-s}$. The interval of nominal level α is then the one that ends at the
 $\lceil (n+1)\alpha \rceil$-th smallest of the n scores: on exchangeable points it covers with probability at least α.
-Points of one trajectory are not exchangeable one by one, so that on fields the promise is an approximation.
+Points of one trajectory are not exchangeable one by one, so that on fields the promise is an approximation. So it is
+behind another wrapper, which was fitted to the same held-out points.
 """
 
-import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -50,15 +50,16 @@ class Conformal(eqx.Module):
 def conformal_levels(scores: Float[np.ndarray, " point"]) -> Levels:
     """The levels that split conformal gives to scores of held-out points."""
     ordered = np.sort(np.asarray(scores, np.float64))
-    levels = np.arange(_PIECES) / _PIECES
-    ranks = [math.ceil((ordered.size + 1) * level) for level in levels[1:]]
-    # Too few points for a level: its interval ends nowhere, here far behind the last of them.
-    inner = [ordered[rank - 1] if rank <= ordered.size else ordered[-1] + 10 for rank in ranks]
-    # Strictly rising.
-    steps = _SMALLEST_STEP * np.arange(_PIECES)
-    knots = np.maximum.accumulate(np.array([0.0, *inner]) - steps) + steps
+    knots = [0.0]
+    for k in range(1, _PIECES):
+        rank = -(-(ordered.size + 1) * k // _PIECES)
+        # Too few points for a level: its interval ends nowhere, here far behind the last of them.
+        score = float(ordered[rank - 1]) if rank <= ordered.size else float(ordered[-1]) + 10
+        # Strictly rising, in float32 too.
+        knots.append(max(score, knots[-1] * (1 + 1e-5) + _SMALLEST_STEP))
     excess = ordered[ordered > knots[-1]] - knots[-1]
-    return Levels(knots, -np.log1p(-levels), float(1 / np.clip(excess.mean(), 1e-3, 1e3)) if excess.size else 1.0)
+    tail = 1 / np.clip(excess.mean(), 1e-3, 1e3) if excess.size else 1.0
+    return Levels(np.asarray(knots), -np.log1p(-np.arange(_PIECES) / _PIECES), float(tail))
 
 
 @eqx.filter_jit

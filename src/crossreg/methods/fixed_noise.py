@@ -1,4 +1,4 @@
-"""Gaussian noise of one given size behind the lift: what a user would do without learning it.
+"""Noise of one given size behind the lift, h ↦ h ⊙ (1 + σε): what a user would do without learning it.
 
 `fixed-noise` has σ = 0.1, `fixed-noise-0.3` the σ it names.
 """

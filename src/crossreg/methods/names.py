@@ -3,11 +3,12 @@
     base[-variant…][+early][+temperature][+conformal]
 
 A base is a change of the config, or several of which held-out data choose one; and a number of members that are
-pooled. The wrappers act after training. No JAX here: names are checked before anything heavy is imported.
+pooled. The wrappers act after training. No JAX here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crossreg.config import Config
 from crossreg.errors import InputError
@@ -41,20 +42,18 @@ class Method:
     temperature: bool = False
     conformal: bool = False
 
-    def configs(self, config: Config) -> list[Config]:
-        """The config of each candidate."""
-        return [candidate(config) for candidate in self.candidates]
+    def configs(self, config: Config, changes: dict[str, Any] | None = None) -> list[Config]:
+        """The config of each candidate; `changes` are made last, so that a sweep may vary what a method sets."""
+        return [candidate(config).replace(**(changes or {})) for candidate in self.candidates]
 
-    def keeps_part_of_reg(self, config: Config) -> bool:
-        """Whether a part of reg is kept from what learns on reg, for the wrappers to use."""
-        wrapped = self.early or self.temperature or self.conformal
-        learns = len(self.candidates) > 1 or any(c.model.learns_on_reg for c in self.configs(config))
-        return wrapped and learns
+    @property
+    def wrapped(self) -> bool:
+        """Whether anything is done after training that reads held-out data."""
+        return self.early or self.temperature or self.conformal
 
-    def needs_reg(self, config: Config) -> bool:
-        """Whether it can do nothing without a reg split."""
-        wrapped = self.early or self.temperature or self.conformal
-        return wrapped or len(self.candidates) > 1 or any(c.model.learns_on_reg for c in self.configs(config))
+    def learns_on_reg(self, configs: Sequence[Config]) -> bool:
+        """Whether training or the choice among candidates uses reg."""
+        return len(configs) > 1 or any(config.model.learns_on_reg for config in configs)
 
 
 def _number(base: str, text: str, low: float, high: float) -> float:
@@ -74,6 +73,9 @@ def _base(name: str) -> Method:
     if word == "xreg":
         members = ENSEMBLE_SIZE if "ensemble" in rest else 1
         words = tuple(part for part in rest if part != "ensemble")
+        for choice in xreg.CHOICES:
+            if len(both := [part for part in words if part in choice]) > 1:
+                raise InputError(f"--methods {name}: {' and '.join(both)} exclude each other")
         if all(part in xreg.VARIANTS for part in words):
             return Method(name, (lambda config: xreg.configure(config, words),), members)
     if name == "unregularized":
@@ -89,7 +91,7 @@ def _base(name: str) -> Method:
         if rest == ["reg"]:
             return Method(name, tuple(_dropout(rate) for rate in dropout.RATES))
         return Method(name, (_dropout(_number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE),))
-    if name.startswith("fixed-noise") and len(rest) <= 2:
+    if word == "fixed" and rest[:1] == ["noise"] and len(rest) <= 2:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
         return Method(name, (lambda config: fixed_noise.configure(config, sigma),))
     raise InputError(f"--methods {name}: no such method; there are {', '.join(FORMS)}")

@@ -1,6 +1,8 @@
 """From trained replicas to a predictor: choose, pool, and calibrate after training.
 
-Only train and held-out data are read here, never test.
+Only train and held-out data are read here, never test. What learns on reg or is chosen by it uses `data.reg`; the
+wrappers use `data.unseen`, which is all of reg, or the part that was kept from reg where a method has used it already.
+Several wrappers share that part.
 """
 
 from collections.abc import Sequence
@@ -8,48 +10,43 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.data.pairs import Data
+from crossreg.data.pairs import Data, Pairs
 from crossreg.methods.conformal import fit_conformal
+from crossreg.methods.early import Trained
 from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.names import Method
 from crossreg.methods.persistence import fit_persistence
 from crossreg.methods.temperature import fit_temperature
-from crossreg.metrics.evaluation import Predictor
+from crossreg.metrics.evaluation import Predictor, calibration_key, score_points
 from crossreg.nn.surrogate import Surrogate
 
 
-class Trained(NamedTuple):
-    """A trained replica: at its last step, and at its lowest NLL on the held-out data it was monitored on."""
-
-    last: Surrogate
-    best: Surrogate
-    last_nll: float
-    best_nll: float
-    diverged_at: int
-
-
 class ReadOut(NamedTuple):
-    """A predictor, the models in it, and what was chosen or fitted on the way."""
+    """A predictor, the models in it, which candidate they are, and what was fitted on the way.
+
+    `failed` says that one of these models has diverged.
+    """
 
     predictor: Predictor
     models: list[Surrogate]
+    chosen: int
+    failed: bool
     notes: dict[str, Any]
 
 
 def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data, num_samples: int) -> ReadOut:
-    """The predictor of a method, from the members of each of its candidates.
-
-    What is chosen or fitted here uses `data.unseen`: all of reg, or the part that was kept from it.
-    """
+    """The predictor of a method, from the members of each of its candidates."""
     notes: dict[str, Any] = {}
     models: list[Surrogate] = []
+    chosen, failed = 0, False
     if candidates:
-        nll = [np.mean([t.best_nll if method.early else t.last_nll for t in members]) for members in candidates]
-        chosen = int(np.argmin(np.where(np.isfinite(nll), nll, np.inf))) if len(nll) > 1 else 0
-        if len(nll) > 1:
-            notes["chosen"] = chosen
-        models = [t.best if method.early else t.last for t in candidates[chosen]]
-        predictor: Predictor = EnsemblePredictor(models, num_samples)
+        pools = [[t.model(early=method.early) for t in members] for members in candidates]
+        predictors: list[Predictor] = [EnsemblePredictor(pool, num_samples) for pool in pools]
+        if len(predictors) > 1:
+            nll = [_mean_nll(predictor, data.reg) for predictor in predictors]
+            chosen = int(np.argmin(np.where(np.isfinite(nll), nll, np.inf)))
+        models, predictor = pools[chosen], predictors[chosen]
+        failed = any(t.failed(early=method.early) for t in candidates[chosen])
     else:
         predictor = fit_persistence(data.train, knows_mask=method.name.startswith("persistence-masked"))
     if method.temperature:
@@ -57,4 +54,9 @@ def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data
         notes["temperature"] = float(predictor.temperature)
     if method.conformal:
         predictor = fit_conformal(predictor, data.unseen)
-    return ReadOut(predictor, models, notes)
+    return ReadOut(predictor, models, chosen, failed, notes)
+
+
+def _mean_nll(predictor: Predictor, pairs: Pairs) -> float:
+    points = score_points(predictor, pairs, key=calibration_key())
+    return float(np.average(points.nll, weights=points.weight))

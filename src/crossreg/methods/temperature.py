@@ -50,5 +50,7 @@ def fit_temperature(predictor: Predictor, pairs: Pairs) -> Tempered:
     center, reach = 0.0, _LARGEST_LOG
     for _ in range(3):
         logs = center + np.linspace(-reach, reach, _GRID)
-        center, reach = float(logs[np.argmin(scores(logs))]), 2 * reach / (_GRID - 1)
+        nll = scores(logs)
+        center = float(logs[np.argmin(np.where(np.isfinite(nll), nll, np.inf))])
+        reach = 2 * reach / (_GRID - 1)
     return Tempered(predictor, jnp.asarray(np.exp(center), jnp.float32))

@@ -8,21 +8,23 @@ from typing import Any
 
 from crossreg.config import Config
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    # where the noise stands
-    "internal": {"feature_noise": "generalization", "generalization_head": False},
-    "heads": {"feature_noise": "none", "generalization_head": True},
-    "both": {"feature_noise": "generalization", "generalization_head": True},
-    "modes": {"feature_noise": "none", "mode_noise": "generalization"},
-    # how fine it is
-    "channel": {"sigma_per": "channel"},
-    "layer": {"sigma_per": "layer"},
-    "element": {"epsilon_per": "element"},
-    # what ρ minimises
-    "fair": {"reg_objective": "fair"},
-    "mm": {"reg_objective": "moment-matched"},
-    "mixture": {"reg_objective": "mixture"},
-}
+# Words that answer one question, so that a name has at most one of each row.
+CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
+    {  # where the noise stands: on features, at the output, on both, or on Fourier modes
+        "internal": {"feature_noise": "generalization", "generalization_head": False},
+        "heads": {"feature_noise": "none", "generalization_head": True},
+        "both": {"feature_noise": "generalization", "generalization_head": True},
+        "modes": {"feature_noise": "none", "generalization_head": False, "mode_noise": "generalization"},
+    },
+    {"channel": {"sigma_per": "channel"}, "layer": {"sigma_per": "layer"}},
+    {"element": {"epsilon_per": "element"}},
+    {  # what ρ minimises
+        "fair": {"reg_objective": "fair"},
+        "mm": {"reg_objective": "moment-matched"},
+        "mixture": {"reg_objective": "mixture"},
+    },
+)
+VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.items()}
 
 
 def configure(config: Config, words: tuple[str, ...] = ()) -> Config:

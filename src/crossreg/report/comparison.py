@@ -26,6 +26,8 @@ SCORES = {
     "test_rmse": ("test", "rmse", 4),
     "test_std_mu": ("test", "std_mu", 4),
     "test_sharpness": ("test", "sharpness", 4),
+    "test_std_predictive": ("test", "std_predictive", 4),
+    "test_std_generalization": ("test", "std_generalization", 4),
     "test_spearman": ("test", "spearman", 3),
     "test_ause": ("test", "ause", 3),
     "reg_nll": ("reg", "nll", 3),
@@ -45,6 +47,8 @@ TITLES = {
     "test_std_mu": "Std_ω[μ]",
 }
 _LEVEL = 0.95
+_PAPERS_SCENARIO = "diff_ks"
+_DATA = ("observed_fraction", "total", "train_size", "reg_size")
 _FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
 # Scores that say how good a method is; of these the best is marked.
 _JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
@@ -73,11 +77,20 @@ class Line(NamedTuple):
     split: tuple[int, int]
     seeds: int
     diverged: int
-    values: dict[str, list[float]]
+    by_seed: dict[str, dict[int, float]]
+
+    def values(self, score: str) -> list[float]:
+        """A score of every seed that has it."""
+        return list(self.by_seed[score].values())
+
+    def only(self, seeds: set[int]) -> "Line":
+        """The same of some seeds alone."""
+        kept = {s: {k: v for k, v in values.items() if k in seeds} for s, values in self.by_seed.items()}
+        return self._replace(by_seed=kept)
 
     def interval(self, score: str) -> Interval | None:
         """Mean and 95% interval (Student's t) of a score; None where no seed has it."""
-        values = self.values[score]
+        values = self.values(score)
         if not values:
             return None
         half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
@@ -93,7 +106,8 @@ def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
     changes = row.get("changes", {})
     others = {k: v for k, v in changes.items() if k not in (*sizes, "observed_fraction", "one_pool")}
     regime = {"total": sum(sizes.values())} if changes.get("one_pool") else sizes
-    return {"observed_fraction": row["observed_fraction"]} | regime | others | {"steps": row["steps"]}
+    scenario = {} if row.get("scenario", _PAPERS_SCENARIO) == _PAPERS_SCENARIO else {"scenario": row["scenario"]}
+    return scenario | {"observed_fraction": row["observed_fraction"]} | regime | others | {"steps": row["steps"]}
 
 
 def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
@@ -101,14 +115,14 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
     lines: dict[tuple, Line] = {}
     for row in rows:
         regime = regime_of(row)
-        split = (row["train_size"], row["reg_size"])
-        key = (str(sorted(regime.items())), row["method"], split)
-        line = lines.setdefault(key, Line(regime, row["method"], split, 0, 0, {name: [] for name in SCORES}))
+        sizes = (row["train_size"], row["reg_size"])
+        key = (str(sorted(regime.items())), row["method"], sizes)
+        line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}))
         if not row["diverged"]:
             for name, (split, score, _) in SCORES.items():
                 value = row[split][score] if row[split] is not None else None
                 if value is not None:
-                    line.values[name].append(value)
+                    line.by_seed[name][row["seed"]] = value
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
     return sorted(lines.values(), key=_order)
 
@@ -122,7 +136,7 @@ def _order(line: Line) -> tuple:
 
 def difference(a: Line, b: Line, score: str) -> Interval | None:
     """Mean of a less mean of b with its 95% interval (Welch), where both have several seeds."""
-    x, y = a.values[score], b.values[score]
+    x, y = a.values(score), b.values(score)
     if len(x) < 2 or len(y) < 2:
         return None
     parts = [np.var(values, ddof=1) / len(values) for values in (x, y)]
@@ -141,12 +155,31 @@ def regimes(lines: Sequence[Line]) -> list[list[Line]]:
     return list(groups.values())
 
 
+def fair_group(group: Sequence[Line]) -> list[Line]:
+    """The lines of a regime that are compared, one for each method.
+
+    Where a method has divided a total of trajectories in several ways, the first half of the seeds chooses the way with
+    the lowest test NLL, and the other half judges: of that method, and of all it is compared with.
+    """
+    if len({line.method for line in group}) == len(group):
+        return list(group)
+    seeds = sorted({seed for line in group for seed in line.by_seed["test_nll"]})
+    first, second = set(seeds[: len(seeds) // 2]), set(seeds[len(seeds) // 2 :])
+    best: dict[str, tuple[float, Line]] = {}
+    for line in group:
+        values = line.only(first).values("test_nll")
+        score = float(np.mean(values)) if values else math.inf
+        if line.method not in best or score < best[line.method][0]:
+            best[line.method] = (score, line)
+    return [line.only(second) for _, line in best.values()]
+
+
 def clearly_best(group: Sequence[Line], score: str) -> Line | None:
     """The line of the lowest mean, if it is below every other beyond the 95% interval of their difference."""
-    scored = [line for line in group if line.values[score]]
+    scored = [line for line in group if line.values(score)]
     if len(scored) < 2:
         return None
-    best = min(scored, key=lambda line: float(np.mean(line.values[score])))
+    best = min(scored, key=lambda line: float(np.mean(line.values(score))))
     gaps = [difference(best, other, score) for other in scored if other is not best]
     return best if all(gap is not None and gap.high < 0 for gap in gaps) else None
 
@@ -156,12 +189,17 @@ def varying(lines: Sequence[Line]) -> list[str]:
     on."""
     names = list(dict.fromkeys(name for line in lines for name in line.regime))
     differ = [n for n in names if len({str(line.regime.get(n)) for line in lines}) > 1]
-    always = [n for n in ("observed_fraction", "total", "train_size") if n in names]
-    return always + [n for n in differ if n not in always]
+    always = [n for n in _DATA if n in names and n != "reg_size"]
+    return always + [n for n in differ if n in ("reg_size", "steps")]
+
+
+def setting_of(line: Line) -> str:
+    """The other fields that a sweep changed, in words."""
+    return ", ".join(f"{k} {v}" for k, v in line.regime.items() if k not in (*_DATA, "steps"))
 
 
 def _paper_of(line: Line) -> tuple[float, float, float] | None:
-    if "total" in line.regime:
+    if "total" in line.regime or "scenario" in line.regime or setting_of(line):
         return None
     return PAPER.get((line.regime["observed_fraction"], line.split[0]), {}).get(line.method)
 
@@ -177,61 +215,71 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     """Header and body of the printed table."""
     fields = varying(lines)
     has_paper = any(_paper_of(line) for line in lines)
-    shown = [s for s in SHOWN if any(line.values[s] for line in lines)]
+    shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
     divided = any("total" in line.regime for line in lines)
+    changed = any(setting_of(line) for line in lines)
     header = [TITLES.get(f, f) for f in fields] + (["train + reg"] if divided else [])
+    header += ["setting"] if changed else []
     header += ["method", "seeds", "diverged"] + [TITLES[s] for s in shown]
     header += ["paper NLL", "paper ECE"] if has_paper else []
     body = []
     for group in regimes(lines):
-        winners = {score: clearly_best(group, score) for score in _JUDGED}
+        compared = fair_group(group)
+        winners = {score: _identity(clearly_best(compared, score)) for score in _JUDGED}
         for line in group:
             row = [Cell(str(line.regime.get(f, ""))) for f in fields]
             row += [Cell("{} + {}".format(*line.split))] if divided else []
+            row += [Cell(setting_of(line) or "default")] if changed else []
             row += [Cell(line.method), Cell(str(line.seeds)), Cell(str(line.diverged))]
             for score in shown:
-                row.append(Cell(_with_interval(line.interval(score), SCORES[score][2]), winners.get(score) is line))
+                row.append(
+                    Cell(_with_interval(line.interval(score), SCORES[score][2]), winners.get(score) == _identity(line))
+                )
             if has_paper:
                 paper = _paper_of(line)
-                row += [Cell(f"{paper[0]:.2f}"), Cell(f"{paper[1]:.3f}")] if paper else [Cell("–"), Cell("–")]
+                row += [Cell(_signed(paper[0], 2)), Cell(_signed(paper[1], 3))] if paper else [Cell("–"), Cell("–")]
             body.append(row)
     return header, body
+
+
+def _identity(line: Line | None) -> tuple | None:
+    return None if line is None else (line.method, line.split)
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def _with_interval(interval: Interval | None, digits: int) -> str:
     if interval is None:
         return "–"
-    mean = f"{interval.mean:.{digits}f}".replace("-", "−")
+    mean = _signed(interval.mean, digits)
     return mean if math.isnan(interval.half) else f"{mean} ± {interval.half:.{digits}f}"
 
 
-def best_splits(group: Sequence[Line]) -> list[Line]:
-    """For each method the division of the data with its lowest test NLL; elsewhere a method has just one."""
-    best: dict[str, Line] = {}
-    for line in group:
-        nll = line.interval("test_nll")
-        held = best.get(line.method, line).interval("test_nll")
-        if line.method not in best or (nll is not None and (held is None or nll.mean < held.mean)):
-            best[line.method] = line
-    return list(best.values())
-
-
 def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
-    """For NLL and ECE in turn: where `ours` is clearly the best, where it is not, and where the seeds do not say."""
+    """For NLL and ECE in turn: where `ours` is clearly the best, where it is not, and where the seeds do not say.
+
+    Its own variants are not its rivals. A regime in which it has no finite score is one that it does not win.
+    """
     said = []
     for score in ("test_nll", "test_ece_mix"):
         wins: list[str] = []
         losses: list[str] = []
         undecided: list[str] = []
-        for group in map(best_splits, regimes(lines)):
-            mine = next((line for line in group if line.method == ours and line.values[score]), None)
-            gaps = {line.method: difference(line, mine, score) for line in group if mine and line is not mine}
-            known = {name: gap for name, gap in gaps.items() if gap is not None}
-            if mine is None or not known:
+        for group in map(fair_group, regimes(lines)):
+            mine = next((line for line in group if line.method == ours), None)
+            rivals = [line for line in group if not line.method.startswith("xreg")]
+            if mine is None or not rivals:
                 continue
             where = _where(mine, lines)
-            better = [f"{n} ({_with_interval(g, SCORES[score][2])})" for n, g in known.items() if g.high < 0]
-            level = [name for name, gap in known.items() if gap.low <= 0 <= gap.high]
+            if not mine.values(score):
+                losses.append(f"{where}: every seed diverged")
+                continue
+            # A rival none of whose seeds has a score is beaten.
+            gaps = {rival.method: difference(rival, mine, score) for rival in rivals if rival.values(score)}
+            better = [f"{n} ({_with_interval(g, SCORES[score][2])})" for n, g in gaps.items() if g and g.high < 0]
+            level = [name for name, gap in gaps.items() if gap is None or gap.low <= 0 <= gap.high]
             if better:
                 losses.append(f"{where}: {', '.join(better)}")
             elif level:
@@ -245,6 +293,8 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
         said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes: {_listed(wins)}.")
         said.append(f"{title} does not win in {len(losses)}, being worse beyond the interval: {_listed(losses)}.")
         said.append(f"{title} and another are within the interval in {len(undecided)}: {_listed(undecided)}.")
+    if any(len(fair_group(group)) < len(group) for group in regimes(lines)):
+        said.append("Where a method divides the data in several ways, half of the seeds chose and the others judge.")
     return said
 
 
@@ -253,8 +303,9 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _where(line: Line, lines: Sequence[Line]) -> str:
-    names = [f for f in varying(lines) if f not in ("observed_fraction", "total", "train_size")]
+    names = [f for f in varying(lines) if f in ("reg_size", "steps")]
     others = "".join(f", {TITLES.get(f, f)} {line.regime.get(f)}" for f in names)
+    others += f", {setting_of(line)}" if setting_of(line) else ""
     size = line.regime.get("total", line.split[0])
     return f"{line.regime['observed_fraction']} observed, {size} trajectories{others}"
 
@@ -354,6 +405,9 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
         with replacing(folder / name) as file:
             file.write(text.encode())
-    note = "± is the 95% interval over seeds; * best of its regime beyond the interval of the difference"
+    note = (
+        "± is the 95% interval over seeds, which vary the training and not the data or the mask;"
+        " * best of its regime beyond the interval of the difference"
+    )
     tables = [f"{title}\n{as_text(part)}\n".lstrip("\n") for title, part in parts]
     return "\n".join([*tables, note, *said])

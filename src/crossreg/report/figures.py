@@ -18,7 +18,7 @@ from crossreg.metrics.evaluation import Points
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -30,9 +30,10 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def save(figure: Figure, path: Path) -> list[Path]:
     """Writes a figure as PDF and PNG."""
-    paths = [path.with_suffix(".pdf"), path.with_suffix(".png")]
+    # Not `with_suffix`: a name may have dots of its own.
+    paths = [path.with_name(f"{path.name}{ending}") for ending in (".pdf", ".png")]
     for target in paths:
         figure.savefig(target)
     plt.close(figure)
@@ -41,7 +42,7 @@ def _save(figure: Figure, path: Path) -> list[Path]:
 
 def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> list[Path]:
     """Nominal against empirical coverage on test and reg, one curve per method."""
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(6.8, 4.2), sharey=True, layout="constrained")
         for axis, split in zip(axes, ("test", "reg"), strict=True):
             axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
@@ -51,7 +52,7 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
             axis.set(title=split, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
         axes[0].set_ylabel("empirical coverage")
-        return _save(figure, path)
+        return save(figure, path)
 
 
 def space_time_maps(points: Points, path: Path, *, title: str = "", times: int = 100) -> list[Path]:
@@ -73,7 +74,7 @@ def space_time_maps(points: Points, path: Path, *, title: str = "", times: int =
         ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
         ("total standard deviation", std_total, "viridis", (0, top)),
     )
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 4, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
         images = []
         for axis, (name, values, cmap, (low, high)) in zip(axes, panels, strict=True):
@@ -98,4 +99,4 @@ def space_time_maps(points: Points, path: Path, *, title: str = "", times: int =
         figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")
         if title:
             figure.suptitle(title, fontsize=10)
-        return _save(figure, path)
+        return save(figure, path)

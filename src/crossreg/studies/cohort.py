@@ -41,6 +41,11 @@ def start_cohort(
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
         check_scale(config.model, split.train)
+        if config.model.learns_on_reg and train_config.reg_objective == "fair" and train_config.num_samples in (2, 3):
+            raise InputError(
+                f"--num-samples {train_config.num_samples}: --reg-objective fair needs 4 or more;"
+                " moment-matched and mixture take any number"
+            )
         if config.model.learns_on_reg and not int(split.reg.num_trajectories):
             raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
     members = members or [0] * len(configs)

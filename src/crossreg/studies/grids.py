@@ -1,13 +1,15 @@
 """The sweeps that have a name, and grids over any config field. No JAX here."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from crossreg.config import Config, typed_field
+import yaml
+
+from crossreg.config import Config, ModelConfig, typed_field
 from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_method, parse_methods
+from crossreg.nn.sites import site_names
 
 PAPER_METHODS = "xreg,dropout,ensemble,unregularized"
 OBSERVED = [{"observed_fraction": fraction, "train_size": 50} for fraction in (0.4, 0.6, 0.8, 1.0)]
@@ -20,15 +22,55 @@ EQUAL_DATA_METHODS = (
 )
 # Of a total of trajectories, what a method that needs held-out data may hold out.
 HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
-NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "grid")
+# One thing changed at a time, in a scarce, a half-way and a full regime.
+ABLATION_REGIMES = [(0.4, 50), (0.7, 30), (1.0, 50)]
+ABLATION: list[dict[str, Any]] = [
+    {},
+    *({"sites": (site,)} for site in site_names(ModelConfig.num_blocks)),
+    {"sigma_per": "layer"},
+    {"epsilon_per": "element"},
+    {"sigma_per": "layer", "epsilon_per": "element"},
+    {"generalization_head": True},
+    {"mode_noise": "generalization"},
+    {"reg_objective": "moment-matched"},
+    {"reg_objective": "mixture"},
+    *({"k_reg": k} for k in (1, 20, 50)),
+    {"num_samples": 2, "reg_objective": "moment-matched"},
+    {"num_samples": 30},
+    *({"reg_size": size} for size in (3, 5, 10, 20)),
+    *({"log_sigma_pred_start": start} for start in (-5.0, -2.0)),
+    {"scaled_start": False},
+    {"learning_rate": 1e-3, "schedule": "constant"},
+]
+NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "ablation", "grid")
 
 
 class Point(NamedTuple):
-    """One row of a sweep: a config without its method, the method, and the fields that the sweep changes."""
+    """One row of a sweep: a config, its method, and the fields that the sweep changes in it."""
 
-    config: Config
+    base: Config
     method: Method
     changes: dict[str, Any]
+
+    @property
+    def config(self) -> Config:
+        """The config without its method."""
+        return self.base.replace(**self.changes)
+
+    @property
+    def configs(self) -> list[Config]:
+        """The config of each candidate of the method."""
+        return self.method.configs(self.base, self.changes)
+
+    @property
+    def keeps_part_of_reg(self) -> bool:
+        """Whether a part of reg is kept from what learns on reg, for the method's wrappers to use."""
+        return self.method.wrapped and self.method.learns_on_reg(self.configs)
+
+    @property
+    def needs_reg(self) -> bool:
+        """Whether it can do nothing without a reg split."""
+        return self.method.wrapped or self.method.learns_on_reg(self.configs)
 
 
 def plan(
@@ -51,17 +93,31 @@ def plan(
         raise InputError(f"--seeds {seeds}: must be at least 1")
     if name == "grid" and not grid:
         raise InputError("sweep grid: give at least one --grid field=value,value")
-    config = (base or Config()).replace(steps=steps or (30_000 if name == "paper-regimes" else 10_000))
+    if steps is None:
+        steps = base.train.steps if base else 30_000 if name == "paper-regimes" else 10_000
+    config = (base or Config()).replace(steps=steps)
     points = []
     for combination in _combinations(grid):
-        for changes, method in _regimes(name, methods):
+        for changes, method in _regimes(name, methods, config):
+            if twice := changes.keys() & combination.keys():
+                raise InputError(f"--grid {min(twice)}: the sweep {name} sets it itself")
             both = changes | combination
+            _check_changes(method, config, both)
             for seed in range(seeds):
-                points.append(Point(config.replace(**both, seed=seed), method, both))
+                points.append(Point(config.replace(seed=seed), method, both))
     return points
 
 
-def _regimes(name: str, methods: str | None) -> list[tuple[dict[str, Any], Method]]:
+def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:
+    """Refuses changes under which a method would no longer be what its name says."""
+    before, after = method.configs(config), method.configs(config, changes)
+    if any(a.model.learns_on_reg != b.model.learns_on_reg for a, b in zip(after, before, strict=True)):
+        raise InputError(f"--grid: with {changes}, {method.name} would no longer be itself")
+    if len({repr(candidate) for candidate in after}) < len(after):
+        raise InputError(f"--grid: with {changes}, {method.name} has nothing left to choose from")
+
+
+def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[str, Any], Method]]:
     """What a named sweep crosses: changes of the config, and methods."""
     if name == "paper-regimes":
         if methods is not None:
@@ -73,8 +129,12 @@ def _regimes(name: str, methods: str | None) -> list[tuple[dict[str, Any], Metho
             ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
             for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
             for method in listed
-            for held in (dict.fromkeys(h(t) for h in HELD_OUT) if method.needs_reg(Config()) else [0])
+            for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Point(config, method, {}).needs_reg else [0])
         ]
+    if name == "ablation":
+        base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
+        listed = parse_methods(methods or "xreg")
+        return [(regime | change, method) for regime in base for change in ABLATION for method in listed]
     regimes: dict[str, list[dict[str, Any]]] = {
         "paper-observed": OBSERVED,
         "paper-train-size": TRAIN_SIZES,
@@ -90,19 +150,15 @@ def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
     for item in grid:
         field, equals, values = item.partition("=")
         field = field.strip().lstrip("-").replace("-", "_")
-        if not equals or not values:
-            raise InputError(f"--grid {item}: expected field=value,value")
+        try:
+            listed = yaml.safe_load(f"[{values}]")
+        except yaml.YAMLError:
+            listed = []
+        if not equals or not listed:
+            raise InputError(f"--grid {item}: expected field=value,value (a value may be a list, [a, b])")
         if field in axes:
             raise InputError(f"--grid {item}: {field} stands there twice")
         if field in ("seed", "steps"):
             raise InputError(f"--grid {item}: {field} has a flag of its own, --{'seeds' if field == 'seed' else field}")
-        axes[field] = [typed_field(field, value.strip(), f"--grid {field}") for value in values.split(",")]
+        axes[field] = [typed_field(field, value, f"--grid {field}") for value in listed]
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-
-
-def cohort_of(config: Config) -> tuple:
-    """What the replicas of one program share: configs of equal value here may train side by side."""
-    data = dataclasses.replace(
-        config.data, observed_fraction=1.0, mask_seed=0, train_size=1, reg_size=0, test_size=1, one_pool=False
-    )
-    return (data, config.model, dataclasses.replace(config.train, seed=0))

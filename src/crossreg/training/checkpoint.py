@@ -43,14 +43,19 @@ def load_model(path: Path, like: Surrogate) -> Surrogate:
     return load_arrays(path, like)
 
 
-def load_arrays(path: Path, like: Tree) -> Tree:
-    """The pytree stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s)."""
+def load_arrays(path: Path, like: Tree, *, replica: int | None = None) -> Tree:
+    """The pytree stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s).
+
+    With `replica`, the file holds stacked arrays, and `like` is one of them.
+    """
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
     expected = _named_arrays(dynamic)
     try:
         with np.load(path, allow_pickle=False) as file:
             stored = {name: file[name] for name in file.files}
-    except (OSError, ValueError, BadZipFile, EOFError) as error:
+            if replica is not None:
+                stored = {name: array[replica] for name, array in stored.items()}
+    except (OSError, ValueError, IndexError, BadZipFile, EOFError) as error:
         raise InputError(f"{path}: not a readable checkpoint ({error})") from error
     for name, leaf in expected.items():
         if name not in stored:

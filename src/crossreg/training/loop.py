@@ -101,12 +101,6 @@ class Progress(NamedTuple):
         state = self.snapshot.state
         return merge(Routed(state.theta_psi, state.rho, self.static))
 
-    @property
-    def best_models(self) -> Surrogate:
-        """Each replica where it had its lowest NLL on the monitored split."""
-        theta_psi, rho = self.snapshot.best
-        return merge(Routed(theta_psi, rho, self.static))
-
 
 def stack(models: Sequence[PyTree]) -> PyTree:
     """Models of equal structure as one, their parameters with a leading replica axis.

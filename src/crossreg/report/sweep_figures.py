@@ -1,0 +1,156 @@
+"""The paper's figures of a sweep, from its rows and histories: means over seeds with 95% intervals."""
+
+import itertools
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report.comparison import Line, collect, regimes, setting_of
+from crossreg.report.figures import COLORS, STYLE, save
+
+_MARKERS = "os^Dv<>P"
+_LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
+# Where one method is off by tens, the others would be a flat line.
+_LINEAR_NLL = 2.0
+
+
+def _look(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """One colour and marker for each method, the same in every figure of a sweep."""
+    methods = dict.fromkeys(line.method for line in lines)
+    looks = zip(itertools.cycle(COLORS), itertools.cycle(_MARKERS), strict=False)
+    return {m: {"color": color, "marker": marker} for m, (color, marker) in zip(methods, looks, strict=False)}
+
+
+def _curve(axis: Axes, x: Sequence[float], lines: Sequence[Line], score: str, **look) -> None:
+    """Means joined by a line, their 95% intervals as bars."""
+    known = [(at, interval) for at, line in zip(x, lines, strict=True) if (interval := line.interval(score))]
+    if not known:
+        return
+    at, intervals = zip(*known, strict=True)
+    half = [0.0 if math.isnan(i.half) else i.half for i in intervals]
+    axis.errorbar(at, [i.mean for i in intervals], half, ms=4, lw=1.3, capsize=2, **look)
+
+
+def sweep_curves(
+    lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path, *, flip: bool = False
+) -> list[Path]:
+    """Scores against a field of the data, one line per method; `flip` draws 1 − field."""
+    looks = _look(lines)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, len(scores), figsize=(3.3 * len(scores), 3.0), layout="constrained", squeeze=False
+        )
+        for axis, score in zip(axes[0], scores, strict=True):
+            for method, look in looks.items():
+                own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
+                x = [float(1 - line.regime[field] if flip else line.regime[field]) for line in own]
+                _curve(axis, x, own, score, label=method, **look)
+            axis.set(xlabel=title, ylabel=_LABELS[score])
+            if score == "test_nll" and axis.get_ylim()[1] > 3 * _LINEAR_NLL:
+                axis.set_yscale("symlog", linthresh=_LINEAR_NLL)
+            elif score != "test_nll":
+                axis.set_ylim(bottom=0)
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        if len(labels) > 1:
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+        return save(figure, path)
+
+
+def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Path) -> list[Path]:
+    """Test and reg coverage of one method in every regime: each seed thin, their mean thick."""
+    own = [row for row in rows if row["method"] == method and not row["diverged"]]
+    groups: dict[tuple, list[Mapping[str, Any]]] = {}
+    for row in own:
+        groups.setdefault((row["observed_fraction"], row["train_size"], row["reg_size"]), []).append(row)
+    columns = min(4, len(groups))
+    depth = math.ceil(len(groups) / columns)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            depth, columns, figsize=(1.9 * columns, 2.05 * depth), sharex=True, sharey=True, layout="constrained",
+            squeeze=False,
+        )  # fmt: skip
+        for axis in axes.flat[len(groups) :]:
+            axis.set_visible(False)
+        for axis, ((fraction, size, _), seeds) in zip(axes.flat, sorted(groups.items()), strict=False):
+            axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+            for color, split in zip(COLORS, ("test", "reg"), strict=False):
+                curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None])
+                if not curves.size:
+                    continue
+                axis.plot(LEVELS, curves.T, color=color, lw=0.4, alpha=0.5)
+                axis.plot(LEVELS, curves.mean(0), color=color, lw=1.5, label=split)
+            ece = np.mean([row["test"]["ece_mix"] for row in seeds])
+            axis.set_title(f"{fraction:g} observed, {size} traj.\ntest ECE {ece:.3f}", fontsize=7)
+            axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes[0][0].legend(fontsize=7, loc="upper left")
+        figure.supxlabel("nominal coverage α", fontsize=8)
+        figure.supylabel("empirical coverage", fontsize=8)
+        figure.suptitle(f"{method}, {max(map(len, groups.values()))} seeds", fontsize=9)
+        return save(figure, path)
+
+
+def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path) -> list[Path]:
+    """NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
+        for color, (method, seeds) in zip(COLORS, histories.items(), strict=False):
+            for key, style, label in (("train_loss", "-", "train"), ("reg_nll", "--", "reg")):
+                steps, mean = _mean_over_seeds(seeds, lambda line, key=key: line[key])
+                axis.plot(steps, mean, style, color=color, lw=1.3, label=f"{method}, {label}")
+        low, high = axis.get_ylim()
+        axis.set(xlabel="step", ylabel="NLL per point", ylim=(low, min(high, low + 8)))
+        axis.legend(fontsize=7)
+        return save(figure, path)
+
+
+def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> list[Path]:
+    """The geometric mean of each site's σ over the steps, mean over seeds."""
+    sites = list(seeds[0][0]["sigma"])
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
+        for color, site in zip(itertools.cycle(COLORS), sites, strict=False):
+            steps, mean = _mean_over_seeds(seeds, lambda line, site=site: np.mean(np.log(line["sigma"][site])))
+            axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site)
+        axis.set(xlabel="step", ylabel="σ (geometric mean over channels)", yscale="log")
+        axis.legend(fontsize=7)
+        return save(figure, path)
+
+
+def _mean_over_seeds(seeds, value) -> tuple[list[int], np.ndarray]:
+    steps = [line["step"] for line in seeds[0]]
+    table = np.asarray([[np.nan if (v := value(line)) is None else v for line in lines] for lines in seeds], float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a step at which no seed has a value is left blank
+        return steps, np.nanmean(table, axis=0)
+
+
+def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """All figures that the rows of a sweep can give: curves over what varies, and a montage for each method."""
+    lines = [line for line in collect(rows) if not setting_of(line) and "total" not in line.regime]
+    written: list[Path] = []
+    if len(regimes(lines)) > 1:
+        by_size = [line for line in lines if line.regime["observed_fraction"] == 0.7]
+        by_fraction = [line for line in lines if line not in by_size and line.regime["train_size"] == 50]
+        both = ("test_nll", "test_ece_mix")
+        for part, field, title in (
+            (by_fraction, "observed_fraction", "observed fraction"),
+            (by_size, "train_size", "training trajectories"),
+        ):
+            if len({line.regime[field] for line in part}) > 1:
+                written += sweep_curves(part, field, title, both, folder / f"{field}_curves")
+                ours = [line for line in part if line.method == "xreg"]
+                flip = field == "observed_fraction"
+                name = "mask fraction" if flip else title
+                if ours:
+                    written += sweep_curves(ours, field, name, ("test_std_mu",), folder / f"std_mu_{field}", flip=flip)
+    for method in dict.fromkeys(line.method for line in lines):
+        own = [row for row in rows if not row.get("changes", {}).get("one_pool")]
+        written += calibration_montage(own, method, folder / f"calibration_{method}")
+    return written

@@ -1,0 +1,272 @@
+"""The trainings of a sweep as replicas of few compiled programs, in files that outlive a kill.
+
+trained/NAME.json       the trainings of a program, in the order of its replicas
+trained/NAME.part.npz   a snapshot while it trains
+trained/NAME.npz        its replicas when it has ended: parameters at the last step and at the best
+trained/NAME.jsonl      their history
+
+Which trainings go together is decided once, from all that a sweep is asked for and that no program has yet, and
+written down: the numbers depend on the width of a program in their last digits, so that a restart, wherever it
+happens, must find the same programs.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from crossreg.config import Config, from_dict, to_dict
+from crossreg.data.pairs import Data, make_data
+from crossreg.data.trajectories import Trajectories
+from crossreg.errors import InputError
+from crossreg.files import replacing
+from crossreg.methods.early import Trained
+from crossreg.nn.build import model_like
+from crossreg.nn.surrogate import Surrogate
+from crossreg.report.progress import SweepDisplay
+from crossreg.studies.cohort import start_cohort
+from crossreg.studies.run_folder import write_json
+from crossreg.training.checkpoint import load_arrays, save_arrays
+from crossreg.training.loop import Snapshot, first_snapshot, train_replicas, unstack
+
+TRAINED = "trained"
+# Part of every hash: to be raised when the same settings give other numbers than before.
+FORMAT = 1
+_SECONDS_BETWEEN_SNAPSHOTS = 60.0
+# Beyond this an H200 is no faster for each replica, and a snapshot gets large.
+_MOST_REPLICAS = 512
+# Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
+_BYTES_PER_FEATURE = 64
+_MEMORY_SHARE = 0.5
+
+
+def digest_of(value: Any) -> str:
+    """A short content hash of plain values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
+
+
+class Training(NamedTuple):
+    """One replica: a config with its method in it, the member's number, and whether a part of reg is kept from it."""
+
+    config: Config
+    member: int
+    keeps_part_of_reg: bool
+
+    def key(self, digest: str) -> str:
+        """Its identity on data of this digest: equal keys, equal work."""
+        return digest_of([FORMAT, digest, to_dict(self.config), self.member, self.keeps_part_of_reg])
+
+    def data(self, trajectories: Trajectories) -> Data:
+        """The splits it sees."""
+        return data_of(self.config, trajectories, keeps_part_of_reg=self.keeps_part_of_reg)
+
+
+def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bool = False) -> Data:
+    """The splits of a config."""
+    data = make_data(trajectories, config.data)
+    return data.keep_part_of_reg() if keeps_part_of_reg else data
+
+
+class Program(NamedTuple):
+    """Trainings that run side by side, by their keys."""
+
+    name: str
+    trainings: dict[str, Training]
+
+    @property
+    def config(self) -> Config:
+        """The config of one of them: they differ in data and seeds only."""
+        return next(iter(self.trainings.values())).config
+
+    @property
+    def replica_steps(self) -> int:
+        return len(self.trainings) * self.config.train.steps
+
+    def file(self, folder: Path, ending: str) -> Path:
+        return folder / TRAINED / f"{self.name}{ending}"
+
+    def is_done(self, folder: Path) -> bool:
+        return self.file(folder, ".npz").exists()
+
+
+def read_programs(folder: Path) -> list[Program]:
+    """The programs that a folder has, trained or not."""
+    programs = []
+    for path in sorted((folder / TRAINED).glob("*.json")):
+        try:
+            trainings = {
+                item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
+                for item in json.loads(path.read_text())
+            }
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
+        programs.append(Program(path.stem, trainings))
+    return programs
+
+
+def plan_programs(
+    trainings: Iterable[Training], folder: Path, digest: str, num_points: int, memory: int
+) -> list[Program]:
+    """The programs of a folder, new ones written down for trainings that are in none."""
+    programs = read_programs(folder)
+    known = {key for program in programs for key in program.trainings}
+    cohorts: dict[tuple, dict[str, Training]] = {}
+    for training in trainings:
+        if (key := training.key(digest)) not in known:
+            cohorts.setdefault(cohort_of(training.config), {})[key] = training
+    for cohort in cohorts.values():
+        keys = list(cohort)
+        count = math.ceil(len(keys) / most_replicas(cohort[keys[0]].config, num_points, memory))
+        for part in np.array_split(keys, count):
+            program = Program(digest_of(part.tolist()), {key: cohort[key] for key in part.tolist()})
+            described = [
+                {"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()
+            ]
+            write_json(program.file(folder, ".json"), described)
+            programs.append(program)
+    return programs
+
+
+def cohort_of(config: Config) -> tuple:
+    """What the replicas of one program share: configs of equal value here may train side by side."""
+    data = dataclasses.replace(
+        config.data, observed_fraction=1.0, mask_seed=0, train_size=1, reg_size=0, test_size=1, one_pool=False
+    )
+    return (data, config.model, dataclasses.replace(config.train, seed=0))
+
+
+def memory_bytes() -> int:
+    """All memory of the device that trains."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def most_replicas(config: Config, num_points: int, memory: int) -> int:
+    """How many replicas of this config fit into memory, in a train step and when they are monitored."""
+    step = config.train.num_samples * config.train.batch_size * num_points * (config.model.num_blocks + 1)
+    monitor = config.train.evaluation_samples * max(2**13, num_points)
+    bytes_each = max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
+    return int(np.clip(_MEMORY_SHARE * memory // bytes_each, 1, _MOST_REPLICAS))
+
+
+class Finished(NamedTuple):
+    """What is kept of a finished program: stacked parameters, at the last step and at their best, and its NLL."""
+
+    last: PyTree
+    best: PyTree
+    best_nll: Float[Array, " replica"] | None
+    diverged_at: Int[Array, " replica"] | None
+
+
+def _finish(snapshot: Snapshot) -> Finished:
+    state = snapshot.state
+    last, best = eqx.combine(state.theta_psi, state.rho), eqx.combine(*snapshot.best)
+    return Finished(last, best, snapshot.best_nll, state.diverged_at)
+
+
+def train_program(
+    program: Program, folder: Path, trajectories: Trajectories, display: SweepDisplay
+) -> dict[str, Trained]:
+    """The trained replicas of a program: read if they are there, gone on with if they were begun."""
+    done, part, history_file = (program.file(folder, ending) for ending in (".npz", ".part.npz", ".jsonl"))
+    trainings = list(program.trainings.values())
+    models, tasks, train_config = start_cohort(
+        [t.config for t in trainings], [t.data(trajectories) for t in trainings], [t.member for t in trainings]
+    )
+    begun = eqx.filter_eval_shape(first_snapshot, models)
+    if done.exists():
+        finished = load_arrays(done, _finish(begun))
+        display.skip(program.replica_steps)
+    else:
+        start, history = None, []
+        if part.exists():
+            start = load_arrays(part, begun)
+            history = [line for line in _read_history(history_file) if line["step"] <= int(start.step)]
+            display.skip(len(trainings) * int(start.step))
+        report, saved = None, time.perf_counter()
+
+        def save():
+            # At the last step there is nothing left to go on with.
+            if report is not None and report.step < train_config.steps:
+                _write_history(history_file, history)
+                save_arrays(part, report.snapshot)
+
+        try:
+            for report in train_replicas(models, tasks, train_config, start=start):
+                if report.record is not None:
+                    history += [{"training": key} | report.record.of(i) for i, key in enumerate(program.trainings)]
+                display.update(report, len(trainings))
+                if time.perf_counter() - saved > _SECONDS_BETWEEN_SNAPSHOTS:
+                    save()
+                    saved = time.perf_counter()
+        except KeyboardInterrupt:
+            save()
+            raise
+        assert report is not None  # a snapshot is never of the last step
+        finished = _finish(report.snapshot)
+        _write_history(history_file, history)
+        save_arrays(done, finished)
+        part.unlink(missing_ok=True)
+    static = eqx.filter(models, eqx.is_inexact_array, inverse=True)
+    last, best = (eqx.combine(arrays, static) for arrays in (finished.last, finished.best))
+    best_nll, diverged_at = np.asarray(finished.best_nll), np.asarray(finished.diverged_at)
+    return {
+        key: Trained(unstack(last, i), unstack(best, i), float(best_nll[i]), int(diverged_at[i]))
+        for i, key in enumerate(program.trainings)
+    }
+
+
+def _write_history(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    with replacing(path) as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Archive:
+    """The finished programs of a folder, to look single trainings up in."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        done = [program for program in read_programs(folder) if program.is_done(folder)]
+        self._homes = {key: (program, i) for program in done for i, key in enumerate(program.trainings)}
+        self._histories: dict[str, list[dict[str, Any]]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._homes
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """One dictionary per evaluation on the monitored split."""
+        program, _ = self._homes[key]
+        if program.name not in self._histories:
+            self._histories[program.name] = _read_history(program.file(self._folder, ".jsonl"))
+        return [line for line in self._histories[program.name] if line["training"] == key]
+
+    def model(self, key: str, channels: int, space: tuple[int, ...]) -> Surrogate:
+        """The model as it was at its last step."""
+        program, replica = self._homes[key]
+        config = program.trainings[key].config
+        like = model_like(config.model, channels, space, config.data.mask_channel)
+        arrays, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
+        stored = load_arrays(program.file(self._folder, ".npz"), Finished(arrays, None, None, None), replica=replica)
+        return eqx.combine(stored.last, static)
+
+
+def on_device(trajectories: Trajectories) -> Trajectories:
+    """The same with arrays on the device, so that all replicas share one copy."""
+    return trajectories._replace(train=jnp.asarray(trajectories.train), test=jnp.asarray(trajectories.test))  # pyright: ignore[reportArgumentType]

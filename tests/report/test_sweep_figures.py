@@ -1,0 +1,116 @@
+"""Figures of a sweep show the numbers that are in its rows and histories."""
+
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report import sweep_figures
+from crossreg.report.comparison import collect
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """Figures stay open, so that a test can read what was drawn."""
+    drawn = []
+    monkeypatch.setattr(sweep_figures, "save", lambda figure, path: drawn.append(figure) or [path])
+    yield drawn
+    plt.close("all")
+
+
+def rows_of(method, fractions, *, size=50, seeds=3):
+    rng = np.random.default_rng(len(method))
+    names = "nll ece_mix crps rmse std_mu std_predictive std_generalization sharpness spearman ause"
+
+    def scores():
+        return {name: float(rng.uniform()) for name in names.split()} | {"coverage": sorted(rng.uniform(size=9))}
+
+    return [
+        {
+            "observed_fraction": fraction,
+            "train_size": size,
+            "reg_size": 50,
+            "method": method,
+            "seed": seed,
+            "steps": 10,
+            "diverged": False,
+            "test": scores(),
+            "reg": scores(),
+        }
+        for fraction in fractions
+        for seed in range(seeds)
+    ]
+
+
+def test_curves_are_means_with_intervals(kept, tmp_path):
+    rows = rows_of("xreg", (1.0, 0.4, 0.8)) + rows_of("dropout", (0.4, 0.8, 1.0))
+    lines = collect(rows)
+    sweep_figures.sweep_curves(lines, "observed_fraction", "x", ("test_nll", "test_ece_mix"), tmp_path / "f")
+    [figure] = kept
+    left, right = figure.axes
+    for axis, score in ((left, "nll"), (right, "ece_mix")):
+        drawn = {container.get_label(): container for container in axis.containers}
+        for method in ("xreg", "dropout"):
+            line, _, (bars,) = drawn[method].lines
+            for x, y, (low, high) in zip(*line.get_data(), bars.get_segments(), strict=True):
+                values = [
+                    r["test"][score] for r in rows if r["method"] == method and math.isclose(r["observed_fraction"], x)
+                ]
+                assert y == pytest.approx(np.mean(values))
+                # t(2, 97.5%) = 4.303
+                half = 4.302653 * np.std(values, ddof=1) / math.sqrt(3)
+                assert (low[1], high[1]) == pytest.approx((y - half, y + half))
+            assert line.get_xdata().tolist() == [0.4, 0.8, 1.0]
+
+
+def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
+    rows = rows_of("xreg", (0.4, 1.0)) + rows_of("xreg", (0.7,), size=20)
+    rows[0]["diverged"] = True
+    sweep_figures.calibration_montage(rows, "xreg", tmp_path / "f")
+    [figure] = kept
+    panels = [axis for axis in figure.axes if axis.get_visible()]
+    assert len(panels) == 3
+    thick = [line for line in panels[0].lines if line.get_label() == "test"]
+    expected = np.mean([row["test"]["coverage"] for row in rows[1:3]], axis=0)
+    np.testing.assert_allclose(thick[0].get_ydata(), expected)
+    np.testing.assert_allclose(thick[0].get_xdata(), LEVELS)
+
+
+def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
+    def history(seed):
+        return [
+            {
+                "step": step,
+                "train_loss": -seed - step,
+                "reg_nll": None if step == 10 else seed,
+                "sigma": {"a": [1.0, 4.0]},
+            }
+            for step in (10, 20)
+        ]
+
+    sweep_figures.losses({"xreg": [history(1), history(2)]}, tmp_path / "l")
+    sweep_figures.sigma_over_steps([history(1), history(2)], tmp_path / "s")
+    losses, sigma = kept
+    train, reg = losses.axes[0].lines
+    assert train.get_ydata().tolist() == [-11.5, -21.5]
+    assert reg.get_ydata()[1] == 1.5
+    np.testing.assert_allclose(sigma.axes[0].lines[0].get_ydata(), 2.0)
+
+
+def test_all_figures_of_rows(tmp_path):
+    rows = rows_of("xreg", (0.4, 0.6)) + rows_of("xreg", (0.7,), size=20) + rows_of("xreg", (0.7,), size=30)
+    names = {path.name for path in sweep_figures.figures_of_rows(rows, tmp_path)}
+    assert names == {
+        f"{name}.{ending}"
+        for name in (
+            "observed_fraction_curves",
+            "train_size_curves",
+            "std_mu_observed_fraction",
+            "std_mu_train_size",
+            "calibration_xreg",
+        )
+        for ending in ("pdf", "png")
+    }
+    assert all((tmp_path / name).stat().st_size > 1000 for name in names)
