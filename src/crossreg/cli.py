@@ -178,7 +178,7 @@ def _quickstart(command: Quickstart) -> None:
 
 
 def _sweep(command: Sweep) -> None:
-    from crossreg.report.comparison import write_tables
+    from crossreg.report.comparison_tables import write_tables
     from crossreg.studies.grids import plan
     from crossreg.studies.sweep import run_sweep
 
@@ -205,7 +205,7 @@ def _sweep(command: Sweep) -> None:
 
 
 def _table(command: Table) -> None:
-    from crossreg.report.comparison import write_tables
+    from crossreg.report.comparison_tables import write_tables
     from crossreg.studies.sweep import asked_rows
 
     rows, total = asked_rows(command.folder)

@@ -13,7 +13,7 @@ from crossreg.cli import main
 from crossreg.config import Config, save_yaml
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
-from crossreg.report import comparison
+from crossreg.report import comparison, comparison_tables
 from crossreg.studies import sweep as module
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import plan_programs, read_programs
@@ -322,7 +322,7 @@ def test_means_intervals_and_winners(tmp_path):
     said = "\n".join(comparison.verdicts(lines))
     assert "does not win in 1, being worse beyond the interval: 0.6 observed, 50 trajectories: dropout (−1.000" in said
     assert "within the interval in 1: 0.4 observed, 50 trajectories: ensemble" in said
-    text = comparison.write_tables(rows, tmp_path)
+    text = comparison_tables.write_tables(rows, tmp_path)
     assert "−2.000 ± 0.130*" in text
     assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
     assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
@@ -349,8 +349,8 @@ def test_at_equal_data_each_method_has_its_best_split():
     said = comparison.verdicts(lines)
     assert "best beyond the 95% interval in 1 of 1 regimes: 0.4 observed, 25 trajectories" in said[0]
     assert "half of the seeds chose" in said[-1]
-    assert "22 + 3" in comparison.as_markdown(lines)
-    assert "0.4,25,10,22,3,xreg,4,0" in comparison.as_csv(lines)
+    assert "22 + 3" in comparison_tables.as_markdown(lines)
+    assert "0.4,25,10,22,3,xreg,4,0" in comparison_tables.as_csv(lines)
 
 
 def test_failures_are_not_hidden():
@@ -363,8 +363,8 @@ def test_failures_are_not_hidden():
     said = comparison.verdicts(comparison.collect(rows))
     assert "within the interval in 1: 0.4 observed, 50 trajectories: dropout" in said[2]  # one seed says nothing
     other = [row | {"scenario": "diff_adv"} for row in made_up("xreg", [1.0, 1.1])]
-    assert "paper NLL" not in comparison.as_markdown(comparison.collect(other))
-    assert "paper NLL" in comparison.as_markdown(comparison.collect(rows))
+    assert "paper NLL" not in comparison_tables.as_markdown(comparison.collect(other))
+    assert "paper NLL" in comparison_tables.as_markdown(comparison.collect(rows))
 
 
 def test_an_interval_is_that_of_welch():

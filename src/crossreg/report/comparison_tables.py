@@ -1,0 +1,182 @@
+"""A comparison as text, Markdown, LaTeX and CSV, the paper's numbers beside ours."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crossreg.errors import InputError
+from crossreg.files import replacing
+from crossreg.report.comparison import (
+    SCORES,
+    TITLES,
+    Line,
+    clearly_best,
+    collect,
+    fair_group,
+    regimes,
+    setting_of,
+    signed,
+    varying,
+    verdicts,
+    with_interval,
+)
+from crossreg.report.paper import PAPER
+
+# What the printed tables show; the CSV has all.
+SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
+# Scores that say how good a method is; of these the best is marked.
+_JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
+
+
+def _paper_of(line: Line) -> tuple[float, float, float] | None:
+    if "total" in line.regime or "scenario" in line.regime or setting_of(line):
+        return None
+    return PAPER.get((line.regime["observed_fraction"], line.split[0]), {}).get(line.method)
+
+
+class Cell(NamedTuple):
+    """The text of a cell and whether it is the clear winner of its regime."""
+
+    text: str
+    bold: bool = False
+
+
+def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
+    """Header and body of the printed table."""
+    fields = varying(lines)
+    has_paper = any(_paper_of(line) for line in lines)
+    shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
+    divided = any("total" in line.regime for line in lines)
+    changed = any(setting_of(line) for line in lines)
+    header = [TITLES.get(f, f) for f in fields] + (["train + reg"] if divided else [])
+    header += ["setting"] if changed else []
+    header += ["method", "seeds", "diverged"] + [TITLES[s] for s in shown]
+    header += ["paper NLL", "paper ECE"] if has_paper else []
+    body = []
+    for group in regimes(lines):
+        compared = fair_group(group)
+        winners = {score: _identity(clearly_best(compared, score)) for score in _JUDGED}
+        for line in group:
+            row = [Cell(str(line.regime.get(f, ""))) for f in fields]
+            row += [Cell("{} + {}".format(*line.split))] if divided else []
+            row += [Cell(setting_of(line) or "default")] if changed else []
+            row += [Cell(line.method), Cell(str(line.seeds)), Cell(str(line.diverged))]
+            for score in shown:
+                row.append(
+                    Cell(with_interval(line.interval(score), SCORES[score][2]), winners.get(score) == _identity(line))
+                )
+            if has_paper:
+                paper = _paper_of(line)
+                row += [Cell(signed(paper[0], 2)), Cell(signed(paper[1], 3))] if paper else [Cell("–"), Cell("–")]
+            body.append(row)
+    return header, body
+
+
+def _identity(line: Line | None) -> tuple | None:
+    return None if line is None else (line.method, line.split)
+
+
+def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    """The paper's two tables where the lines are of its regimes, else one table without a title."""
+    titles = {True: "Observed fraction, 50 trajectories", False: "Training trajectories, 0.7 observed"}
+    regime = [(line.regime["observed_fraction"], line.split[0]) for line in lines]
+    if not all(r in PAPER for r in regime) or any("total" in line.regime for line in lines):
+        return [("", list(lines))]
+    parts: dict[str, list[Line]] = {}
+    for line, (_, size) in zip(lines, regime, strict=True):
+        parts.setdefault(titles[size == 50], []).append(line)
+    return list(parts.items())
+
+
+def _in_order(lines: Sequence[Line]) -> list[Line]:
+    return [line for group in regimes(lines) for line in group]
+
+
+def as_text(lines: Sequence[Line]) -> str:
+    """Aligned columns for a terminal; a clear winner has a star."""
+    header, body = cells(lines)
+    rows = [[cell.text + ("*" if cell.bold else " ") for cell in row] for row in body]
+    widths = [max(len(row[i]) for row in [[h + " " for h in header], *rows]) for i in range(len(header))]
+    out = ["  ".join((h + " ").rjust(w) for h, w in zip(header, widths, strict=True))]
+    previous = None
+    for line, row in zip(_in_order(lines), rows, strict=True):
+        if previous is not None and line.regime != previous:
+            out.append("")
+        previous = line.regime
+        out.append("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)))
+    return "\n".join(out)
+
+
+def as_markdown(lines: Sequence[Line]) -> str:
+    """A pipe table; a clear winner is bold."""
+    header, body = cells(lines)
+    out = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for row in body:
+        out.append("| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in row) + " |")
+    return "\n".join(out)
+
+
+def as_latex(lines: Sequence[Line]) -> str:
+    """A booktabs tabular; a clear winner is bold."""
+    header, body = cells(lines)
+
+    def tex(text: str) -> str:
+        replaced = {"±": r"$\pm$", "−": "$-$", "Std_ω[μ]": r"Std$_\omega[\mu]$", "–": "--", "%": r"\%"}
+        for old, new in replaced.items():
+            text = text.replace(old, new)
+        return text.replace("_", r"\_") if "$" not in text else text
+
+    out = [r"\begin{tabular}{" + "l" * len(header) + "}", r"\toprule"]
+    out += [" & ".join(tex(h) for h in header) + r" \\", r"\midrule"]
+    previous = None
+    for line, row in zip(_in_order(lines), body, strict=True):
+        if previous is not None and line.regime != previous:
+            out.append(r"\midrule")
+        previous = line.regime
+        out.append(" & ".join(rf"\textbf{{{tex(c.text)}}}" if c.bold else tex(c.text) for c in row) + r" \\")
+    return "\n".join([*out, r"\bottomrule", r"\end{tabular}"])
+
+
+def as_csv(lines: Sequence[Line]) -> str:
+    """One row per regime and method, every score with the ends of its interval."""
+    sizes = ("train_size", "reg_size")
+    fields = [f for f in dict.fromkeys(name for line in lines for name in line.regime) if f not in sizes]
+    header = [*fields, *sizes, "method", "seeds", "diverged"]
+    for score in SCORES:
+        header += [score, f"{score}_low", f"{score}_high"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*header, "paper_test_nll", "paper_test_ece_mix", "paper_reg_ece_mix"])
+    for line in _in_order(lines):
+        row: list[Any] = [*(line.regime.get(f, "") for f in fields), *line.split]
+        row += [line.method, line.seeds, line.diverged]
+        for score in SCORES:
+            interval = line.interval(score)
+            ends = ["", "", ""] if interval is None else [interval.mean, interval.low, interval.high]
+            row += ["" if isinstance(v, float) and math.isnan(v) else v for v in ends]
+        writer.writerow([*row, *(_paper_of(line) or ("", "", ""))])
+    return out.getvalue()
+
+
+def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """Writes table.md, table.csv and table.tex into a folder; returns the table for a terminal."""
+    if not rows:
+        raise InputError(f"{folder}: holds no finished point of a sweep")
+    lines = collect(rows)
+    said = verdicts(lines)
+    parts = sections(lines)
+    markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
+    markdown += "\n\n" + "\n".join(f"- {sentence}" for sentence in said) + "\n"
+    latex = "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in parts) + "\n"
+    for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
+        with replacing(folder / name) as file:
+            file.write(text.encode())
+    note = (
+        "± is the 95% interval over seeds, which vary the training and not the data or the mask;"
+        " * best of its regime beyond the interval of the difference"
+    )
+    tables = [f"{title}\n{as_text(part)}\n".lstrip("\n") for title, part in parts]
+    return "\n".join([*tables, note, *said])
