@@ -1,0 +1,106 @@
+"""Rows of finished sweeps into `docs/results`, and the page that shows them.
+
+    python benchmarks/publish.py runs/paper paper           # docs/results/paper.jsonl and paper.json
+    python benchmarks/publish.py runs/paper-long paper --add # more rows into the same files
+    python benchmarks/publish.py                            # docs/results.md from all that is there
+
+The JSON file beside the rows says how to get them: the command, and versions and device of every start.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from crossreg.report.comparison import collect, verdicts
+from crossreg.report.comparison_tables import as_markdown, sections
+from crossreg.studies.sweep import PLAN, asked_rows
+
+RESULTS = Path("docs/results")
+PAGE = Path("docs/results.md")
+TITLES = {
+    "paper": "The paper's regimes",
+    "equal_data": "Equal data",
+    "regimes": "The paper's four regimes, 30,000 steps",
+    "ablation": "Ablation",
+}
+_DIGITS = 6
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to as many digits as anyone could use."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def command_of(asked: dict[str, Any]) -> str:
+    """The command that a sweep was started with."""
+    parts = ["crossreg sweep", asked["name"], f"--seeds {asked['seeds']}", f"--steps {asked['steps']}"]
+    parts += [f"--methods {asked['methods']}"] if asked["methods"] else []
+    parts += [f"--grid {item}" for item in asked["grid"]]
+    return " ".join([*parts, "--out DIR"])
+
+
+def publish(folder: Path, name: str, *, add: bool) -> None:
+    """Writes the finished rows of a sweep and how they came about."""
+    rows, total = asked_rows(folder)
+    if len(rows) < total:
+        sys.exit(f"{folder}: {total - len(rows)} of {total} runs are not finished")
+    asked = json.loads((folder / PLAN).read_text())
+    made = {"command": command_of(asked), "config": asked["config"], "data": asked["data"], "starts": asked["starts"]}
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target, beside = RESULTS / f"{name}.jsonl", RESULTS / f"{name}.json"
+    earlier = json.loads(beside.read_text()) if add and beside.exists() else []
+    lines = [json.dumps(rounded(row)) + "\n" for row in rows]
+    target.write_text((target.read_text() if add and target.exists() else "") + "".join(lines))
+    beside.write_text(json.dumps([*earlier, made], indent=1) + "\n")
+    print(f"{target}: {len(rows)} rows")
+
+
+def page() -> None:
+    """Writes docs/results.md."""
+    parts = [
+        "# Results",
+        "",
+        "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the interval"
+        " of the difference. Seeds vary weights, batches and noise, not the data or the mask. Rows and how to get them:"
+        " `docs/results/`. Written by `python benchmarks/publish.py`.",
+    ]
+    for name, title in TITLES.items():
+        path = RESULTS / f"{name}.jsonl"
+        if not path.exists():
+            continue
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        made = json.loads((RESULTS / f"{name}.json").read_text())
+        parts += ["", f"## {title}", ""]
+        for one in made:
+            device = one["starts"][-1]
+            parts.append(f"`{one['command']}` on {device['device']}, JAX {device['jax']}.")
+        for steps in sorted({row["steps"] for row in rows}):
+            lines = collect(row for row in rows if row["steps"] == steps)
+            for section, part in sections(lines):
+                parts += ["", f"**{section or title}, {steps:,} steps**", "", as_markdown(part)]
+            parts += ["", *(f"- {sentence}" for sentence in verdicts(lines))]
+    PAGE.write_text("\n".join(parts) + "\n")
+    print(PAGE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("name", nargs="?", choices=TITLES)
+    parser.add_argument("--add", action="store_true", help="keep the rows that are there")
+    arguments = parser.parse_args()
+    if arguments.folder is not None:
+        if arguments.name is None:
+            parser.error("a folder needs a name")
+        publish(arguments.folder, arguments.name, add=arguments.add)
+    page()
+
+
+if __name__ == "__main__":
+    main()
