@@ -66,9 +66,9 @@ def page() -> None:
     parts = [
         "# Results",
         "",
-        "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the interval"
-        " of the difference. Seeds vary weights, batches and noise, not the data or the mask. Rows and how to get them:"
-        " `docs/results/`. Written by `python benchmarks/publish.py`.",
+        "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the"
+        " interval of the difference. Seeds vary weights, batches and noise, not the data or the mask."
+        " Rows and how to get them: `docs/results/`. Written by `python benchmarks/publish.py`.",
     ]
     for name, title in TITLES.items():
         path = RESULTS / f"{name}.jsonl"
