@@ -203,16 +203,18 @@ class SweepDisplay:
         self._seconds[now] += moment - self._since
         self._since = moment
 
-    def _seconds_left(self) -> float:
+    def _left(self) -> str:
+        """The time left, as far as it is known: before the first score, that of training alone."""
+        train_left, score_left = self._total - self._done, self._points - self._scored
         trained = self._done - self._skipped
-        left = 0.0
-        for seconds, done, open_ in (
-            (self._seconds["train"], trained, self._total - self._done),
-            (self._seconds["score"], self._scored, self._points - self._scored),
-        ):
-            if open_:
-                left += seconds / done * open_ if done > 0 else math.nan
-        return left
+        if train_left and trained <= 0:
+            return "–"
+        seconds = self._seconds["train"] / trained * train_left if train_left else 0.0
+        if not score_left:
+            return clock(seconds)
+        if not self._scored:
+            return f"{clock(seconds)} + scoring"
+        return clock(seconds + self._seconds["score"] / self._scored * score_left)
 
     def _text(self) -> str:
         trained = self._done / self._total if self._total else 1.0
@@ -221,7 +223,7 @@ class SweepDisplay:
             for part in (
                 f"trained {trained:4.0%}",
                 f"scored {self._scored}/{self._points}",
-                f"left {clock(self._seconds_left())}",
+                f"left {self._left()}",
                 f"program {self._number}/{self._programs} {self._label}" if self._label else "",
                 self._step,
                 self._scores,
