@@ -83,7 +83,7 @@ class Sweep:
     """Train and score many runs as few programs; the same command on the same folder goes on."""
 
     name: tyro.conf.Positional[str]
-    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, or grid."""
+    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, or grid."""
     out: Path
     """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
     methods: str | None = None
@@ -92,8 +92,8 @@ class Sweep:
     """Runs of each regime and method, with the seeds 0 … seeds − 1."""
     steps: int | None = None
     """Training steps; by default 10,000, and 30,000 for paper-regimes."""
-    grid: tuple[str, ...] = ()
-    """field=value,value for any config fields; all combinations are run."""
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """field=value,value for a config field; given several times, all combinations are run."""
     config: Path | None = None
     """A YAML file of settings that all runs share."""
     quiet: bool = False
@@ -266,7 +266,7 @@ def _train_with_defaults(arguments: list[str]) -> type[Train]:
 def _parse(name: str, arguments: list[str]):
     """The command's dataclass, filled from its flags."""
     kind = _train_with_defaults(arguments) if name == "train" else _COMMANDS[name][0]
-    markers = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff)
+    markers = (tyro.conf.OmitArgPrefixes,)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -279,10 +279,12 @@ def _parse(name: str, arguments: list[str]):
 
 def _first_message(box: str) -> str:
     """The message inside tyro's framed error, on one line."""
-    lines = [line.strip(" │") for line in box.splitlines()]
-    body = [line for line in lines if not line.startswith("╭")]
-    end = next((i for i, line in enumerate(body) if line.startswith("─")), len(body))
-    return re.sub(r"^Error parsing (settings\.\w+: )?", "", " ".join(body[:end]))
+    lines = [line.strip(" │|") for line in box.splitlines() if not line.startswith(("╭", "+"))]
+    # Rules part the title, the message and a hint; the message is the first part that says something of something.
+    parts = [part.strip() for part in re.split(r"[─-]{5,}", " ".join(lines))]
+    message = next((part for part in parts if ":" in part), " ".join(filter(None, parts)))
+    message = re.sub(r"^Error parsing (settings\.\w+: )?", "", message)
+    return re.sub(r"invalid literal for int\(\) with base 10: '(.*)'", r"\1 is not a whole number", message)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -105,8 +105,8 @@ class ModelConfig:
     """Mode sites: one σ per block, per channel, or per mode."""
     mode_epsilon_per: Literal["channel", "element"] = "element"
     """Mode sites: one draw per channel, or one per channel and mode."""
-    generalization_head: bool = False
-    """Add a log σ_gen head, learned on reg."""
+    generalization_head: bool = True
+    """A log σ_gen head, learned on reg."""
     log_sigma_pred_start: float | None = None
     """Start of log σ_pred; by default the log of the train targets' spread, less 1/2. The paper has −5."""
     scaled_start: bool = True

@@ -290,7 +290,9 @@ def test_the_papers_four_regimes():
     assert [c.data.observed_fraction for c in (reference, low, head, plain)] == [0.7, 0.3, 0.7, 0.7]
     assert {c.data.train_size for c in (reference, low, head, plain)} == {50}
     assert [c.model.feature_noise for c in (reference, low, head, plain)] == ["generalization", "none", "none", "none"]
-    assert [c.model.generalization_head for c in (reference, low, head, plain)] == [False, True, True, False]
+    assert [c.model.generalization_head for c in (reference, low, head, plain)] == [True, True, True, False]
+    # The paper's own reference regime has no σ_gen head.
+    assert not preset("protocol").model.generalization_head
     assert reference.train.reg_objective == "fair"
 
 

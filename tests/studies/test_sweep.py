@@ -320,7 +320,7 @@ def test_means_intervals_and_winners(tmp_path):
     assert best is not None
     assert best.method == "dropout"
     said = "\n".join(comparison.verdicts(lines))
-    assert "does not win in 1, being worse beyond the interval: 0.6 observed, 50 trajectories: dropout (−1.000" in said
+    assert "worse than another beyond the interval in 1: 0.6 observed, 50 trajectories: dropout (−1.000" in said
     assert "within the interval in 1: 0.4 observed, 50 trajectories: ensemble" in said
     text = comparison_tables.write_tables(rows, tmp_path)
     assert "−2.000 ± 0.130*" in text

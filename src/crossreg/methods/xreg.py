@@ -28,8 +28,8 @@ VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.item
 
 
 def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
-    """The reference variant: five feature sites owned by ρ, σ and ε per channel, a σ_pred head,
-    no σ_gen head, moment-matched reg objective without the bias of few samples; then what `words` change."""
+    """The default: five feature sites owned by ρ, σ and ε per channel, σ_pred and σ_gen heads, moment-matched reg
+    objective without the bias of few samples; then what `words` change. The paper's has no σ_gen head (`internal`)."""
     config = config.replace(
         feature_noise="generalization",
         sites=(),
@@ -37,7 +37,7 @@ def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
         epsilon_per="channel",
         mode_noise="none",
         lift_noise=0.0,
-        generalization_head=False,
+        generalization_head=True,
         train_samples=None,
         reg_objective="fair",
     )

@@ -234,7 +234,7 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
             continue
         title = f"{TITLES[score]}, {ours}"
         said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes: {_listed(wins)}.")
-        said.append(f"{title} does not win in {len(losses)}, being worse beyond the interval: {_listed(losses)}.")
+        said.append(f"{title} is worse than another beyond the interval in {len(losses)}: {_listed(losses)}.")
         said.append(f"{title} and another are within the interval in {len(undecided)}: {_listed(undecided)}.")
     if any(len(fair_group(group)) < len(group) for group in regimes(lines)):
         said.append("Where a method divides the data in several ways, half of the seeds chose and the others judge.")

@@ -103,7 +103,7 @@ def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path:
         for color, (method, seeds) in zip(COLORS, histories.items(), strict=False):
             for key, style, label in (("train_loss", "-", "train"), ("reg_nll", "--", "reg")):
                 steps, mean = _mean_over_seeds(seeds, lambda line, key=key: line[key])
-                axis.plot(steps, mean, style, color=color, lw=1.3, label=f"{method}, {label}")
+                axis.plot(steps, mean, style, color=color, lw=1.3, label=f"{method}, {label}", **_few(steps))
         low, high = axis.get_ylim()
         axis.set(xlabel="step", ylabel="NLL per point", ylim=(low, min(high, low + 8)))
         axis.legend(fontsize=7)
@@ -117,10 +117,15 @@ def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -
         figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
         for color, site in zip(itertools.cycle(COLORS), sites, strict=False):
             steps, mean = _mean_over_seeds(seeds, lambda line, site=site: np.mean(np.log(line["sigma"][site])))
-            axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site)
+            axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site, **_few(steps))
         axis.set(xlabel="step", ylabel="σ (geometric mean over channels)", yscale="log")
         axis.legend(fontsize=7)
         return save(figure, path)
+
+
+def _few(steps: Sequence[int]) -> dict[str, Any]:
+    """A line through one point is not seen."""
+    return {"marker": "o", "ms": 4} if len(steps) < 3 else {}
 
 
 def _mean_over_seeds(seeds, value) -> tuple[list[int], np.ndarray]:

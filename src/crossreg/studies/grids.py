@@ -30,7 +30,7 @@ ABLATION: list[dict[str, Any]] = [
     {"sigma_per": "layer"},
     {"epsilon_per": "element"},
     {"sigma_per": "layer", "epsilon_per": "element"},
-    {"generalization_head": True},
+    {"generalization_head": False},
     {"mode_noise": "generalization"},
     {"reg_objective": "moment-matched"},
     {"reg_objective": "mixture"},

@@ -11,7 +11,7 @@ from crossreg.methods import TRAINED
 
 
 def reference(config: Config) -> Config:
-    """Internal-noise XReg at 0.7 observed: five feature sites owned by ρ, a σ_pred head."""
+    """XReg at 0.7 observed: five feature sites owned by ρ, σ_pred and σ_gen heads."""
     return TRAINED["xreg"](config).replace(observed_fraction=0.7)
 
 
@@ -47,11 +47,12 @@ def protocol(config: Config) -> Config:
         log_sigma_pred_start=-2.0,
         evaluation_samples=10,
         reg_objective="moment-matched",
+        generalization_head=False,
     )
 
 
 # Steps of each model in the quickstart.
-QUICKSTART_STEPS = 6_000
+QUICKSTART_STEPS = 5_000
 PRESETS: dict[str, Callable[[Config], Config]] = {
     "reference": reference,
     "low-observation": low_observation,

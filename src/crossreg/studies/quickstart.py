@@ -39,7 +39,7 @@ def start_afresh(folder: Path) -> None:
 
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True) -> None:
     """Runs the comparison into `folder`."""
-    base = Config().replace(steps=steps, evaluate_every=500)
+    base = Config().replace(steps=steps, evaluate_every=1000)
     configs = {name: TRAINED[name](base) for name in _METHODS}
     data = load_data(base.data)
     start_afresh(folder)

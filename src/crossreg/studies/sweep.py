@@ -139,8 +139,11 @@ def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     points = load_points(folder)
-    digest = _read_plan(folder)["data"]
-    return _join(points, {row["key"]: row for row in read_rows(folder)}, digest), len(points)
+    rows = {row["key"]: row for row in read_rows(folder)}
+    asked = _join(points, rows, _read_plan(folder)["data"])
+    if rows and not asked:
+        raise InputError(f"{folder}: its {len(rows)} rows are of earlier sweeps, none of the one asked for last")
+    return asked, len(points)
 
 
 def _join(points: Sequence[Point], rows: dict[str, dict[str, Any]], digest: str) -> list[dict[str, Any]]:
