@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli import _parse, main
 from crossreg.config import Config, save_yaml
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
@@ -389,3 +389,9 @@ def test_a_sweep_has_one_kind_of_data(cached_waves, tiny, tmp_path):
     with pytest.raises(InputError, match="one scenario"):
         run_sweep(mixed, tmp_path / "s")
     assert Config().data.scenario == "diff_ks"
+
+
+def test_every_grid_flag_counts():
+    command = _parse("sweep", ["grid", "--grid", "k_reg=1,5", "--grid", "observed_fraction=0.5,0.9", "--out", "x"])
+    assert command.grid == ("k_reg=1,5", "observed_fraction=0.5,0.9")
+    assert len(plan(command.name, grid=command.grid, methods="xreg", seeds=1)) == 4
