@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -392,6 +393,6 @@ def test_a_sweep_has_one_kind_of_data(cached_waves, tiny, tmp_path):
 
 
 def test_every_grid_flag_counts():
-    command = _parse("sweep", ["grid", "--grid", "k_reg=1,5", "--grid", "observed_fraction=0.5,0.9", "--out", "x"])
+    command: Any = _parse("sweep", ["grid", "--grid", "k_reg=1,5", "--grid", "observed_fraction=0.5,0.9", "--out", "x"])
     assert command.grid == ("k_reg=1,5", "observed_fraction=0.5,0.9")
     assert len(plan(command.name, grid=command.grid, methods="xreg", seeds=1)) == 4
