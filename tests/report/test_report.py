@@ -3,7 +3,6 @@
 import io
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -84,15 +83,6 @@ def test_tables_line_up_and_show_what_is_missing():
     assert "-1.500" in lines[2]
     assert "–" in lines[3]
     assert sigma_lines({"a": [0.1], "block": [1.0, 2.0]}) == "σ a      0.1\nσ block  1 2"
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    """Figures stay open, so that a test can read what was drawn."""
-    drawn = []
-    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure) or [path])
-    yield drawn
-    plt.close("all")
 
 
 def test_the_calibration_curve_drawn_is_the_coverage_stored(kept, tmp_path):

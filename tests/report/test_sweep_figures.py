@@ -2,22 +2,12 @@
 
 import math
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import sweep_figures
 from crossreg.report.comparison import collect
-
-
-@pytest.fixture
-def kept(monkeypatch):
-    """Figures stay open, so that a test can read what was drawn."""
-    drawn = []
-    monkeypatch.setattr(sweep_figures, "save", lambda figure, path: drawn.append(figure) or [path])
-    yield drawn
-    plt.close("all")
 
 
 def rows_of(method, fractions, *, size=50, seeds=3):
