@@ -10,15 +10,19 @@ The JSON file beside the rows says how to get them: the command, and versions an
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from crossreg.report.comparison import collect, verdicts
-from crossreg.report.comparison_tables import as_markdown, sections
+from crossreg.report.comparison_tables import as_markdown, duels_as_markdown, sections
+from crossreg.report.sweep_figures import figures_of_rows
 from crossreg.studies.sweep import PLAN, asked_rows
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
+FIGURES = Path("docs/figures/paper")
+DRAWN = ("xreg", "dropout", "ensemble", "unregularized")
 TITLES = {
     "paper": "The paper's regimes",
     "equal_data": "Equal data",
@@ -45,20 +49,37 @@ def command_of(asked: dict[str, Any]) -> str:
     return " ".join([*parts, "--out DIR"])
 
 
+def made_by(folder: Path) -> dict[str, Any]:
+    """How the rows of a sweep came about."""
+    asked = json.loads((folder / PLAN).read_text())
+    return {"command": command_of(asked), "config": asked["config"], "data": asked["data"], "starts": asked["starts"]}
+
+
 def publish(folder: Path, name: str, *, add: bool) -> None:
     """Writes the finished rows of a sweep and how they came about."""
     rows, total = asked_rows(folder)
     if len(rows) < total:
         sys.exit(f"{folder}: {total - len(rows)} of {total} runs are not finished")
-    asked = json.loads((folder / PLAN).read_text())
-    made = {"command": command_of(asked), "config": asked["config"], "data": asked["data"], "starts": asked["starts"]}
     RESULTS.mkdir(parents=True, exist_ok=True)
     target, beside = RESULTS / f"{name}.jsonl", RESULTS / f"{name}.json"
     earlier = json.loads(beside.read_text()) if add and beside.exists() else []
     lines = [json.dumps(rounded(row)) + "\n" for row in rows]
     target.write_text((target.read_text() if add and target.exists() else "") + "".join(lines))
-    beside.write_text(json.dumps([*earlier, made], indent=1) + "\n")
+    beside.write_text(json.dumps([*earlier, made_by(folder)], indent=1) + "\n")
     print(f"{target}: {len(rows)} rows")
+
+
+def draw(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The paper's figures of its own methods at 10,000 steps, and the lines that show them."""
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    shown = [row for row in rows if row["method"] in DRAWN and row["steps"] == 10_000]
+    lines = []
+    for path in figures_of_rows(shown, FIGURES):
+        if path.suffix == ".png":
+            lines.append(f"![{path.stem.replace('_', ' ')}]({path.relative_to(PAGE.parent)})")
+        else:
+            path.unlink()  # a page shows pictures
+    return lines
 
 
 def page() -> None:
@@ -79,9 +100,13 @@ def page() -> None:
         parts += ["", f"## {title}", ""]
         for one in made:
             device = one["starts"][-1]
-            parts.append(f"`{one['command']}` on {device['device']}, JAX {device['jax']}.")
+            parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}.")
+        if name == "paper":
+            parts += ["", *draw(rows)]
         for steps in sorted({row["steps"] for row in rows}):
             lines = collect(row for row in rows if row["steps"] == steps)
+            if counted := duels_as_markdown(lines):
+                parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", counted]
             for section, part in sections(lines):
                 parts += ["", f"**{section or title}, {steps:,} steps**", "", as_markdown(part)]
             parts += ["", *(f"- {sentence}" for sentence in verdicts(lines))]

@@ -53,7 +53,7 @@ def main() -> None:
                         if repeat:  # the first call compiles
                             times[name].append(time.perf_counter() - started)
             matmul, fft = (1e3 * float(np.median(times[name])) for name in ("matmul", "fft"))
-            chosen = "fft" if prefers_fft(modes, (side,) * dims) else "matmul"
+            chosen = "fft" if prefers_fft(modes, (side,) * dims, jax.default_backend()) else "matmul"
             print(
                 f"{side:>6}^{dims} {count:>5} {matmul:>7.2f} ms {fft:>7.2f} ms {fft / matmul:>10.2f}  {chosen}",
                 flush=True,

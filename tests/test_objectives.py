@@ -12,7 +12,7 @@ from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.objectives import fair_moment_matched_nll, mixture_nll, moment_matched_nll, train_objective
+from crossreg.objectives import REG_OBJECTIVES, mixture_nll, train_objective
 from crossreg.predictive import Mixture
 from crossreg.studies.fit import fit
 
@@ -53,36 +53,73 @@ def test_reg_objectives_are_gaussian_densities():
     np.testing.assert_allclose(mixture_nll(mixture, y), mix, rtol=1e-12)
     mean = np.asarray(mixture.means).mean(0)
     var = (sigma**2 + np.asarray(mixture.means) ** 2).mean(0) - mean**2
-    np.testing.assert_allclose(moment_matched_nll(mixture, y), -norm.logpdf(y, mean, np.sqrt(var)).mean(), rtol=1e-12)
+    matched = REG_OBJECTIVES["moment-matched"](mixture, y)
+    np.testing.assert_allclose(matched, -norm.logpdf(y, mean, np.sqrt(var)).mean(), rtol=1e-12)
+
+
+def test_crps_objectives_are_those_of_infinitely_many_samples():
+    r"""Means spread as N(0, s²) and one σ: the mixture of all samples is N(0, v), v = s² + σ², whose scores are known:
+    E|X − X'| = 2√(v/π) and E|X − y| = √v (2φ(z) + z(2Φ(z) − 1)), z = y/√v."""
+    spread, sigma, y = 0.7, 0.5, 0.9
+    means = spread * jax.random.normal(jax.random.key(0), (5, 400_000))
+    mixture = Mixture(means, jnp.full_like(means, sigma**2), jnp.zeros_like(means))
+    v = spread**2 + sigma**2
+    z = y / np.sqrt(v)
+    to_truth = np.sqrt(v) * (2 * norm.pdf(z) + z * (2 * norm.cdf(z) - 1))
+    within = 2 * np.sqrt(v / np.pi)
+    truth = jnp.full(means.shape[1:], y)
+    assert REG_OBJECTIVES["crps"](mixture, truth) == pytest.approx(to_truth - within / 2, abs=5e-4)
+    # All pairs, as the reported score has them, are of the five samples at hand.
+    assert jnp.mean(mixture.crps(truth)) - (to_truth - within / 2) > 0.01
+    assert jnp.mean(mixture.distance_within(distinct=True)) == pytest.approx(within, abs=1e-3)
+    # A ratio of two estimates is not quite the ratio: with many samples it is.
+    means = spread * jax.random.normal(jax.random.key(1), (200, 500))
+    many = Mixture(means, jnp.full_like(means, sigma**2), jnp.zeros_like(means))
+    scaled = to_truth / within + 0.5 * np.log(within)
+    assert REG_OBJECTIVES["scaled-crps"](many, jnp.full(means.shape[1:], y)) == pytest.approx(scaled, abs=5e-3)
+
+
+def test_scaled_crps_does_not_know_the_unit():
+    """Another unit adds ½ log of its size, as it adds its log to a likelihood."""
+    mixture, y = draw()
+    in_cm = Mixture(100 * mixture.means, 1e4 * mixture.vars_predictive, 1e4 * mixture.vars_generalization)
+    objective = REG_OBJECTIVES["scaled-crps"]
+    np.testing.assert_allclose(objective(in_cm, 100 * y), objective(mixture, y) + 0.5 * np.log(100), rtol=1e-10)
+
+
+def has_its_minimum_near_one(objective, share: float, off: float) -> bool:
+    """Whether a total standard deviation of 1 scores better than 1 − off and 1 + off, where 1 is the truth.
+
+    The model knows 1 − share of the variance; the rest is for the spread of 10 means to match.
+    """
+    keys = jax.random.split(jax.random.key(1))
+    noise = jax.random.normal(keys[0], (10, 100_000))
+    y = jax.random.normal(keys[1], (100_000,))
+
+    def loss(std):
+        spread = jnp.sqrt(std**2 - 1 + share)
+        return objective(Mixture(spread * noise, jnp.full_like(noise, 1 - share), jnp.zeros_like(noise)), y)
+
+    at_one, *beside = jax.lax.map(loss, jnp.asarray([1.0, 1 - off, 1 + off]))
+    return bool(at_one < min(beside))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.95, 1.0])
-def test_few_samples_do_not_bias_the_fair_objective(share):
-    """The truth has variance 1, of which the model knows 1 − share; the rest is for the spread of 10 means to match."""
-    keys = jax.random.split(jax.random.key(1))
-    noise = jax.random.normal(keys[0], (10, 200_000))
-    y = jax.random.normal(keys[1], (200_000,))
-    spreads = share * jnp.linspace(0.5, 1.8, 66)
-
-    def best_std(objective):
-        def loss(spread):
-            predictive = jnp.full_like(noise, 1 - share)
-            return objective(Mixture(jnp.sqrt(spread) * noise, predictive, jnp.zeros_like(noise)), y)
-
-        return jnp.sqrt(1 - share + spreads[jnp.argmin(jax.lax.map(loss, spreads))])
-
-    assert best_std(fair_moment_matched_nll) == pytest.approx(1, abs=0.012)
+def test_few_samples_do_not_bias_the_objective(share):
+    assert has_its_minimum_near_one(REG_OBJECTIVES["crps"], share, 0.02)
+    assert has_its_minimum_near_one(REG_OBJECTIVES["fair"], share, 0.02)
     if share in (0.2, 1.0):
-        assert abs(best_std(moment_matched_nll) - 1) > 0.03
+        assert not has_its_minimum_near_one(REG_OBJECTIVES["moment-matched"], share, 0.05)
 
 
-def test_one_sample_makes_all_reg_objectives_equal():
+def test_one_sample_makes_all_likelihoods_equal():
     mixture, y = draw(samples=1)
-    np.testing.assert_allclose(fair_moment_matched_nll(mixture, y), mixture_nll(mixture, y), rtol=1e-12)
-    np.testing.assert_allclose(moment_matched_nll(mixture, y), mixture_nll(mixture, y), rtol=1e-12)
+    for name in ("fair", "moment-matched"):
+        np.testing.assert_allclose(REG_OBJECTIVES[name](mixture, y), mixture_nll(mixture, y), rtol=1e-12)
+    np.testing.assert_allclose(REG_OBJECTIVES["crps"](mixture, y), jnp.mean(mixture.crps(y)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("objective", [train_objective, mixture_nll, moment_matched_nll, fair_moment_matched_nll])
+@pytest.mark.parametrize("objective", [train_objective, *REG_OBJECTIVES.values()])
 def test_gradients_equal_finite_differences(objective):
     mixture, y = draw()
     weight = jnp.asarray(np.random.default_rng(0).integers(0, 2, y.shape), float).at[0, 0].set(1)
@@ -108,7 +145,7 @@ def test_points_of_weight_zero_do_not_count():
     mixture, y = draw()
     weight = jnp.zeros(y.shape).at[1].set(1)
     only = jax.tree.map(lambda a: a[:, 1], mixture)
-    for objective in (train_objective, mixture_nll, moment_matched_nll, fair_moment_matched_nll):
+    for objective in (train_objective, *REG_OBJECTIVES.values()):
         np.testing.assert_allclose(objective(mixture, y, weight), objective(only, y[1]), rtol=1e-12)
 
 

@@ -6,16 +6,15 @@ S = 1 and these are the head-only special case.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from crossreg.config import RegObjective
 from crossreg.predictive import LOG_2PI, Mixture
 
-RegObjective = Literal["fair", "moment-matched", "mixture"]
 Weight = Float[Array, "*#shape"] | None
 
 
@@ -87,8 +86,25 @@ def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight:
     return weighted_mean(nll, weight)
 
 
+def fair_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+    r"""$E|X - y| - \tfrac12 E|X - X'|$ of infinitely many samples, estimated without bias from S (Ferro 2014)."""
+    return weighted_mean(mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True), weight)
+
+
+def scaled_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+    r"""$\frac{E|X - y|}{E|X - X'|} + \tfrac12\log E|X - X'|$, the scaled CRPS (Bolin and Wallin 2023).
+
+    Proper and, as the likelihood, free of the local scale; but it grows with the error's size, not its square, so that
+    a few large errors do not widen all the rest.
+    """
+    within = mixture.distance_within(distinct=True)
+    return weighted_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
+
+
 REG_OBJECTIVES: dict[RegObjective, Callable[..., Float[Array, ""]]] = {
     "fair": fair_moment_matched_nll,
     "moment-matched": moment_matched_nll,
     "mixture": mixture_nll,
+    "crps": fair_crps,
+    "scaled-crps": scaled_crps,
 }

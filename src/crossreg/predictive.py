@@ -128,21 +128,36 @@ class Mixture(eqx.Module):
 
         with $A(d, v) = 2\sqrt v\,\varphi(d/\sqrt v) + d\,(2\Phi(d/\sqrt v) - 1)$, the mean of $|\mathcal N(d, v)|$.
         """
+        return self.distance_to(y) - 0.5 * self.distance_within()
+
+    def distance_to(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        r"""$E|X - y|$ for X of the mixture."""
+        return jnp.mean(_mean_absolute(y - self.means, self.variances), axis=0)
+
+    def distance_within(self, *, distinct: bool = False) -> Float[Array, "*shape"]:
+        r"""$E|X - X'|$ for X and X' of the mixture, drawn independently.
+
+        With `distinct`, of two different components: an estimate without bias of what infinitely many samples of the
+        model would have, where all pairs count a component's distance from itself too often. One sample is its own
+        infinity.
+        """
         means, variances = self.means, self.variances
-        to_truth = jnp.mean(_mean_absolute(y - means, variances), axis=0)
+        num_samples = self.num_samples
+        diagonal = jnp.sum(2 * jnp.sqrt(variances / jnp.pi), axis=0)  # E|N(0, 2σ²)| = 2σ/√π
+        if num_samples == 1:
+            return diagonal
 
         # The double sum by shifts k = r − s, one at a time, which keeps memory at S fields, not S². Shifts k and S − k
-        # have the same pairs, so that half of them are enough; k = 0 is E|N(0, 2σ²)| = 2σ/√π.
-        num_samples = self.num_samples
-
+        # have the same pairs, so that half of them are enough.
         def shifted(total, shift):
             others = jnp.roll(means, shift, axis=0), jnp.roll(variances, shift, axis=0)
             weight = jnp.where(2 * shift == num_samples, 1, 2)
             return total + weight * jnp.sum(_mean_absolute(means - others[0], variances + others[1]), axis=0), None
 
-        diagonal = jnp.sum(2 * jnp.sqrt(variances / jnp.pi), axis=0)
-        pairs, _ = jax.lax.scan(shifted, diagonal, jnp.arange(1, num_samples // 2 + 1))
-        return to_truth - 0.5 * pairs / num_samples**2
+        pairs, _ = jax.lax.scan(shifted, jnp.zeros_like(diagonal), jnp.arange(1, num_samples // 2 + 1))
+        if distinct:
+            return pairs / (num_samples * (num_samples - 1))
+        return (diagonal + pairs) / num_samples**2
 
     def tempered(self, temperature: float | Float[Array, ""]) -> "Mixture":
         r"""Widened by a: $\mu_s \mapsto m + a(\mu_s - m)$, $\sigma_s \mapsto a\sigma_s$, m the mixture's mean."""

@@ -113,6 +113,11 @@ def test_the_transform_is_chosen_by_the_modes_kept():
     assert not prefers_fft((12,), (160,))
     assert prefers_fft((512,), (2048,))
     assert not prefers_fft((32, 32), (64, 64))
+    # On a GPU an FFT costs as much as many more modes of a short axis, and fewer of a long one.
+    assert prefers_fft((40,), (160,), "cpu")
+    assert not prefers_fft((80,), (160,), "gpu")
+    assert prefers_fft((128,), (2048,), "gpu")
+    assert not prefers_fft((128,), (2048,), "cpu")
 
 
 @pytest.mark.parametrize("dims", [1, 2])

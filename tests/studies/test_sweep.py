@@ -323,8 +323,11 @@ def test_means_intervals_and_winners(tmp_path):
     said = "\n".join(comparison.verdicts(lines))
     assert "worse than another beyond the interval in 1: 0.6 observed, 50 trajectories: dropout (−1.000" in said
     assert "within the interval in 1: 0.4 observed, 50 trajectories: ensemble" in said
+    assert comparison.duels(lines)["dropout"]["test_nll"] == (1, 0, 1)
+    assert comparison.duels(lines)["ensemble"]["test_nll"] == (0, 1, 0)
     text = comparison_tables.write_tables(rows, tmp_path)
     assert "−2.000 ± 0.130*" in text
+    assert "| dropout | 1 | 0 | 1 |" in (tmp_path / "table.md").read_text()
     assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
     assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
     # The paper's own number stands beside ours.
@@ -358,6 +361,7 @@ def test_failures_are_not_hidden():
     rows = made_up("xreg", [1.0, 1.0], diverged=(0, 1)) + made_up("dropout", [2.0, 2.1])
     said = "".join(comparison.verdicts(comparison.collect(rows)))
     assert "0.4 observed, 50 trajectories: every seed diverged" in said
+    assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 1)
     rows = (
         made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
     )

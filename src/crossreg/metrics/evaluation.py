@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from crossreg.data.pairs import Batch, Pairs
 from crossreg.errors import InputError
@@ -23,7 +23,7 @@ from crossreg.predictive import Mixture, Predictive
 from crossreg.streams import EVALUATION_STREAM
 
 # Points per compiled call: bounds memory and changes no number, since each pair has noise of its own.
-_POINTS_PER_CALL = {"cpu": 2**15, "accelerator": 2**19}
+_POINTS_PER_CALL = {"cpu": 2**15, "accelerator": 2**17}
 Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
 
 
@@ -85,17 +85,27 @@ def batches_of(pairs: Pairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[
     chunk = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
     for start in range(0, num_pairs, chunk):
         # Filled up with the last pair and gathered outside: one program serves all chunks of all splits.
-        index = jnp.asarray(np.minimum(np.arange(start, start + chunk), num_pairs - 1))
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-        yield pairs.gather(index), keys, min(chunk, num_pairs - start)
+        index = np.minimum(np.arange(start, start + chunk), num_pairs - 1)
+        yield *_gather(pairs, key, jnp.asarray(index)), min(chunk, num_pairs - start)
+
+
+@eqx.filter_jit
+def _gather(pairs: Pairs, key: PRNGKeyArray, index: Int[Array, " batch"]) -> tuple[Batch, Key[Array, " batch"]]:
+    return pairs.gather(index), jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
 def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
     """Scores every pair of a split, batch by batch, into host arrays."""
-    chunks = []
-    for batch, keys, size in batches_of(pairs, key=key):
-        points = _score_batch(predictor, batch, keys)
-        chunks.append(Points(*(np.asarray(values)[:size] for values in points)))
+    return _fetch(_launch(predictor, pairs, key))
+
+
+def _launch(predictor: Predictor, pairs: Pairs, key: PRNGKeyArray) -> list[tuple[Points, int]]:
+    """Sends all batches to the device, without waiting for them, and how many pairs of each count."""
+    return [(_score_batch(predictor, batch, keys), size) for batch, keys, size in batches_of(pairs, key=key)]
+
+
+def _fetch(launched: list[tuple[Points, int]]) -> Points:
+    chunks = [[values[:size] for values in jax.device_get(points)] for points, size in launched]
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
@@ -138,12 +148,14 @@ def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 30, seed: int
 
 
 def evaluate_all(jobs: Iterable[tuple[Predictor, Pairs]], *, seed: int = 0) -> Iterator[dict[str, object]]:
-    """`evaluate` for many predictors and splits, in order: host threads sort while the device scores the next."""
+    """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on."""
     workers = os.cpu_count() or 1
+    key = evaluation_key(seed)
     pending: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for predictor, pairs in jobs:
-            pending.append(pool.submit(summarize, score_points(predictor, pairs, key=evaluation_key(seed))))
+            launched = _launch(predictor, pairs, key)
+            pending.append(pool.submit(lambda launched=launched: summarize(_fetch(launched))))
             # A split's points wait in memory until they are sorted.
             if len(pending) > workers:
                 yield pending.popleft().result()

@@ -21,22 +21,28 @@ from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
 Transform = Literal["auto", "matmul", "fft"]
 
 
-def prefers_fft(num_modes: tuple[int, ...], points: tuple[int, ...]) -> bool:
+def prefers_fft(num_modes: tuple[int, ...], points: tuple[int, ...], backend: str = "cpu") -> bool:
     """Whether the FFT is the faster transform, from the number of modes kept of each axis.
 
-    The matmul costs m per point where the FFT costs log N, but runs near the hardware's peak. On two CPU cores
-    (`benchmarks/spectral_transform.py`) the two cross near m = 3√N in one dimension and 4√N in two and three:
+    The matmul costs m per point where the FFT costs log N, but runs near the hardware's peak. Measured
+    (`benchmarks/spectral_transform.py`) on two CPU cores and on an H200: the two cross near m = 4√N in two and three
+    dimensions; in one, near 3√N on the CPU, and on the GPU nowhere up to 512 points and near 1.5√N behind.
 
-    | grid   | m, matmul wins | m, FFT wins |
-    |--------|----------------|-------------|
-    | 160    | 12             | 40, 80      |
-    | 512    | 12, 64         | 128, 256    |
-    | 2048   | 12, 64         | 256, 512    |
-    | 64²    | 12, 24, 32     |             |
-    | 128²   | 12, 32         | 64          |
-    | 32³    | 6, 12          |             |
+    | grid | CPU: m, matmul wins | FFT wins | H200: m, matmul wins | FFT wins          |
+    |------|---------------------|----------|----------------------|-------------------|
+    | 160  | 12                  | 40, 80   | 12, 24, 40, 80       |                   |
+    | 512  | 12, 64              | 128, 256 | 12, 64, 128, 256     |                   |
+    | 2048 | 12, 64              | 256, 512 | 12                   | 64 (4%), 128, 256 |
+    | 64²  | 12, 24, 32          |          | 12, 24, 32           |                   |
+    | 128² | 12, 32              | 64       | 12, 32               | 64 (5%)           |
+    | 32³  | 6, 12               |          | 6                    |                   |
     """
-    factor = 3 if len(points) == 1 else 4
+    if len(points) != 1:
+        factor = 4.0
+    elif backend == "cpu":
+        factor = 3.0
+    else:
+        factor = 1.5 if points[0] > 512 else math.inf
     return any(m > factor * math.sqrt(n) for m, n in zip(num_modes, points, strict=True))
 
 
@@ -146,7 +152,9 @@ class SpectralConv(eqx.Module):
     def __call__(self, h: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None) -> Float[Array, "out *space"]:
         points = h.shape[1:]
         check_modes(self.num_modes, points)
-        by_fft = self.transform == "fft" or (self.transform == "auto" and prefers_fft(self.num_modes, points))
+        by_fft = self.transform == "fft"
+        if self.transform == "auto":
+            by_fft = prefers_fft(self.num_modes, points, jax.default_backend())
         z = _fft_coefficients(h, self.num_modes) if by_fft else truncated_dft(h, self.num_modes)
         if is_stochastic(self.noise):
             if key is None:

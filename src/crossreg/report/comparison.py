@@ -38,6 +38,8 @@ TITLES = {
     "test_std_mu": "Std_ω[μ]",
 }
 _LEVEL = 0.95
+# Scores that methods are judged by.
+_DECIDING = ("test_nll", "test_ece_mix")
 _PAPERS_SCENARIO = "diff_ks"
 _DATA = ("observed_fraction", "total", "train_size", "reg_size")
 _FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
@@ -200,13 +202,46 @@ def with_interval(interval: Interval | None, digits: int) -> str:
     return mean if math.isnan(interval.half) else f"{mean} ± {interval.half:.{digits}f}"
 
 
+class Duel(NamedTuple):
+    """In how many regimes ours is better than a rival beyond the 95% interval, neither, or worse."""
+
+    better: int = 0
+    level: int = 0
+    worse: int = 0
+
+
+def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel]]:
+    """For every other method, its own variants too: `ours` against it in NLL and ECE."""
+    counts: dict[str, dict[str, Duel]] = {}
+    for group in map(fair_group, regimes(lines)):
+        mine = next((line for line in group if line.method == ours), None)
+        for rival in group:
+            if mine is None or rival is mine:
+                continue
+            for score in _DECIDING:
+                duel = counts.setdefault(rival.method, {}).get(score, Duel())
+                name = _outcome(mine, rival, score)
+                counts[rival.method][score] = duel._replace(**{name: getattr(duel, name) + 1})
+    return counts
+
+
+def _outcome(mine: Line, rival: Line, score: str) -> str:
+    """`better`, `level` or `worse`; who has no finite score at all loses to who has one."""
+    if not mine.values(score) or not rival.values(score):
+        return "better" if mine.values(score) else "worse" if rival.values(score) else "level"
+    gap = difference(mine, rival, score)
+    if gap is None or gap.low <= 0 <= gap.high:
+        return "level"
+    return "better" if gap.high < 0 else "worse"
+
+
 def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
     """For NLL and ECE in turn: where `ours` is clearly the best, where it is not, and where the seeds do not say.
 
     Its own variants are not its rivals. A regime in which it has no finite score is one that it does not win.
     """
     said = []
-    for score in ("test_nll", "test_ece_mix"):
+    for score in _DECIDING:
         wins: list[str] = []
         losses: list[str] = []
         undecided: list[str] = []

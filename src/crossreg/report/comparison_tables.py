@@ -15,6 +15,7 @@ from crossreg.report.comparison import (
     Line,
     clearly_best,
     collect,
+    duels,
     fair_group,
     regimes,
     setting_of,
@@ -140,6 +141,29 @@ def as_latex(lines: Sequence[Line]) -> str:
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}"])
 
 
+def duel_cells(lines: Sequence[Line]) -> list[list[str]]:
+    """Header and body of the table that counts regimes: XReg better, level or worse. Empty where it has no rival."""
+    counted = duels(lines)
+    if not counted:
+        return []
+    header = ["xreg against"]
+    header += [f"{TITLES[s]}: {word}" for s in next(iter(counted.values())) for word in ("better", "level", "worse")]
+    return [header, *([rival, *(str(n) for duel in by.values() for n in duel)] for rival, by in counted.items())]
+
+
+def duels_as_text(lines: Sequence[Line]) -> str:
+    """Aligned columns for a terminal."""
+    rows = duel_cells(lines)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return "\n".join("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in rows)
+
+
+def duels_as_markdown(lines: Sequence[Line]) -> str:
+    """A pipe table."""
+    rows = ["| " + " | ".join(row) + " |" for row in duel_cells(lines)]
+    return "\n".join([*rows[:1], *(["|---" + "|---:" * 6 + "|"] if rows else []), *rows[1:]])
+
+
 def as_csv(lines: Sequence[Line]) -> str:
     """One row per regime and method, every score with the ends of its interval."""
     sizes = ("train_size", "reg_size")
@@ -169,7 +193,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     said = verdicts(lines)
     parts = sections(lines)
     markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
-    markdown += "\n\n" + "\n".join(f"- {sentence}" for sentence in said) + "\n"
+    markdown += "\n\n" + duels_as_markdown(lines) + "\n\n" + "\n".join(f"- {sentence}" for sentence in said) + "\n"
     latex = "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in parts) + "\n"
     for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
         with replacing(folder / name) as file:
@@ -179,4 +203,4 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
         " * best of its regime beyond the interval of the difference"
     )
     tables = [f"{title}\n{as_text(part)}\n".lstrip("\n") for title, part in parts]
-    return "\n".join([*tables, note, *said])
+    return "\n".join([*tables, note, "", "Regimes, beyond the 95% interval:", duels_as_text(lines), "", *said])

@@ -18,7 +18,7 @@ TRAIN_SIZES = [{"observed_fraction": 0.7, "train_size": size} for size in (20, 3
 REGIMES = [(0.7, "xreg"), (0.3, "xreg-heads"), (0.7, "xreg-heads"), (0.7, "unregularized")]
 TOTALS, TOTAL_FRACTIONS = (25, 40, 60, 80), (0.4, 0.7, 1.0)
 EQUAL_DATA_METHODS = (
-    "xreg,xreg-layer,dropout,ensemble,unregularized,dropout+temperature,ensemble+temperature,ensemble+early+temperature"
+    "xreg,dropout,ensemble,unregularized,dropout+temperature,ensemble+temperature,ensemble+early+temperature"
 )
 # Of a total of trajectories, what a method that needs held-out data may hold out.
 HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
@@ -32,11 +32,9 @@ ABLATION: list[dict[str, Any]] = [
     {"sigma_per": "layer", "epsilon_per": "element"},
     {"generalization_head": False},
     {"mode_noise": "generalization"},
-    {"reg_objective": "moment-matched"},
-    {"reg_objective": "mixture"},
+    *({"reg_objective": objective} for objective in ("scaled-crps", "fair", "moment-matched", "mixture")),
     *({"k_reg": k} for k in (1, 20, 50)),
-    {"num_samples": 2, "reg_objective": "moment-matched"},
-    {"num_samples": 30},
+    *({"num_samples": count} for count in (2, 30)),
     *({"reg_size": size} for size in (3, 5, 10, 20)),
     *({"log_sigma_pred_start": start} for start in (-5.0, -2.0)),
     {"scaled_start": False},

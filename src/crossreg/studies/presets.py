@@ -1,37 +1,50 @@
 """The paper's four regimes, and the methods, as named settings.
 
-Each preset is a change of the default config, on 50 train trajectories of `diff_ks`.
+Each preset is a change of the default config, on 50 train trajectories of `diff_ks`:
+
+    crossreg train --preset reference --steps 10000 --out runs/reference
+
+The numbers below are test NLL / ECE, mean ± 95% interval over seeds. On two CPU cores 10,000 steps take about two minutes
+for a model with noise inside, half of that for others.
 """
 
 from collections.abc import Callable
 
 from crossreg.config import Config
 from crossreg.errors import InputError
-from crossreg.methods import TRAINED
+from crossreg.methods import TRAINED, xreg
 
 
 def reference(config: Config) -> Config:
-    """XReg at 0.7 observed: five feature sites owned by ρ, σ_pred and σ_gen heads."""
+    """XReg at 0.7 observed: five feature sites owned by ρ, σ_pred and σ_gen heads.
+
+    −2.51 ± .05 / .012 ± .004 after 30,000 steps, −2.40 / .010 after 10,000 (one seed); eight other regimes are in
+    `docs/results.md`.
+    """
     return TRAINED["xreg"](config).replace(observed_fraction=0.7)
 
 
 def low_observation(config: Config) -> Config:
-    """Head-level XReg at 0.3 observed: σ_pred and σ_gen heads, no internal noise."""
+    """Head-level XReg at 0.3 observed: σ_pred and σ_gen heads, no internal noise. −0.14 ± .12 / .032 ± .009."""
     return head_only(config).replace(observed_fraction=0.3)
 
 
 def head_only(config: Config) -> Config:
-    """Both branches at the output head, at 0.7 observed: what routing alone separates."""
-    return TRAINED["unregularized"](config).replace(observed_fraction=0.7, generalization_head=True)
+    """Both branches at the output head, at 0.7 observed: what routing alone separates. −1.62 ± .33 / .041 ± .017."""
+    return xreg.configure(config, ("heads",)).replace(observed_fraction=0.7)
 
 
 def unregularized(config: Config) -> Config:
-    """No learned generalization noise, at 0.7 observed: a σ_pred head only."""
+    """No learned generalization noise, at 0.7 observed: a σ_pred head only.
+
+    5.6 ± 1.5 / .289 ± .015 after 30,000 steps: it keeps getting surer on train.
+    """
     return TRAINED["unregularized"](config).replace(observed_fraction=0.7)
 
 
 def dropout(config: Config) -> Config:
-    """MC dropout with p = 0.1 at the five sites, at 0.7 observed."""
+    """MC dropout with p = 0.1 at the five sites, at 0.7 observed. −1.25 ± .19 / .089 ± .036 with 40 trajectories,
+    −1.45 ± .15 / .177 ± .020 with 70."""
     return TRAINED["dropout"](config).replace(observed_fraction=0.7)
 
 
