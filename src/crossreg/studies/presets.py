@@ -4,7 +4,7 @@ Each preset is a change of the default config, on 50 train trajectories of `diff
 
     crossreg train --preset reference --steps 10000 --out runs/reference
 
-The numbers below are test NLL / ECE, mean ± 95% interval over seeds. On two CPU cores 10,000 steps take about two minutes
+The numbers below are test NLL / ECE, mean ± 95% interval over seeds. On two CPU cores 10,000 steps take two minutes
 for a model with noise inside, half of that for others.
 """
 
