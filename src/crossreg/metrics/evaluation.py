@@ -22,8 +22,9 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive import Mixture, Predictive
 from crossreg.streams import EVALUATION_STREAM
 
-# Points per compiled call: bounds memory and changes no number, since each pair has noise of its own.
-_POINTS_PER_CALL = {"cpu": 2**15, "accelerator": 2**17}
+# Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
+# pair has noise of its own.
+_POINTS_PER_CALL = {"cpu": 2**12, "accelerator": 2**17}
 Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
 
 
@@ -82,9 +83,11 @@ def batches_of(pairs: Pairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[
     if not num_pairs:
         raise InputError("the split has no trajectories to score on")
     points_per_call = _POINTS_PER_CALL["cpu" if jax.default_backend() == "cpu" else "accelerator"]
-    chunk = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
+    most = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
+    # A power of two where few are enough: splits of about one size share a program.
+    chunk = min(most, 1 << (num_pairs - 1).bit_length())
     for start in range(0, num_pairs, chunk):
-        # Filled up with the last pair and gathered outside: one program serves all chunks of all splits.
+        # Filled up with the last pair and gathered outside: one program serves all chunks.
         index = np.minimum(np.arange(start, start + chunk), num_pairs - 1)
         yield *_gather(pairs, key, jnp.asarray(index)), min(chunk, num_pairs - start)
 
