@@ -18,12 +18,18 @@ test: $(READY)
 # Every table and figure of the paper, from nothing, and the comparisons beyond it. Minutes on a GPU, a night on two
 # cores; stopped at any time, it goes on where it was.
 paper: $(READY)
-	$(BIN)/crossreg sweep paper --seeds 10 --out runs/paper
+	$(BIN)/crossreg sweep paper --seeds 10 --methods all --out runs/paper
 	$(BIN)/crossreg figures runs/paper
-	$(BIN)/crossreg sweep paper-regimes --seeds 5 --out runs/regimes
+	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg,dropout,ensemble --steps 30000 --out runs/paper-long
+	$(BIN)/crossreg sweep paper-regimes --seeds 10 --out runs/regimes
 	$(BIN)/crossreg figures runs/regimes
 	$(BIN)/crossreg sweep equal-data --seeds 10 --out runs/equal-data
 	$(BIN)/crossreg sweep ablation --seeds 5 --out runs/ablation
+	$(BIN)/python benchmarks/publish.py runs/paper paper
+	$(BIN)/python benchmarks/publish.py runs/paper-long paper --add
+	$(BIN)/python benchmarks/publish.py runs/regimes regimes
+	$(BIN)/python benchmarks/publish.py runs/equal-data equal_data
+	$(BIN)/python benchmarks/publish.py runs/ablation ablation
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

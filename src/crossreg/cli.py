@@ -87,7 +87,7 @@ class Sweep:
     out: Path
     """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
     methods: str | None = None
-    """Comma-separated, for instance xreg,dropout,ensemble+temperature; by default those of the named sweep."""
+    """Comma-separated, for instance xreg,dropout,ensemble+temperature, or all; by default those of the named sweep."""
     seeds: int = 5
     """Runs of each regime and method, with the seeds 0 … seeds − 1."""
     steps: int | None = None
@@ -179,10 +179,12 @@ def _quickstart(command: Quickstart) -> None:
 
 def _sweep(command: Sweep) -> None:
     from crossreg.report.comparison_tables import write_tables
-    from crossreg.studies.grids import plan
+    from crossreg.studies.grids import default_steps, plan
     from crossreg.studies.sweep import run_sweep
 
-    base = load_yaml(command.config) if command.config else None
+    base = None
+    if command.config:
+        base = load_yaml(command.config, base=Config().replace(steps=default_steps(command.name)))
     points = plan(
         command.name,
         methods=command.methods,

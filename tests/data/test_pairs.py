@@ -130,7 +130,7 @@ def test_scoring_on_observed_points(trajectories):
 def test_one_row_alone_is_seen_under_the_same_mask(trajectories, mask_per):
     pairs = make_data(trajectories, dataclasses.replace(SMALL, mask_per=mask_per)).test
     horizon = pairs.horizon
-    alone = pairs.between(2, 3).gather(jnp.arange(horizon))
+    alone = pairs.of([2]).gather(jnp.arange(horizon))
     within = pairs.gather(2 * horizon + jnp.arange(horizon))
     np.testing.assert_array_equal(alone.x, within.x)
     np.testing.assert_array_equal(alone.y, within.y)

@@ -23,7 +23,9 @@ CONTRACT = {
     "xreg": (True, True),
     "xreg-internal-channel-fair": (True, True),
     "xreg-heads": (False, True),
-    "xreg-both": (True, True),
+    "xreg-both-crps": (True, True),
+    "xreg-heads-fair": (False, True),
+    "xreg-internal-scaled": (True, True),
     "xreg-modes": (True, True),
     "xreg-layer": (True, True),
     "xreg-element": (True, True),
@@ -64,7 +66,7 @@ def test_every_method_keeps_one_contract(name, wrappers, data, tiny):
     for values in (predicted.mean, predicted.log_prob(batch.y), predicted.crps(batch.y), predicted.quantile(0.9)):
         assert values.shape == batch.y.shape
         assert np.isfinite(values).all()
-    spread = draws or method.members > 1 or name == "xreg-heads"
+    spread = draws or method.members > 1 or name.startswith("xreg-heads")
     assert (float(predicted.std_generalization.max()) > 0) == spread
 
 

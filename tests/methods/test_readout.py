@@ -180,7 +180,7 @@ def test_no_wrapper_reads_test(name, models, data, trajectories, tiny):
     keys = jax.random.split(jax.random.key(0), 3)
 
     def predicted(source):
-        split = make_data(source, tiny.data).keep_part_of_reg()
+        split = make_data(source, tiny.data).keep_part_of_reg(1)
         return read_out(method, candidates, split, 4).predictor(batch, keys)
 
     for a, b in zip(jax.tree.leaves(predicted(trajectories)), jax.tree.leaves(predicted(blind)), strict=True):
@@ -188,8 +188,11 @@ def test_no_wrapper_reads_test(name, models, data, trajectories, tiny):
 
 
 def test_what_is_kept_is_no_longer_in_reg(data):
-    split = data.keep_part_of_reg()
+    split = data.keep_part_of_reg(1)
     rows = [np.asarray(pairs.rows).tolist() for pairs in (split.reg, split.unseen)]
     assert sorted(rows[0] + rows[1]) == np.asarray(data.reg.rows).tolist()
     assert [len(r) for r in rows] == [4, 2]
     assert data.unseen is data.reg
+    # Another seed keeps other trajectories.
+    parts = {tuple(np.asarray(data.keep_part_of_reg(seed).unseen.rows).tolist()) for seed in range(8)}
+    assert len(parts) > 3

@@ -4,11 +4,13 @@ Nothing is copied per pair: pairs are numbered, and a batch gathers what it need
 depends on a key alone, so training has no loader state.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.config import DataConfig
@@ -85,17 +87,18 @@ class Pairs(eqx.Module):
         index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
         return self.gather(index, mask_key=mask_key)
 
-    def between(self, start: int, stop: int) -> "Pairs":
-        """The pairs of rows start … stop − 1, seen under the same masks."""
+    def of(self, numbers: Sequence[int]) -> "Pairs":
+        """The pairs of some rows, by their numbers, seen under the same masks."""
+        index = np.asarray(numbers)
         masks = self.masks
         if self.mask_per == "trajectory":
-            masks = masks[start:stop]
+            masks = masks[index]
         elif self.mask_per != "run":
-            masks = masks[start * self.horizon : stop * self.horizon]
+            masks = masks[(index[:, None] * self.horizon + np.arange(self.horizon)).ravel()]
         return eqx.tree_at(
             lambda p: (p.rows, p.num_trajectories, p.masks),
             self,
-            (self.rows[start:stop], jnp.full_like(self.num_trajectories, stop - start), masks),
+            (self.rows[index], jnp.full_like(self.num_trajectories, index.size), masks),
         )
 
     def _masks(self, index, row, mask_key) -> Bool[Array, "batch *space"]:
@@ -121,13 +124,17 @@ class Data(NamedTuple):
         """Held-out pairs that nothing learns from, once `keep_part_of_reg` was asked for; reg itself before."""
         return self.reg if self.kept is None else self.kept
 
-    def keep_part_of_reg(self) -> "Data":
-        """Takes the last 30% of the reg trajectories, at least one, out of reg."""
+    def keep_part_of_reg(self, seed: int) -> "Data":
+        """Takes 30% of the reg trajectories, at least one, out of reg; the seed says which.
+
+        One part for all seeds would be one draw of few trajectories, and no interval over seeds would know of it.
+        """
         size = int(self.reg.num_trajectories)
         if size < 2:
             raise InputError(f"--reg-size {size}: needs 2 trajectories, one to learn from and one to calibrate on")
         cut = size - max(1, round(_KEPT_SHARE * size))
-        return self._replace(reg=self.reg.between(0, cut), kept=self.reg.between(cut, size))
+        order = np.random.default_rng(seed).permutation(size).tolist()
+        return self._replace(reg=self.reg.of(sorted(order[:cut])), kept=self.reg.of(sorted(order[cut:])))
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:

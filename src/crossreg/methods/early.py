@@ -22,5 +22,5 @@ class Trained(NamedTuple):
         return self.best if early else self.last
 
     def failed(self, *, early: bool) -> bool:
-        """Whether the training diverged, or never had a finite NLL to stop at."""
-        return self.diverged_at >= 0 or (early and not math.isfinite(self.best_nll))
+        """Whether the model is none: the training diverged, or, stopped early, it never had a finite NLL to stop at."""
+        return not math.isfinite(self.best_nll) if early else self.diverged_at >= 0

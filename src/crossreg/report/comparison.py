@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from crossreg.config import DataConfig
+from crossreg.errors import InputError
+
 # Column name → (split, score, digits).
 SCORES = {
     "test_nll": ("test", "nll", 3),
@@ -39,7 +42,7 @@ TITLES = {
 }
 _LEVEL = 0.95
 # Scores that methods are judged by.
-_DECIDING = ("test_nll", "test_ece_mix")
+JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 _PAPERS_SCENARIO = "diff_ks"
 _DATA = ("observed_fraction", "total", "train_size", "reg_size")
 _FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
@@ -74,11 +77,6 @@ class Line(NamedTuple):
         """A score of every seed that has it."""
         return list(self.by_seed[score].values())
 
-    def only(self, seeds: set[int]) -> "Line":
-        """The same of some seeds alone."""
-        kept = {s: {k: v for k, v in values.items() if k in seeds} for s, values in self.by_seed.items()}
-        return self._replace(by_seed=kept)
-
     def interval(self, score: str) -> Interval | None:
         """Mean and 95% interval (Student's t) of a score; None where no seed has it."""
         values = self.values(score)
@@ -104,11 +102,15 @@ def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
 def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
     """One line per regime and method, ordered by regime, then ours before the rivals."""
     lines: dict[tuple, Line] = {}
+    seen: set[tuple] = set()
     for row in rows:
         regime = regime_of(row)
         sizes = (row["train_size"], row["reg_size"])
         key = (str(sorted(regime.items())), row["method"], sizes)
         line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}))
+        if (key, row["seed"]) in seen:
+            raise InputError(f"two rows of {row['method']}, seed {row['seed']}, in the regime {regime}")
+        seen.add((key, row["seed"]))
         if not row["diverged"]:
             for name, (split, score, _) in SCORES.items():
                 value = row[split][score] if row[split] is not None else None
@@ -149,20 +151,20 @@ def regimes(lines: Sequence[Line]) -> list[list[Line]]:
 def fair_group(group: Sequence[Line]) -> list[Line]:
     """The lines of a regime that are compared, one for each method.
 
-    Where a method has divided a total of trajectories in several ways, the first half of the seeds chooses the way with
-    the lowest test NLL, and the other half judges: of that method, and of all it is compared with.
+    Where a method has divided a total of trajectories in several ways, the one that holds out about a fifth: a choice
+    made before any of them was run. To choose by test scores would be to learn from test.
     """
-    if len({line.method for line in group}) == len(group):
-        return list(group)
-    seeds = sorted({seed for line in group for seed in line.by_seed["test_nll"]})
-    first, second = set(seeds[: len(seeds) // 2]), set(seeds[len(seeds) // 2 :])
-    best: dict[str, tuple[float, Line]] = {}
+    compared: dict[str, Line] = {}
     for line in group:
-        values = line.only(first).values("test_nll")
-        score = float(np.mean(values)) if values else math.inf
-        if line.method not in best or score < best[line.method][0]:
-            best[line.method] = (score, line)
-    return [line.only(second) for _, line in best.values()]
+        best = compared.get(line.method)
+        if best is None or _distance_from_a_fifth(line) < _distance_from_a_fifth(best):
+            compared[line.method] = line
+    return list(compared.values())
+
+
+def _distance_from_a_fifth(line: Line) -> float:
+    train, reg = line.split
+    return abs(reg / (train + reg) - 0.2)
 
 
 def clearly_best(group: Sequence[Line], score: str) -> Line | None:
@@ -176,17 +178,18 @@ def clearly_best(group: Sequence[Line], score: str) -> Line | None:
 
 
 def varying(lines: Sequence[Line]) -> list[str]:
-    """The regime's fields that the table needs as columns: those that differ, and always what was observed and trained
-    on."""
+    """The regime's fields that the table needs as columns: what was observed and trained on, and steps that differ."""
     names = list(dict.fromkeys(name for line in lines for name in line.regime))
-    differ = [n for n in names if len({str(line.regime.get(n)) for line in lines}) > 1]
-    always = [n for n in _DATA if n in names and n != "reg_size"]
-    return always + [n for n in differ if n in ("reg_size", "steps")]
+    differ = len({line.regime["steps"] for line in lines}) > 1
+    return [n for n in _DATA if n in names and n != "reg_size"] + (["steps"] if differ else [])
 
 
-def setting_of(line: Line) -> str:
-    """The other fields that a sweep changed, in words."""
-    return ", ".join(f"{k} {v}" for k, v in line.regime.items() if k not in (*_DATA, "steps"))
+def setting_of(regime: Mapping[str, Any]) -> str:
+    """The other fields that a sweep changed, in words; a reg split of another size than usual is one of them."""
+    others = {k: v for k, v in regime.items() if k not in (*_DATA, "steps")}
+    if regime.get("reg_size", DataConfig.reg_size) != DataConfig.reg_size:
+        others["reg_size"] = regime["reg_size"]
+    return ", ".join(f"{k} {v}" for k, v in others.items())
 
 
 def signed(value: float, digits: int) -> str:
@@ -200,6 +203,26 @@ def with_interval(interval: Interval | None, digits: int) -> str:
         return "–"
     mean = signed(interval.mean, digits)
     return mean if math.isnan(interval.half) else f"{mean} ± {interval.half:.{digits}f}"
+
+
+def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, dict[str, Interval | None]]]:
+    """For every setting that a sweep changes, and every method: score − score of the default, by regime and score.
+
+    Empty where nothing but the data changes, or the default is not among the lines.
+    """
+
+    def regime(line: Line) -> str:
+        steps = f", {line.regime['steps']:,} steps" if "steps" in varying(lines) else ""
+        return f"{line.regime['observed_fraction']}, {line.split[0]}{steps}"
+
+    defaults = {(line.method, regime(line)): line for line in lines if not setting_of(line.regime)}
+    table: dict[tuple[str, str], dict[str, dict[str, Interval | None]]] = {}
+    for line in lines:
+        setting, default = setting_of(line.regime), defaults.get((line.method, regime(line)))
+        if setting and default is not None:
+            gaps = {score: difference(line, default, score) for score in JUDGED[:2]}
+            table.setdefault((setting, line.method), {})[regime(line)] = gaps
+    return table
 
 
 class Duel(NamedTuple):
@@ -218,7 +241,7 @@ def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel
         for rival in group:
             if mine is None or rival is mine:
                 continue
-            for score in _DECIDING:
+            for score in JUDGED:
                 duel = counts.setdefault(rival.method, {}).get(score, Duel())
                 name = _outcome(mine, rival, score)
                 counts[rival.method][score] = duel._replace(**{name: getattr(duel, name) + 1})
@@ -241,7 +264,7 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
     Its own variants are not its rivals. A regime in which it has no finite score is one that it does not win.
     """
     said = []
-    for score in _DECIDING:
+    for score in JUDGED:
         wins: list[str] = []
         losses: list[str] = []
         undecided: list[str] = []
@@ -251,15 +274,15 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
             if mine is None or not rivals:
                 continue
             where = _where(mine, lines)
+            outcomes = {rival.method: (_outcome(mine, rival, score), rival) for rival in rivals}
+            better = [rival for outcome, rival in outcomes.values() if outcome == "worse"]
+            level = [name for name, (outcome, _) in outcomes.items() if outcome == "level"]
             if not mine.values(score):
                 losses.append(f"{where}: every seed diverged")
-                continue
-            # A rival none of whose seeds has a score is beaten.
-            gaps = {rival.method: difference(rival, mine, score) for rival in rivals if rival.values(score)}
-            better = [f"{n} ({with_interval(g, SCORES[score][2])})" for n, g in gaps.items() if g and g.high < 0]
-            level = [name for name, gap in gaps.items() if gap is None or gap.low <= 0 <= gap.high]
-            if better:
-                losses.append(f"{where}: {', '.join(better)}")
+            elif better:
+                digits = SCORES[score][2]
+                gaps = [f"{r.method} ({with_interval(difference(r, mine, score), digits)})" for r in better]
+                losses.append(f"{where}: {', '.join(gaps)}")
             elif level:
                 undecided.append(f"{where}: {', '.join(level)}")
             else:
@@ -272,7 +295,7 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
         said.append(f"{title} is worse than another beyond the interval in {len(losses)}: {_listed(losses)}.")
         said.append(f"{title} and another are within the interval in {len(undecided)}: {_listed(undecided)}.")
     if any(len(fair_group(group)) < len(group) for group in regimes(lines)):
-        said.append("Where a method divides the data in several ways, half of the seeds chose and the others judge.")
+        said.append("Where a method divides the data in several ways, the one that holds out a fifth is compared.")
     return said
 
 
@@ -281,8 +304,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _where(line: Line, lines: Sequence[Line]) -> str:
-    names = [f for f in varying(lines) if f in ("reg_size", "steps")]
-    others = "".join(f", {TITLES.get(f, f)} {line.regime.get(f)}" for f in names)
-    others += f", {setting_of(line)}" if setting_of(line) else ""
+    others = f", {line.regime['steps']} steps" if "steps" in varying(lines) else ""
+    others += f", {setting}" if (setting := setting_of(line.regime)) else ""
     size = line.regime.get("total", line.split[0])
     return f"{line.regime['observed_fraction']} observed, {size} trajectories{others}"

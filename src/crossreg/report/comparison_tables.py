@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.report.comparison import (
+    JUDGED,
     SCORES,
     TITLES,
     Line,
+    against_default,
     clearly_best,
     collect,
     duels,
@@ -28,12 +30,10 @@ from crossreg.report.paper import PAPER
 
 # What the printed tables show; the CSV has all.
 SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
-# Scores that say how good a method is; of these the best is marked.
-_JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 
 
 def _paper_of(line: Line) -> tuple[float, float, float] | None:
-    if "total" in line.regime or "scenario" in line.regime or setting_of(line):
+    if "total" in line.regime or "scenario" in line.regime or setting_of(line.regime):
         return None
     return PAPER.get((line.regime["observed_fraction"], line.split[0]), {}).get(line.method)
 
@@ -51,7 +51,7 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     has_paper = any(_paper_of(line) for line in lines)
     shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
     divided = any("total" in line.regime for line in lines)
-    changed = any(setting_of(line) for line in lines)
+    changed = any(setting_of(line.regime) for line in lines)
     header = [TITLES.get(f, f) for f in fields] + (["train + reg"] if divided else [])
     header += ["setting"] if changed else []
     header += ["method", "seeds", "diverged"] + [TITLES[s] for s in shown]
@@ -59,11 +59,11 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     body = []
     for group in regimes(lines):
         compared = fair_group(group)
-        winners = {score: _identity(clearly_best(compared, score)) for score in _JUDGED}
+        winners = {score: _identity(clearly_best(compared, score)) for score in JUDGED}
         for line in group:
             row = [Cell(str(line.regime.get(f, ""))) for f in fields]
             row += [Cell("{} + {}".format(*line.split))] if divided else []
-            row += [Cell(setting_of(line) or "default")] if changed else []
+            row += [Cell(setting_of(line.regime) or "default")] if changed else []
             row += [Cell(line.method), Cell(str(line.seeds)), Cell(str(line.diverged))]
             for score in shown:
                 row.append(
@@ -142,26 +142,61 @@ def as_latex(lines: Sequence[Line]) -> str:
 
 
 def duel_cells(lines: Sequence[Line]) -> list[list[str]]:
-    """Header and body of the table that counts regimes: XReg better, level or worse. Empty where it has no rival."""
+    """Header and body of the table that counts regimes: XReg better / level / worse. Empty where it has no rival."""
     counted = duels(lines)
     if not counted:
         return []
-    header = ["xreg against"]
-    header += [f"{TITLES[s]}: {word}" for s in next(iter(counted.values())) for word in ("better", "level", "worse")]
-    return [header, *([rival, *(str(n) for duel in by.values() for n in duel)] for rival, by in counted.items())]
+    header = ["xreg better / level / worse than", *(TITLES[score] for score in JUDGED)]
+    return [header, *([rival, *(" / ".join(map(str, by[s])) for s in JUDGED)] for rival, by in counted.items())]
 
 
 def duels_as_text(lines: Sequence[Line]) -> str:
     """Aligned columns for a terminal."""
-    rows = duel_cells(lines)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return "\n".join("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in rows)
+    return _aligned(duel_cells(lines))
 
 
 def duels_as_markdown(lines: Sequence[Line]) -> str:
     """A pipe table."""
     rows = ["| " + " | ".join(row) + " |" for row in duel_cells(lines)]
-    return "\n".join([*rows[:1], *(["|---" + "|---:" * 6 + "|"] if rows else []), *rows[1:]])
+    return "\n".join([*rows[:1], *(["|" + "---|" * (1 + len(JUDGED))] if rows else []), *rows[1:]])
+
+
+def settings_cells(lines: Sequence[Line]) -> list[list[Cell]]:
+    """Header and body of the table of differences from the default; bold beyond the 95% interval. May be empty."""
+    table = against_default(lines)
+    if not table:
+        return []
+    where = list(dict.fromkeys(regime for by in table.values() for regime in by))
+    methods = len({method for _, method in table}) > 1
+    header = [Cell("setting")] + ([Cell("method")] if methods else [])
+    header += [Cell(f"{regime}: {TITLES[score]}") for regime in where for score in JUDGED[:2]]
+    body = []
+    for (setting, method), by in table.items():
+        row = [Cell(setting)] + ([Cell(method)] if methods else [])
+        for regime in where:
+            for score in JUDGED[:2]:
+                gap = by.get(regime, {}).get(score)
+                row.append(Cell(with_interval(gap, SCORES[score][2]), gap is not None and not gap.low <= 0 <= gap.high))
+        body.append(row)
+    return [header, *body]
+
+
+def settings_as_text(lines: Sequence[Line]) -> str:
+    """Aligned columns for a terminal; a star beyond the interval."""
+    rows = [[cell.text + ("*" if cell.bold else " ") for cell in row] for row in settings_cells(lines)]
+    return _aligned(rows)
+
+
+def settings_as_markdown(lines: Sequence[Line]) -> str:
+    """A pipe table."""
+    rows = settings_cells(lines)
+    out = ["| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in row) + " |" for row in rows]
+    return "\n".join([*out[:1], *(["|" + "---|" * len(rows[0])] if rows else []), *out[1:]])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return "\n".join("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in rows)
 
 
 def as_csv(lines: Sequence[Line]) -> str:
@@ -193,7 +228,13 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     said = verdicts(lines)
     parts = sections(lines)
     markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
-    markdown += "\n\n" + duels_as_markdown(lines) + "\n\n" + "\n".join(f"- {sentence}" for sentence in said) + "\n"
+    for more in (
+        duels_as_markdown(lines),
+        settings_as_markdown(lines),
+        "\n".join(f"- {sentence}" for sentence in said),
+    ):
+        markdown += f"\n\n{more}" if more else ""
+    markdown += "\n"
     latex = "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in parts) + "\n"
     for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
         with replacing(folder / name) as file:
@@ -203,4 +244,8 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
         " * best of its regime beyond the interval of the difference"
     )
     tables = [f"{title}\n{as_text(part)}\n".lstrip("\n") for title, part in parts]
-    return "\n".join([*tables, note, "", "Regimes, beyond the 95% interval:", duels_as_text(lines), "", *said])
+    if counted := duels_as_text(lines):
+        tables.append(f"Number of regimes, beyond the 95% interval\n{counted}\n")
+    if changed := settings_as_text(lines):
+        tables.append(f"Difference from the default\n{changed}\n")
+    return "\n".join([*tables, note, *said])

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.comparison import Line, collect, regimes, setting_of
+from crossreg.report.comparison import Line, collect, regime_of, regimes, setting_of
 from crossreg.report.figures import COLORS, STYLE, save
 
 _MARKERS = "os^Dv<>P"
@@ -66,6 +66,8 @@ def sweep_curves(
 def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Path) -> list[Path]:
     """Test and reg coverage of one method in every regime: each seed thin, their mean thick."""
     own = [row for row in rows if row["method"] == method and not row["diverged"]]
+    if not own:
+        return []
     groups: dict[tuple, list[Mapping[str, Any]]] = {}
     for row in own:
         groups.setdefault((row["observed_fraction"], row["train_size"], row["reg_size"]), []).append(row)
@@ -138,7 +140,8 @@ def _mean_over_seeds(seeds, value) -> tuple[list[int], np.ndarray]:
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     """All figures that the rows of a sweep can give: curves over what varies, and a montage for each method."""
-    lines = [line for line in collect(rows) if not setting_of(line) and "total" not in line.regime]
+    rows = [row for row in rows if not setting_of(regime_of(row)) and "total" not in regime_of(row)]
+    lines = collect(rows)
     written: list[Path] = []
     if len(regimes(lines)) > 1:
         by_size = [line for line in lines if line.regime["observed_fraction"] == 0.7]
@@ -156,6 +159,5 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Pat
                 if ours:
                     written += sweep_curves(ours, field, name, ("test_std_mu",), folder / f"std_mu_{field}", flip=flip)
     for method in dict.fromkeys(line.method for line in lines):
-        own = [row for row in rows if not row.get("changes", {}).get("one_pool")]
-        written += calibration_montage(own, method, folder / f"calibration_{method}")
+        written += calibration_montage(rows, method, folder / f"calibration_{method}")
     return written

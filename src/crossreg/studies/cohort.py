@@ -29,6 +29,18 @@ def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
     return first
 
 
+def check_learnable(config: Config) -> None:
+    """Refuses settings that nothing could be learned under."""
+    if not config.model.learns_on_reg:
+        return
+    if config.train.reg_objective == "fair" and config.train.num_samples in (2, 3):
+        raise InputError(
+            f"--num-samples {config.train.num_samples}: --reg-objective fair needs 4 or more, the others any number"
+        )
+    if not config.data.reg_size:
+        raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
+
+
 def start_cohort(
     configs: Sequence[Config], data: Sequence[Data], members: Sequence[int] | None = None
 ) -> tuple[Surrogate, Task, TrainConfig]:
@@ -41,13 +53,7 @@ def start_cohort(
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
         check_scale(config.model, split.train)
-        if config.model.learns_on_reg and train_config.reg_objective == "fair" and train_config.num_samples in (2, 3):
-            raise InputError(
-                f"--num-samples {train_config.num_samples}: --reg-objective fair needs 4 or more;"
-                " moment-matched and mixture take any number"
-            )
-        if config.model.learns_on_reg and not int(split.reg.num_trajectories):
-            raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
+        check_learnable(config)
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
 

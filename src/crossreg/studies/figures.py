@@ -41,7 +41,7 @@ def sweep_figures(folder: Path, out: Path) -> list[Path]:
             [[training]] = trainings_of(methods["xreg"][0])
             model = archive.model(first, channels, tuple(space))
             predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
-            test = training.data(trajectories).test.between(0, 1)
+            test = training.data(trajectories).test.of([0])
             points = score_points(predictor, test, key=evaluation_key(0))
             written += space_time_maps(points, out / f"maps_xreg_{name}", title=f"xreg, {name}, test trajectory 0")
     return written

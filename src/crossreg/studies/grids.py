@@ -12,13 +12,27 @@ from crossreg.methods.names import Method, parse_method, parse_methods
 from crossreg.nn.sites import site_names
 
 PAPER_METHODS = "xreg,dropout,ensemble,unregularized"
+# `--methods all`: every kind of method, and the wrappers that make sense behind it.
+ALL_METHODS = ",".join(
+    [
+        "xreg,xreg-scaled,xreg-fair,xreg-mm,xreg-mixture,xreg-internal,xreg-internal-mm,xreg-heads,xreg-modes,xreg-layer",
+        "xreg-element,xreg-layer-element,xreg-ensemble,xreg+early,xreg+temperature,xreg+conformal",
+        "dropout,dropout+early,dropout+temperature,dropout+conformal,dropout+early+temperature",
+        "dropout-reg,dropout-reg+temperature,dropout-reg+conformal",
+        "ensemble,ensemble+early,ensemble+temperature,ensemble+conformal,ensemble+early+temperature",
+        "ensemble+early+conformal,unregularized,unregularized+early,unregularized+temperature,unregularized+conformal",
+        "unregularized+early+temperature,fixed-noise,fixed-noise+temperature,persistence,persistence-masked",
+    ]
+)
 OBSERVED = [{"observed_fraction": fraction, "train_size": 50} for fraction in (0.4, 0.6, 0.8, 1.0)]
 TRAIN_SIZES = [{"observed_fraction": 0.7, "train_size": size} for size in (20, 30, 40, 70)]
 # The paper's four regimes: what is observed, and which method.
 REGIMES = [(0.7, "xreg"), (0.3, "xreg-heads"), (0.7, "xreg-heads"), (0.7, "unregularized")]
 TOTALS, TOTAL_FRACTIONS = (25, 40, 60, 80), (0.4, 0.7, 1.0)
 EQUAL_DATA_METHODS = (
-    "xreg,dropout,ensemble,unregularized,dropout+temperature,ensemble+temperature,ensemble+early+temperature"
+    "xreg,dropout,dropout+temperature,dropout+conformal,ensemble,ensemble+temperature,ensemble+conformal,"
+    "ensemble+early+temperature,ensemble+early+conformal,unregularized,unregularized+early+temperature,"
+    "unregularized+conformal,persistence,persistence-masked"
 )
 # Of a total of trajectories, what a method that needs held-out data may hold out.
 HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
@@ -71,6 +85,11 @@ class Point(NamedTuple):
         return self.method.wrapped or self.method.learns_on_reg(self.configs)
 
 
+def default_steps(name: str) -> int:
+    """How long the runs of a named sweep train, where nothing says otherwise."""
+    return 30_000 if name == "paper-regimes" else 10_000
+
+
 def plan(
     name: str,
     *,
@@ -92,8 +111,9 @@ def plan(
     if name == "grid" and not grid:
         raise InputError("sweep grid: give at least one --grid field=value,value")
     if steps is None:
-        steps = base.train.steps if base else 30_000 if name == "paper-regimes" else 10_000
+        steps = base.train.steps if base else default_steps(name)
     config = (base or Config()).replace(steps=steps)
+    methods = ALL_METHODS if methods == "all" else methods
     points = []
     for combination in _combinations(grid):
         for changes, method in _regimes(name, methods, config):
@@ -108,6 +128,8 @@ def plan(
 
 def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:
     """Refuses changes under which a method would no longer be what its name says."""
+    if noise := changes.keys() & {"feature_noise", "lift_noise"}:
+        raise InputError(f"--grid {min(noise)}: methods differ in it; name them with --methods")
     before, after = method.configs(config), method.configs(config, changes)
     if any(a.model.learns_on_reg != b.model.learns_on_reg for a, b in zip(after, before, strict=True)):
         raise InputError(f"--grid: with {changes}, {method.name} would no longer be itself")

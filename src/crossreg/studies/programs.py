@@ -42,7 +42,7 @@ from crossreg.training.loop import Snapshot, first_snapshot, train_replicas, uns
 
 TRAINED = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before.
-FORMAT = 1
+FORMAT = 2
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
@@ -75,7 +75,7 @@ class Training(NamedTuple):
 def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bool = False) -> Data:
     """The splits of a config."""
     data = make_data(trajectories, config.data)
-    return data.keep_part_of_reg() if keeps_part_of_reg else data
+    return data.keep_part_of_reg(config.train.seed) if keeps_part_of_reg else data
 
 
 class Program(NamedTuple):
@@ -205,9 +205,12 @@ def train_program(
                 save_arrays(part, report.snapshot)
 
         try:
-            for report in train_replicas(models, tasks, train_config, start=start):
-                if report.record is not None:
-                    history += [{"training": key} | report.record.of(i) for i, key in enumerate(program.trainings)]
+            for latest in train_replicas(models, tasks, train_config, start=start):
+                if latest.record is not None:
+                    lines = [{"training": key} | latest.record.of(i) for i, key in enumerate(program.trainings)]
+                    history = [*history, *lines]
+                # Only now: a snapshot must not be ahead of its history, whenever a stop comes.
+                report = latest
                 display.update(report, len(trainings))
                 if time.perf_counter() - saved > _SECONDS_BETWEEN_SNAPSHOTS:
                     save()

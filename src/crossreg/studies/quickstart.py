@@ -67,7 +67,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     from crossreg.report.figures import calibration_curves, space_time_maps
 
     written = calibration_curves(methods | references, folder / "calibration")
-    first = data.test.between(0, 1)
+    first = data.test.of([0])
     for name, model in models.items():
         points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
         written += space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")

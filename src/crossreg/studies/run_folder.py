@@ -7,6 +7,7 @@ model.npz       the trained arrays
 versions.json   packages, device, and the hash of the data
 """
 
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -19,6 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
+import crossreg
 from crossreg.config import Config, load_yaml, save_yaml
 from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
@@ -76,10 +78,19 @@ def describe_machine() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
     return versions | {
+        "source": _source_digest(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "device": jax.devices()[0].device_kind,
     }
+
+
+def _source_digest() -> str:
+    """A short hash of the package's own code: which state of it made a number, installed or not."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(crossreg.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def append_history(folder: Path, record: Record, replica: int = 0) -> None:

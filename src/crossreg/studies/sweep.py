@@ -27,6 +27,7 @@ from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.report.progress import SweepDisplay
+from crossreg.studies.cohort import check_learnable
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import (
     FORMAT,
@@ -70,6 +71,8 @@ def check_points(points: Sequence[Point]) -> None:
             raise InputError(
                 f"--methods {point.method.name}: needs --reg-size {least} or more, not {point.config.data.reg_size}"
             )
+        for config in point.configs:
+            check_learnable(config)
 
 
 def _source(config: Config) -> tuple:
