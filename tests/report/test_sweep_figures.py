@@ -89,6 +89,17 @@ def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
     np.testing.assert_allclose(sigma.axes[0].lines[0].get_ydata(), 2.0)
 
 
+def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
+    diverged = [row | {"diverged": True} for row in rows_of("dropout", (0.4, 0.6))]
+    changed = [row | {"changes": {"k_reg": 1}} for row in rows_of("xreg", (0.4, 0.6))]
+    paths = sweep_figures.figures_of_rows(rows_of("xreg", (0.4, 0.6)) + diverged + changed, tmp_path)
+    assert "calibration_xreg" in {path.stem for path in paths}
+    assert "calibration_dropout" not in {path.stem for path in paths}
+    # The montage has the default's seeds alone.
+    seeds = len({row["seed"] for row in rows_of("xreg", (0.4,))})
+    assert kept[-1].get_suptitle() == f"xreg, {seeds} seeds"
+
+
 def test_all_figures_of_rows(tmp_path):
     rows = rows_of("xreg", (0.4, 0.6)) + rows_of("xreg", (0.7,), size=20) + rows_of("xreg", (0.7,), size=30)
     names = {path.name for path in sweep_figures.figures_of_rows(rows, tmp_path)}
