@@ -147,6 +147,18 @@ def test_a_recalibrated_mixture_is_one_distribution(mixture):
     assert np.isfinite(changed.log_prob(jnp.full(50, 30.0))).all()
 
 
+def test_quadrature_follows_narrow_components():
+    """Three sure members that disagree: levels that stay must give the mixture's own CRPS and std, to 1% on average."""
+    keys = jax.random.split(jax.random.key(4))
+    means = jax.random.normal(keys[0], (3, 400))
+    pooled = Mixture(means, jnp.full_like(means, 0.05**2), jnp.zeros_like(means))
+    same = -jnp.log1p(-jnp.arange(20) / 20)
+    unchanged = Recalibrated(pooled, same, same, jnp.asarray(1.0))
+    y = jax.random.normal(keys[1], (400,))
+    np.testing.assert_allclose(unchanged.crps(y).mean(), pooled.crps(y).mean(), rtol=0.01)
+    np.testing.assert_allclose(unchanged.std.mean(), pooled.std.mean(), rtol=0.01)
+
+
 def test_the_lowest_nll_on_reg_decides(data, tiny):
     """Candidates that differ in log σ_pred alone: the one near the truth's spread wins, early or not."""
     built = [
