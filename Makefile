@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: quickstart test paper lint types lock
+.PHONY: quickstart test paper bench lint types lock
 
 quickstart: $(READY)
 	$(BIN)/crossreg quickstart
@@ -30,6 +30,14 @@ paper: $(READY)
 	$(BIN)/python benchmarks/publish.py runs/regimes regimes
 	$(BIN)/python benchmarks/publish.py runs/equal-data equal_data
 	$(BIN)/python benchmarks/publish.py runs/ablation ablation
+
+# The speed of a step beside its peers, whose packages stand apart from everything else.
+bench: $(READY) .venv/bench/ready
+	PYTHONPATH=.venv/bench $(BIN)/python benchmarks/speed.py
+
+.venv/bench/ready: benchmarks/peers/requirements.txt $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target .venv/bench -r $<
+	touch $@
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

@@ -1,0 +1,201 @@
+"""How fast one training step is, against what people run today.
+
+    make bench                                            # two CPU cores, with its peers
+    python benchmarks/speed.py --replicas 1 32 512        # on a GPU; peers are left out where they are not installed
+
+Contenders of a group take turns in one process: after a warm-up, each runs so many steps that a turn takes about half a
+second, waits for the device, and hands over; medians and quartiles over the turns. Ratios are to the first contender of
+the group, turn by turn. Rows go to docs/results/speed.json, with versions and device; an earlier row of the same work
+on the same device is replaced.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from crossreg.config import Config
+from crossreg.data.apebench import load_trajectories
+from crossreg.data.pairs import Data, make_data
+from crossreg.methods import unregularized, xreg
+from crossreg.routing import route
+from crossreg.studies.cohort import start_cohort
+from crossreg.studies.run_folder import describe_machine
+from crossreg.training.loop import advance, first_snapshot
+
+Steps = Callable[[int], Any]
+RESULTS = Path("docs/results/speed.json")
+_TURN_SECONDS = 0.5
+
+
+def ours(config: Config, data: Data, *, replicas: int = 1, one_at_a_time: bool = False) -> Steps:
+    """crossreg's compiled loop, many steps a launch or one."""
+    configs = [config.replace(seed=seed) for seed in range(replicas)]
+    models, tasks, train = start_cohort(configs, [data] * replicas)
+    static, state = route(models).static, first_snapshot(models).state
+    done = 0
+
+    def steps(count: int) -> None:
+        nonlocal state, done
+        for size in [1] * count if one_at_a_time else [count]:
+            state = advance(state, static, tasks, jnp.asarray(done), jnp.asarray(done + size), train)
+            done += size
+        jax.block_until_ready(state)
+
+    return steps
+
+
+def trainax_steps(config: Config, data: Data) -> Steps:
+    """The plain step of trainax: pdequinox's FNO, mean squared error, Adam, one jitted update per call."""
+    import equinox as eqx
+    import optax
+    import pdequinox as pdeqx
+    import trainax as tx
+
+    batch = data.train.gather(jnp.arange(data.train.max_pairs))
+    windows = jnp.stack([batch.x, batch.y], axis=1)
+    network = pdeqx.arch.ClassicFNO(
+        1, 1, 1, hidden_channels=config.model.width, num_modes=config.model.num_modes,
+        num_blocks=config.model.num_blocks, boundary_mode="periodic", key=jax.random.key(0),
+    )  # fmt: skip
+    trainer = tx.trainer.SupervisedTrainer(
+        windows,
+        optimizer=optax.adam(config.train.learning_rate),
+        num_training_steps=10**6,
+        batch_size=config.train.batch_size,
+    )
+    mixer = tx.PermutationMixer(
+        num_total_samples=windows.shape[0],
+        num_minibatches=10**6,
+        batch_size=config.train.batch_size,
+        shuffle_key=jax.random.key(1),
+    )
+    update = eqx.filter_jit(trainer.step_fn)
+    state = trainer.optimizer.init(eqx.filter(network, eqx.is_array))
+    done = 0
+
+    # What `trainer(network, key)` does, without its progress bar, and compiled once.
+    def steps(count: int) -> None:
+        nonlocal network, state, done
+        loss = None
+        for _ in range(count):
+            minibatch = trainer.trajectory_sub_stacker(mixer(done))
+            network, state, loss = update(network, state, minibatch)
+            done += 1
+        jax.block_until_ready(loss)
+
+    return steps
+
+
+def torch_peers(config: Config, data: Data) -> dict[str, Steps]:
+    """The PyTorch contenders that can run here."""
+    try:
+        from peers.contenders import peers_of
+    except ImportError as error:
+        print(f"no PyTorch peers: {error}")
+        return {}
+    return peers_of(config, data)
+
+
+def take_turns(contenders: dict[str, Steps], rounds: int) -> dict[str, list[float]]:
+    """Seconds per step of each turn. A contender that fails in its warm-up is left out, and said to be."""
+    sizes: dict[str, int] = {}
+    for name, steps in contenders.items():
+        try:
+            steps(5)
+            started = time.perf_counter()
+            steps(10)
+            sizes[name] = max(10, int(_TURN_SECONDS / (time.perf_counter() - started) * 10))
+            steps(sizes[name])
+        except Exception as error:  # a peer's compiler may be missing: what remains is still a comparison
+            if name.startswith("crossreg"):
+                raise
+            print(f"{name}: left out ({type(error).__name__}: {str(error).splitlines()[0][:100]})")
+    turns: dict[str, list[float]] = {name: [] for name in sizes}
+    for _ in range(rounds):
+        for name, size in sizes.items():
+            started = time.perf_counter()
+            contenders[name](size)
+            turns[name].append((time.perf_counter() - started) / size)
+    return turns
+
+
+def rows_of(group: str, turns: dict[str, list[float]], work: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per contender: seconds per step and how many times the first contender's they are, with quartiles."""
+    first = np.asarray(next(iter(turns.values())))
+    rows = []
+    for name, seconds in turns.items():
+        ratio = np.asarray(seconds) / first
+        rows.append(
+            {"group": group, "contender": name}
+            | work
+            | {"seconds": [float(q) for q in np.quantile(seconds, (0.5, 0.25, 0.75))]}
+            | {"ratio": [float(q) for q in np.quantile(ratio, (0.5, 0.25, 0.75))], "turns": len(seconds)}
+        )
+        low, mid, high = np.quantile(ratio, (0.25, 0.5, 0.75))
+        print(f"{group:>18}  {name:>32}  {1e3 * np.median(seconds):9.4f} ms  {mid:7.2f} × ({low:.2f} … {high:.2f})")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", nargs="+", default=["xreg", "element", "plain", "reg"])
+    parser.add_argument("--replicas", nargs="+", type=int, default=[1])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    base = Config().replace(observed_fraction=0.7, train_size=50)
+    data = make_data(load_trajectories(base.data), base.data)
+    device = jax.devices()[0].device_kind
+    work = {"device": device, "batch": base.train.batch_size, "samples": base.train.num_samples, "replicas": 1}
+    print(f"{device}, JAX {jax.__version__}, default of crossreg: one step\n")
+    rows = []
+    if "xreg" in arguments.groups:
+        config = xreg.configure(base)
+        contenders = {
+            "crossreg": ours(config, data),
+            "crossreg, one step a call": ours(config, data, one_at_a_time=True),
+        }
+        rows += rows_of("xreg", take_turns(contenders | torch_peers(config, data), arguments.rounds), work)
+    if "element" in arguments.groups:
+        config = xreg.configure(base, ("element",))
+        contenders = {"crossreg": ours(config, data)} | torch_peers(config, data)
+        rows += rows_of("xreg, ε per element", take_turns(contenders, arguments.rounds), work)
+    if "plain" in arguments.groups:
+        config = unregularized.configure(base)
+        contenders = {"crossreg": ours(config, data), "trainax": trainax_steps(config, data)}
+        rows += rows_of("plain FNO", take_turns(contenders, arguments.rounds), work)
+    if "reg" in arguments.groups:
+        config = xreg.configure(base)
+        contenders = {
+            "crossreg, no reg updates": ours(config.replace(k_reg=10**9), data),
+            "crossreg, k_reg 10": ours(config.replace(k_reg=10), data),
+            "crossreg, k_reg 5": ours(config, data),
+        }
+        rows += rows_of("cost of reg", take_turns(contenders, arguments.rounds), work)
+    for count in [n for n in arguments.replicas if n > 1]:
+        turns = take_turns({"crossreg": ours(xreg.configure(base), data, replicas=count)}, arguments.rounds)
+        rows += rows_of(f"{count} replicas", turns, work | {"replicas": count})
+    save(rows, arguments.out)
+
+
+def save(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Adds rows to the file, in place of earlier ones of the same work."""
+
+    def identity(row):
+        return tuple(row[k] for k in ("device", "group", "contender", "replicas"))
+
+    versions = describe_machine()
+    known = json.loads(path.read_text()) if path.exists() else []
+    merged = {identity(row): row for row in [*known, *({"versions": versions} | row for row in rows)]}
+    path.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
