@@ -85,7 +85,7 @@ def trainax_steps(config: Config, data: Data) -> Steps:
         nonlocal network, state, done
         loss = None
         for _ in range(count):
-            minibatch = trainer.trajectory_sub_stacker(mixer(done))
+            minibatch = trainer.trajectory_sub_stacker(mixer(done))  # pyright: ignore[reportArgumentType]
             network, state, loss = update(network, state, minibatch)
             done += 1
         jax.block_until_ready(loss)
