@@ -40,7 +40,7 @@ from crossreg.studies.run_folder import write_json
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.loop import Snapshot, first_snapshot, train_replicas, unstack
 
-TRAINED = "trained"
+TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before.
 FORMAT = 2
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
@@ -94,7 +94,7 @@ class Program(NamedTuple):
         return len(self.trainings) * self.config.train.steps
 
     def file(self, folder: Path, ending: str) -> Path:
-        return folder / TRAINED / f"{self.name}{ending}"
+        return folder / TRAINED_FOLDER / f"{self.name}{ending}"
 
     def is_done(self, folder: Path) -> bool:
         return self.file(folder, ".npz").exists()
@@ -103,7 +103,7 @@ class Program(NamedTuple):
 def read_programs(folder: Path) -> list[Program]:
     """The programs that a folder has, trained or not."""
     programs = []
-    for path in sorted((folder / TRAINED).glob("*.json")):
+    for path in sorted((folder / TRAINED_FOLDER).glob("*.json")):
         try:
             trainings = {
                 item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])

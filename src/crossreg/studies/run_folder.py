@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import math
 import platform
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,26 +100,10 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
 
 def final_metrics(model: Surrogate, data: Data, config: Config) -> dict[str, Any]:
     """Scores on test and reg, and σ per site: what `crossreg evaluate` prints. What is not finite becomes None."""
-    [metrics] = final_metrics_of_all([(model, data, config)])
-    return metrics
-
-
-def final_metrics_of_all(runs: Iterable[tuple[Surrogate, Data, Config]]) -> Iterator[dict[str, Any]]:
-    """`final_metrics` of many runs, in order."""
-    runs = list(runs)
-
-    def jobs():
-        for model, data, config in runs:
-            predictor = SurrogatePredictor(model, config.train.evaluation_samples)
-            yield predictor, data.test
-            if int(data.reg.num_pairs):
-                yield predictor, data.reg
-
-    scores = evaluate_all(jobs())
-    for model, data, _ in runs:
-        test = next(scores)
-        reg = next(scores) if int(data.reg.num_pairs) else None
-        yield finite_or_none({"test": test, "reg": reg, "sigma": sigma_per_site(model)})
+    predictor = SurrogatePredictor(model, config.train.evaluation_samples)
+    splits = [data.test, *([data.reg] if int(data.reg.num_pairs) else [])]
+    test, *reg = evaluate_all((predictor, pairs) for pairs in splits)
+    return finite_or_none({"test": test, "reg": reg[0] if reg else None, "sigma": sigma_per_site(model)})
 
 
 def finite_or_none(value: Any) -> Any:

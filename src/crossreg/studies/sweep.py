@@ -31,7 +31,7 @@ from crossreg.studies.cohort import check_learnable
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import (
     FORMAT,
-    TRAINED,
+    TRAINED_FOLDER,
     Training,
     data_of,
     digest_of,
@@ -87,10 +87,10 @@ def open_sweep(folder: Path, asked: dict[str, Any]) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
     foreign = [p.name for p in folder.iterdir() if p.suffix != ".tmp"] if folder.exists() else []
-    if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED}:
+    if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER}:
         raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
     try:
-        (folder / TRAINED).mkdir(parents=True, exist_ok=True)
+        (folder / TRAINED_FOLDER).mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("w")
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
@@ -99,7 +99,7 @@ def open_sweep(folder: Path, asked: dict[str, Any]) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InputError(f"--out {folder}: another sweep is at work there") from error
-        for rest in (*folder.glob("*.tmp"), *(folder / TRAINED).glob("*.tmp")):
+        for rest in (*folder.glob("*.tmp"), *(folder / TRAINED_FOLDER).glob("*.tmp")):
             rest.unlink()  # of a process that was killed: nobody else has the lock
         starts = _read_plan(folder).get("starts", []) if (folder / PLAN).exists() else []
         write_json(folder / PLAN, asked | {"starts": [*starts, describe_machine()]})
