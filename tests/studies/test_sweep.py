@@ -412,6 +412,16 @@ def test_settings_are_compared_with_the_default(tmp_path):
         comparison.collect(rows + rows[:1])
 
 
+def test_heads_alone_show_their_two_parts():
+    rows = made_up("xreg", [-1.0, -1.1])
+    assert "√U_gen" not in comparison_tables.as_markdown(comparison.collect(rows))
+    for row in rows:
+        row["test"] |= {"std_mu": 0.0, "std_predictive": 0.3, "std_generalization": 0.2}
+    shown = comparison_tables.as_markdown(comparison.collect(rows))
+    assert "√U_pred | √U_gen" in shown
+    assert "| 0.3000 ± 0.0000 | 0.2000 ± 0.0000 |" in shown
+
+
 def test_failures_are_not_hidden():
     rows = made_up("xreg", [1.0, 1.0], diverged=(0, 1)) + made_up("dropout", [2.0, 2.1])
     said = "".join(comparison.verdicts(comparison.collect(rows)))

@@ -39,6 +39,8 @@ TITLES = {
     "test_crps": "test CRPS",
     "test_rmse": "test RMSE",
     "test_std_mu": "Std_ω[μ]",
+    "test_std_predictive": "√U_pred",
+    "test_std_generalization": "√U_gen",
 }
 _LEVEL = 0.95
 # Scores that methods are judged by.

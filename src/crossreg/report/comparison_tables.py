@@ -30,12 +30,20 @@ from crossreg.report.paper import PAPER
 
 # What the printed tables show; the CSV has all.
 SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
+# Shown too where a method has no spread of means to show.
+DECOMPOSITION = ("test_std_predictive", "test_std_generalization")
 
 
 def _paper_of(line: Line) -> tuple[float, float, float] | None:
     if "total" in line.regime or "scenario" in line.regime or setting_of(line.regime):
         return None
     return PAPER.get((line.regime["observed_fraction"], line.split[0]), {}).get(line.method)
+
+
+def _has_heads_alone(line: Line) -> bool:
+    """Whether its generalization uncertainty is not in the spread of the means, which every table shows."""
+    gen, spread = line.values("test_std_generalization"), line.values("test_std_mu")
+    return bool(gen) and max(gen) > 0 and max(spread) == 0
 
 
 class Cell(NamedTuple):
@@ -50,6 +58,8 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     fields = varying(lines)
     has_paper = any(_paper_of(line) for line in lines)
     shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
+    if any(_has_heads_alone(line) for line in lines):
+        shown += DECOMPOSITION
     divided = any("total" in line.regime for line in lines)
     changed = any(setting_of(line.regime) for line in lines)
     header = [TITLES.get(f, f) for f in fields] + (["train + reg"] if divided else [])
