@@ -11,7 +11,7 @@ import sys
 import threading
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
@@ -118,6 +118,9 @@ class Figures:
     """Folder of the sweep."""
     out: Path | None = None
     """Folder for the figures; by default FOLDER/figures."""
+
+
+_STOPPED = 130  # what a shell says of a command that Ctrl-C has ended
 
 
 def _prepare_jax() -> None:
@@ -316,9 +319,20 @@ def main(arguments: list[str] | None = None) -> int:
             "sweep": "; the same command goes on from here",
         }.get(name, "")
         print(f"crossreg: stopped{where}", file=sys.stderr)
-        return 130
+        return _STOPPED
     return 0
 
 
+def run() -> NoReturn:
+    """The console command."""
+    code = main()
+    if code == _STOPPED:
+        # A compilation that goes on in a thread crashes an interpreter that takes itself apart.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

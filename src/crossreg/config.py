@@ -5,6 +5,7 @@ This module imports neither JAX nor NumPy, so that `crossreg --help` answers at 
 
 import contextlib
 import dataclasses
+import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -243,7 +244,10 @@ def typed_field(name: str, value: Any, where: str) -> Any:
         for known in dataclasses.fields(part.default_factory):  # pyright: ignore[reportArgumentType]
             if known.name == name:
                 return _typed(value, known.type, where)
-    raise InputError(f"{where}: no such config field")
+    fields = [f.name for part in dataclasses.fields(Config) for f in dataclasses.fields(part.default_factory)]  # pyright: ignore[reportArgumentType]
+    near = difflib.get_close_matches(name, fields, 1)
+    hint = f"; did you mean {near[0]}?" if near else "; `crossreg train --help` lists them"
+    raise InputError(f"{where}: no such config field{hint}")
 
 
 def _typed(value: Any, kind: Any, where: str) -> Any:

@@ -240,6 +240,8 @@ def test_named_sweeps():
         (["grid"], "give at least one --grid"),
         (["grid", "--grid", "observed_fraction"], "expected field=value,value"),
         (["grid", "--grid", "colour=1"], "colour: no such config field"),
+        (["grid", "--grid", "observed_fracton=1"], "did you mean observed_fraction"),
+        (["paper", "--methods", ""], "names none"),
         (["grid", "--grid", "width=wide"], "'wide'; expected int"),
         (["grid", "--grid", "seed=1,2"], "--seeds"),
         (["grid", "--grid", "observed_fraction=0.5,1.5"], r"1.5: must lie in \(0, 1\]"),
@@ -431,7 +433,12 @@ def test_failures_are_not_hidden():
         made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
     )
     said = comparison.verdicts(comparison.collect(rows))
-    assert "within the interval in 1: 0.4 observed, 50 trajectories: dropout" in said[2]  # one seed says nothing
+    assert "within the interval in 1: 0.4 observed, 50 trajectories: dropout" in "".join(said)  # one seed says nothing
+    single = made_up("xreg", [1.0]) + made_up("dropout", [2.0])
+    assert comparison.verdicts(comparison.collect(single)) == [
+        "One seed each: there are no intervals, and nothing is judged."
+    ]
+    assert comparison.duels(comparison.collect(single)) == {}
     other = [row | {"scenario": "diff_adv"} for row in made_up("xreg", [1.0, 1.1])]
     assert "paper NLL" not in comparison_tables.as_markdown(comparison.collect(other))
     assert "paper NLL" in comparison_tables.as_markdown(comparison.collect(rows))

@@ -238,6 +238,8 @@ class Duel(NamedTuple):
 def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel]]:
     """For every other method, its own variants too: `ours` against it in NLL and ECE."""
     counts: dict[str, dict[str, Duel]] = {}
+    if all(line.seeds < 2 for line in lines):
+        return counts
     for group in map(fair_group, regimes(lines)):
         mine = next((line for line in group if line.method == ours), None)
         for rival in group:
@@ -266,6 +268,8 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
     Its own variants are not its rivals. A regime in which it has no finite score is one that it does not win.
     """
     said = []
+    if all(line.seeds < 2 for line in lines):
+        return ["One seed each: there are no intervals, and nothing is judged."]
     for score in JUDGED:
         wins: list[str] = []
         losses: list[str] = []
@@ -292,17 +296,19 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
         total = len(wins) + len(losses) + len(undecided)
         if not total:
             continue
-        title = f"{TITLES[score]}, {ours}"
-        said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes: {_listed(wins)}.")
-        said.append(f"{title} is worse than another beyond the interval in {len(losses)}: {_listed(losses)}.")
-        said.append(f"{title} and another are within the interval in {len(undecided)}: {_listed(undecided)}.")
+        title = f"{TITLES[score]}, variants of {ours} aside: {ours}"
+        said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes{_listed(wins)}.")
+        if losses:
+            said.append(f"{title} is worse than another beyond the interval in {len(losses)}{_listed(losses)}.")
+        if undecided:
+            said.append(f"{title} and another are within the interval in {len(undecided)}{_listed(undecided)}.")
     if any(len(fair_group(group)) < len(group) for group in regimes(lines)):
         said.append("Where a method divides the data in several ways, the one that holds out a fifth is compared.")
     return said
 
 
 def _listed(items: Sequence[str]) -> str:
-    return "; ".join(items) or "none"
+    return ": " + "; ".join(items) if items else ""
 
 
 def _where(line: Line, lines: Sequence[Line]) -> str:

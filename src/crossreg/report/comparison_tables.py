@@ -236,12 +236,17 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
         raise InputError(f"{folder}: holds no finished point of a sweep")
     lines = collect(rows)
     said = verdicts(lines)
+    steps = " and ".join(f"{n:,}" for n in sorted({line.regime["steps"] for line in lines}))
+    note = (
+        f"{steps} steps; ± is the 95% interval over seeds, which vary the training and not the data or the mask;"
+        " * or bold: best of its regime beyond the interval of the difference"
+    )
     parts = sections(lines)
     markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
     for more in (
         duels_as_markdown(lines),
         settings_as_markdown(lines),
-        "\n".join(f"- {sentence}" for sentence in said),
+        "\n".join(f"- {sentence}" for sentence in [note, *said]),
     ):
         markdown += f"\n\n{more}" if more else ""
     markdown += "\n"
@@ -249,10 +254,6 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
         with replacing(folder / name) as file:
             file.write(text.encode())
-    note = (
-        "± is the 95% interval over seeds, which vary the training and not the data or the mask;"
-        " * best of its regime beyond the interval of the difference"
-    )
     tables = [f"{title}\n{as_text(part)}\n".lstrip("\n") for title, part in parts]
     if counted := duels_as_text(lines):
         tables.append(f"Number of regimes, beyond the 95% interval\n{counted}\n")

@@ -144,7 +144,7 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
             raise InputError("--methods: the four regimes have methods of their own")
         return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
     if name == "equal-data":
-        listed = parse_methods(methods or EQUAL_DATA_METHODS)
+        listed = parse_methods(EQUAL_DATA_METHODS if methods is None else methods)
         return [
             ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
             for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
@@ -153,7 +153,7 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         ]
     if name == "ablation":
         base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
-        listed = parse_methods(methods or "xreg")
+        listed = parse_methods("xreg" if methods is None else methods)
         return [(regime | change, method) for regime in base for change in ABLATION for method in listed]
     regimes: dict[str, list[dict[str, Any]]] = {
         "paper-observed": OBSERVED,
@@ -161,7 +161,7 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         "paper": OBSERVED + TRAIN_SIZES,
         "grid": [{}],
     }
-    return list(itertools.product(regimes[name], parse_methods(methods or PAPER_METHODS)))
+    return list(itertools.product(regimes[name], parse_methods(PAPER_METHODS if methods is None else methods)))
 
 
 def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
