@@ -136,7 +136,8 @@ def page() -> None:
         parts += ["", f"## {title}", ""]
         for one in made:
             device = one["starts"][-1]
-            parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}.")
+            kept = f" ({one['kept']})" if "kept" in one else ""
+            parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.")
         if name == "paper":
             parts += ["", *lead(rows), "", *draw(rows)]
         for steps in sorted({row["steps"] for row in rows}):
