@@ -1,4 +1,4 @@
-"""Sweeps: shared trainings, one contract for all methods, restarts that change nothing, and tables of known numbers."""
+"""Sweeps: shared trainings, one contract for all methods, and restarts that change nothing."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from crossreg.errors import InputError
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate
-from crossreg.report import comparison, comparison_tables
+from crossreg.report import comparison_tables
 from crossreg.studies import sweep as module
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.grids import ALL_METHODS, Point, plan
@@ -317,146 +317,6 @@ def test_command_line(tiny, cached_waves, tmp_path, capsys):
     (tmp_path / "mine" / "x.txt").write_text("x")
     assert main(["sweep", *arguments, *common, "--out", str(tmp_path / "mine")]) == 2
     assert main(["table", str(tmp_path / "mine")]) == 2
-
-
-def made_up(method, nll, *, fraction=0.4, diverged=()):
-    """Rows of made-up numbers, one per seed."""
-    names = "crps rmse std_mu std_predictive std_generalization sharpness spearman ause"
-    scores = dict.fromkeys(names.split(), 0.1)
-    return [
-        {
-            "observed_fraction": fraction,
-            "train_size": 50,
-            "reg_size": 50,
-            "method": method,
-            "seed": seed,
-            "steps": 10,
-            "diverged": seed in diverged,
-            "test": scores | {"nll": value, "ece_mix": 0.01 * (seed + 1)},
-            "reg": None if method == "ensemble" else scores | {"nll": value, "ece_mix": 0.02},
-        }
-        for seed, value in enumerate(nll)
-    ]
-
-
-def test_means_intervals_and_winners(tmp_path):
-    ours = [-1.0, -1.1, -0.9, -1.0]
-    rows = made_up("xreg", ours) + made_up("dropout", [-0.5, -0.6, -0.4, 99.0], diverged=(3,))
-    rows += made_up("ensemble", [-1.0, -1.2, -0.8, -1.0]) + made_up("xreg", ours, fraction=0.6)
-    rows += made_up("dropout", [-2.0, -2.1, -1.9, -2.0], fraction=0.6)
-    lines = comparison.collect(rows)
-    xreg, dropout, ensemble, *_ = lines
-    interval = xreg.interval("test_nll")
-    assert interval is not None
-    assert interval.mean == pytest.approx(-1)
-    # t(3, 97.5%) = 3.182; standard error 0.0816 / 2.
-    assert interval.half == pytest.approx(3.182446 * np.std(ours, ddof=1) / 2, rel=1e-5)
-    assert (dropout.seeds, dropout.diverged) == (4, 1)
-    assert dropout.interval("test_nll").mean == pytest.approx(-0.5)  # pyright: ignore[reportOptionalMemberAccess]
-    assert ensemble.interval("reg_ece_mix") is None
-    groups = comparison.regimes(lines)
-    assert comparison.clearly_best(groups[0], "test_nll") is None  # the ensemble is as good
-    best = comparison.clearly_best(groups[1], "test_nll")
-    assert best is not None
-    assert best.method == "dropout"
-    said = "\n".join(comparison.verdicts(lines))
-    assert "worse than another beyond the interval in 1: 0.6 observed, 50 trajectories: dropout (−1.000" in said
-    assert "within the interval in 1: 0.4 observed, 50 trajectories: ensemble" in said
-    assert comparison.duels(lines)["dropout"]["test_nll"] == (1, 0, 1)
-    assert comparison.duels(lines)["ensemble"]["test_nll"] == (0, 1, 0)
-    text = comparison_tables.write_tables(rows, tmp_path)
-    assert "−2.000 ± 0.130*" in text
-    assert "| dropout | 1 / 0 / 1 |" in (tmp_path / "table.md").read_text()
-    assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
-    assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
-    # The paper's own number stands beside ours.
-    assert "−0.51" in text
-    assert "-0.5083" in (tmp_path / "table.csv").read_text()
-
-
-def test_at_equal_data_the_split_is_not_chosen_by_test_scores():
-    def divided(method, nll, train, reg):
-        changes = {"one_pool": True, "train_size": train, "reg_size": reg}
-        rows = made_up(method, nll)
-        return [row | {"train_size": train, "reg_size": reg, "changes": changes} for row in rows]
-
-    rows = divided("xreg", [-2.0, -2.1, -2.2, -2.3], 20, 5) + divided("xreg", [-9.0, -9.1, -9.2, -9.3], 22, 3)
-    rows += divided("ensemble", [-1.5, -1.6, -1.5, -1.6], 25, 0)
-    lines = comparison.collect(rows)
-    [group] = comparison.regimes(lines)
-    assert group[0].regime["total"] == 25
-    compared = comparison.fair_group(group)
-    assert [line.split for line in compared] == [(20, 5), (25, 0)]
-    said = comparison.verdicts(lines)
-    assert "best beyond the 95% interval in 1 of 1 regimes: 0.4 observed, 25 trajectories" in said[0]
-    assert "holds out a fifth" in said[-1]
-    assert "22 + 3" in comparison_tables.as_markdown(lines)
-    assert "0.4,25,10,22,3,xreg,4,0" in comparison_tables.as_csv(lines)
-
-
-def test_settings_are_compared_with_the_default(tmp_path):
-    def changed(nll, **changes):
-        rows = made_up("xreg", nll)
-        return [row | {"reg_size": changes.get("reg_size", 50), "changes": changes} for row in rows]
-
-    rows = changed([-1.0, -1.1, -0.9]) + changed([-2.0, -2.1, -1.9], k_reg=1) + changed([-1.0, -1.2, -0.8], reg_size=5)
-    table = comparison.against_default(comparison.collect(rows))
-    assert set(table) == {("k_reg 1", "xreg"), ("reg_size 5", "xreg")}
-    gap = table["k_reg 1", "xreg"]["0.4, 50"]["test_nll"]
-    assert gap is not None
-    assert gap.mean == pytest.approx(-1)
-    assert gap.high < 0
-    text = comparison_tables.write_tables(rows, tmp_path)
-    assert "−1.000 ± 0.227*" in text
-    assert "| k_reg 1 | **−1.000 ± 0.227** |" in (tmp_path / "table.md").read_text()
-    # One row twice would make an interval too small.
-    with pytest.raises(InputError, match="two rows"):
-        comparison.collect(rows + rows[:1])
-
-
-def test_heads_alone_show_their_two_parts():
-    rows = made_up("xreg", [-1.0, -1.1])
-    assert "√U_gen" not in comparison_tables.as_markdown(comparison.collect(rows))
-    for row in rows:
-        row["test"] |= {"std_mu": 0.0, "std_predictive": 0.3, "std_generalization": 0.2}
-    shown = comparison_tables.as_markdown(comparison.collect(rows))
-    assert "√U_pred | √U_gen" in shown
-    assert "| 0.3000 ± 0.0000 | 0.2000 ± 0.0000 |" in shown
-
-
-def test_failures_are_not_hidden():
-    rows = made_up("xreg", [1.0, 1.0], diverged=(0, 1)) + made_up("dropout", [2.0, 2.1])
-    said = "".join(comparison.verdicts(comparison.collect(rows)))
-    assert "0.4 observed, 50 trajectories: every seed diverged" in said
-    assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 1)
-    rows = (
-        made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
-    )
-    said = comparison.verdicts(comparison.collect(rows))
-    assert "within the interval in 1: 0.4 observed, 50 trajectories: dropout" in "".join(said)  # one seed says nothing
-    single = made_up("xreg", [1.0]) + made_up("dropout", [2.0])
-    assert comparison.verdicts(comparison.collect(single)) == [
-        "One seed each: there are no intervals, and nothing is judged."
-    ]
-    assert comparison.duels(comparison.collect(single)) == {}
-    other = [row | {"scenario": "diff_adv"} for row in made_up("xreg", [1.0, 1.1])]
-    assert "paper NLL" not in comparison_tables.as_markdown(comparison.collect(other))
-    assert "paper NLL" in comparison_tables.as_markdown(comparison.collect(rows))
-
-
-def test_an_interval_is_that_of_welch():
-    from scipy.stats import ttest_ind
-
-    a, b = [1.0, 2.0, 4.0], [0.5, 0.7, 0.4, 0.8]
-    x, y = comparison.collect(made_up("xreg", a) + made_up("dropout", b))
-    gap = comparison.difference(x, y, "test_nll")
-    low, high = ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-    assert gap is not None
-    assert (gap.low, gap.high) == pytest.approx((low, high))
-    same = comparison.collect(made_up("xreg", [1.0, 1.0]) + made_up("dropout", [2.0, 2.0]))
-    assert comparison.difference(same[0], same[1], "test_nll") == (-1, 0)
-    one, other = comparison.collect(made_up("xreg", [1.0]) + made_up("dropout", [2.0]))
-    assert comparison.difference(one, other, "test_nll") is None
 
 
 def test_a_sweep_has_one_kind_of_data(cached_waves, tiny, tmp_path):

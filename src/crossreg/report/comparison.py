@@ -153,8 +153,8 @@ def regimes(lines: Sequence[Line]) -> list[list[Line]]:
 def fair_group(group: Sequence[Line]) -> list[Line]:
     """The lines of a regime that are compared, one for each method.
 
-    Where a method has divided a total of trajectories in several ways, the one that holds out about a fifth: a choice
-    made before any of them was run. To choose by test scores would be to learn from test.
+    Where a method has divided a total of trajectories in several ways, the one that holds out about a fifth: a rule, so
+    that no test score chooses.
     """
     compared: dict[str, Line] = {}
     for line in group:
@@ -236,7 +236,7 @@ class Duel(NamedTuple):
 
 
 def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel]]:
-    """For every other method, its own variants too: `ours` against it in NLL and ECE."""
+    """For every other method, its own variants too: `ours` against it in every score that is judged."""
     counts: dict[str, dict[str, Duel]] = {}
     if all(line.seeds < 2 for line in lines):
         return counts
