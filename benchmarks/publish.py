@@ -47,6 +47,7 @@ def rounded(value: Any) -> Any:
 def command_of(asked: dict[str, Any]) -> str:
     """The command that a sweep was started with."""
     parts = ["crossreg sweep", asked["name"], f"--seeds {asked['seeds']}", f"--steps {asked['steps']}"]
+    parts += [f"--first-seed {asked['first_seed']}"] if asked.get("first_seed") else []
     parts += [f"--methods {asked['methods']}"] if asked["methods"] else []
     parts += [f"--grid {item}" for item in asked["grid"]]
     return " ".join([*parts, "--out DIR"])

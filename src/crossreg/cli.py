@@ -89,7 +89,9 @@ class Sweep:
     methods: str | None = None
     """Comma-separated, for instance xreg,dropout,ensemble+temperature, or all; by default those of the named sweep."""
     seeds: int = 5
-    """Runs of each regime and method, with the seeds 0 … seeds − 1."""
+    """Runs of each regime and method, each with a seed of its own."""
+    first_seed: int = 0
+    """The lowest of the seeds: others than those that a setting was chosen with confirm it."""
     steps: int | None = None
     """Training steps; by default 10,000, and 30,000 for paper-regimes."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -152,9 +154,10 @@ def _evaluate(command: Evaluate) -> None:
 
 
 def _print_scores(folder: Path, metrics: dict[str, Any]) -> None:
-    from crossreg.report.tables import scores_table, sigma_lines
+    from crossreg.report.tables import decomposition_table, scores_table, sigma_lines
 
     print(scores_table({folder.resolve().name: metrics}))
+    print(decomposition_table(metrics))
     if metrics["sigma"]:
         print(sigma_lines(metrics["sigma"]))
 
@@ -192,6 +195,7 @@ def _sweep(command: Sweep) -> None:
         command.name,
         methods=command.methods,
         seeds=command.seeds,
+        first_seed=command.first_seed,
         steps=command.steps,
         grid=command.grid,
         base=base,
@@ -200,6 +204,7 @@ def _sweep(command: Sweep) -> None:
         "name": command.name,
         "methods": command.methods,
         "seeds": command.seeds,
+        "first_seed": command.first_seed,
         "steps": points[0].config.train.steps,
         "grid": list(command.grid),
         "config": to_dict(base or Config()),

@@ -102,14 +102,19 @@ def test_settings_are_compared_with_the_default(tmp_path):
         comparison.collect(rows + rows[:1])
 
 
-def test_heads_alone_show_their_two_parts():
-    rows = made_up("xreg", [-1.0, -1.1])
-    assert "√U_gen" not in comparison_tables.as_markdown(comparison.collect(rows))
-    for row in rows:
-        row["test"] |= {"std_mu": 0.0, "std_predictive": 0.3, "std_generalization": 0.2}
-    shown = comparison_tables.as_markdown(comparison.collect(rows))
-    assert "√U_pred | √U_gen" in shown
-    assert "| 0.3000 ± 0.0000 | 0.2000 ± 0.0000 |" in shown
+def test_heads_alone_show_their_two_parts_against_the_residuals(tmp_path):
+    rows = made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-1.0, -1.1])
+    assert not comparison_tables.decomposition_cells(comparison.collect(rows))
+    heads = made_up("xreg-heads", [-1.0, -1.1])
+    for row in [*rows, *heads]:
+        row["train"] = row["test"] | {"rmse": 0.2, "rms_predictive": 0.3, "rms_generalization": 0.4}
+    for row in heads:
+        row["test"] |= {"std_mu": 0.0}
+    header, *body = comparison_tables.decomposition_cells(comparison.collect(rows + heads))
+    assert header[2:6] == ["method", "train RMSE", "train √U_pred", "train √U_gen"]
+    assert [row[2] for row in body] == ["xreg", "xreg-heads"]  # dropout has learned nothing on reg
+    assert body[1][3:6] == ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
+    assert "train √U_gen" in comparison_tables.write_tables(rows + heads, tmp_path)
 
 
 def test_failures_are_not_hidden():

@@ -13,6 +13,7 @@ from crossreg.report.comparison import collect
 def rows_of(method, fractions, *, size=50, seeds=3):
     rng = np.random.default_rng(len(method))
     names = "nll ece_mix crps rmse std_mu std_predictive std_generalization sharpness spearman ause"
+    names += " rms_predictive rms_generalization"
 
     def scores():
         return {name: float(rng.uniform()) for name in names.split()} | {"coverage": sorted(rng.uniform(size=9))}
@@ -28,6 +29,7 @@ def rows_of(method, fractions, *, size=50, seeds=3):
             "diverged": False,
             "test": scores(),
             "reg": scores(),
+            "train": scores(),
         }
         for fraction in fractions
         for seed in range(seeds)
@@ -66,6 +68,24 @@ def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
     expected = np.mean([row["test"]["coverage"] for row in rows[1:3]], axis=0)
     np.testing.assert_allclose(thick[0].get_ydata(), expected)
     np.testing.assert_allclose(thick[0].get_xdata(), LEVELS)
+
+
+def test_the_decomposition_stacks_both_parts(kept, tmp_path):
+    rows = rows_of("xreg-heads", (0.3, 0.7), seeds=2)
+    for row in rows:
+        row["test"]["std_mu"] = 0.0
+    paths = sweep_figures.figures_of_rows(rows, tmp_path)
+    assert "decomposition" in {path.stem for path in paths}
+    figure = next(f for f in kept if f.axes[0].get_ylabel() == "mean over points")
+    assert len(figure.axes) == 2
+    first = [row["reg"] for row in rows if row["observed_fraction"] == 0.3]
+    pred, gen, error = (
+        np.mean([s[name] ** 2 for s in first]) for name in ("rms_predictive", "rms_generalization", "rmse")
+    )
+    lower, upper = (container[1] for container in figure.axes[0].containers)
+    assert lower.get_height() == pytest.approx(pred)
+    assert (upper.get_y(), upper.get_height()) == pytest.approx((pred, gen))
+    assert figure.axes[0].lines[0].get_ydata()[1] == pytest.approx(error)
 
 
 def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):

@@ -20,7 +20,7 @@ def test_summary_figures_and_runs(small, tmp_path, capsys):
     summary = json.loads((out / "summary.json").read_text())
     assert {"xreg", "dropout", "unregularized", "persistence"} <= set(summary["methods"])
     for scores in summary["methods"].values():
-        for split in ("test", "reg"):
+        for split in ("test", "reg", "train"):
             assert {"nll", "ece_mix", "crps", "rmse", "std_mu", "coverage"} <= set(scores[split])
     for name in ("calibration", "maps_xreg", "maps_dropout", "maps_unregularized"):
         for ending in ("png", "pdf"):

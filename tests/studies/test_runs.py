@@ -83,13 +83,17 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
     assert said[0] == said[1]
     metrics = json.loads(said[0])
     assert metrics == json.loads((folder / "metrics.json").read_text())
-    assert set(metrics) == {"test", "reg", "sigma"}
-    for split in ("test", "reg"):
+    assert set(metrics) == {"test", "reg", "train", "sigma"}
+    for split in ("test", "reg", "train"):
         assert {"nll", "ece_mix", "crps", "rmse", "std_mu", "coverage"} <= set(metrics[split])
         assert len(metrics[split]["coverage"]) == 9
     assert str(tmp_path) not in said[0]
     assert main(["evaluate", str(folder)]) == 0
-    assert "test ECE" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "test ECE" in shown
+    parts = next(line for line in shown.splitlines() if line.startswith("train"))
+    names = ("rmse", "rms_predictive", "rms_generalization")
+    assert parts.split()[1:] == [f"{metrics['train'][name]:.4f}" for name in names]
 
     x = np.random.default_rng(0).normal(size=(5, 2, 20))
     np.save(tmp_path / "x.npy", x)
@@ -199,7 +203,7 @@ def test_a_diverged_run_says_so_and_leaves_its_last_finite_state(cached_waves, c
     assert main(["train", "--out", str(out), *SMALL, "--learning-rate", "1e30"]) == 0
     assert "diverged at step" in capsys.readouterr().err
     metrics = json.loads((out / "metrics.json").read_text())
-    assert set(metrics) == {"test", "reg", "sigma"}
+    assert set(metrics) == {"test", "reg", "train", "sigma"}
     assert json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["diverged_at"] > 0
     assert main(["evaluate", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == metrics

@@ -45,7 +45,7 @@ def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
     for row in rows:
         assert row["method"] in METHODS.split(",")
         assert not row["diverged"]
-        for split in ("test", "reg"):
+        for split in ("test", "reg", "train"):
             assert all(math.isfinite(v) for k, v in row[split].items() if k != "coverage")
             assert len(row[split]["coverage"]) == 9
     by = {(row["method"], row["observed_fraction"], row["seed"]): row for row in rows}
@@ -177,7 +177,7 @@ def test_no_method_reads_test(cached_waves, tiny, tmp_path, monkeypatch):
     for row, other in zip(seen, run_sweep(points, tmp_path / "blind", progress=False), strict=True):
         assert other["test"]["nll"] is None
         assert other["diverged"]
-        for name in ("reg", "notes", "sigma"):
+        for name in ("reg", "train", "notes", "sigma"):
             assert row[name] == other[name]
 
 

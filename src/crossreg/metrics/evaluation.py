@@ -120,6 +120,9 @@ def summarize(points: Points) -> dict[str, object]:
     def mean(values) -> float:
         return float(np.sum(weight * values) / total)
 
+    def root_mean_square(values) -> float:
+        return float(np.sqrt(mean(np.square(values, dtype=np.float64))))
+
     error = np.asarray(points.mean, np.float64) - points.truth
     covered = coverage(np.asarray(points.pit, np.float64), weight)
     scored = weight.ravel() > 0
@@ -128,10 +131,12 @@ def summarize(points: Points) -> dict[str, object]:
         "nll": mean(points.nll),
         "ece_mix": float(ece_from_coverage(covered)),
         "crps": mean(points.crps),
-        "rmse": float(np.sqrt(mean(error**2))),
+        "rmse": root_mean_square(error),
         "std_mu": mean(points.std_mu),
         "std_predictive": mean(points.std_predictive),
         "std_generalization": mean(points.std_generalization),
+        "rms_predictive": root_mean_square(points.std_predictive),
+        "rms_generalization": root_mean_square(points.std_generalization),
         "sharpness": mean(points.std_total),
         "spearman": spearman(flat_error, flat_std),
         "ause": ause(flat_error, flat_std),
@@ -143,8 +148,9 @@ def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 30, seed: int
     """Scores a surrogate on a split.
 
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
-    `std_predictive`, `std_generalization` and `sharpness` (mean total std), `spearman` and `ause`
-    (|error| against total std), and `coverage`. Equal arguments give equal numbers.
+    `std_predictive`, `std_generalization` and `sharpness` (mean total std), `rms_predictive` and
+    `rms_generalization` (√ of the mean U_pred and U_gen, to be held against `rmse`), `spearman` and
+    `ause` (|error| against total std), and `coverage`. Equal arguments give equal numbers.
     """
     [scores] = evaluate_all([(SurrogatePredictor(model, num_samples), pairs)], seed=seed)
     return scores

@@ -27,6 +27,12 @@ SCORES = {
     "test_spearman": ("test", "spearman", 3),
     "test_ause": ("test", "ause", 3),
     "reg_nll": ("reg", "nll", 3),
+    "train_nll": ("train", "nll", 3),
+    **{
+        f"{split}_{score}": (split, score, 4)
+        for split in ("train", "reg", "test")
+        for score in ("rmse", "rms_predictive", "rms_generalization")
+    },
 }
 TITLES = {
     "observed_fraction": "observed",
@@ -37,10 +43,10 @@ TITLES = {
     "test_ece_mix": "test ECE",
     "reg_ece_mix": "reg ECE",
     "test_crps": "test CRPS",
-    "test_rmse": "test RMSE",
     "test_std_mu": "Std_ω[μ]",
-    "test_std_predictive": "√U_pred",
-    "test_std_generalization": "√U_gen",
+    **{f"{split}_rmse": f"{split} RMSE" for split in ("train", "reg", "test")},
+    **{f"{split}_rms_predictive": f"{split} √U_pred" for split in ("train", "reg", "test")},
+    **{f"{split}_rms_generalization": f"{split} √U_gen" for split in ("train", "reg", "test")},
 }
 _LEVEL = 0.95
 # Scores that methods are judged by.
@@ -115,7 +121,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
         seen.add((key, row["seed"]))
         if not row["diverged"]:
             for name, (split, score, _) in SCORES.items():
-                value = row[split][score] if row[split] is not None else None
+                value = (row.get(split) or {}).get(score)
                 if value is not None:
                     line.by_seed[name][row["seed"]] = value
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
@@ -205,6 +211,22 @@ def with_interval(interval: Interval | None, digits: int) -> str:
         return "–"
     mean = signed(interval.mean, digits)
     return mean if math.isnan(interval.half) else f"{mean} ± {interval.half:.{digits}f}"
+
+
+def heads_alone(line: Line) -> bool:
+    """Whether all its generalization uncertainty is in the σ_gen head, none in the spread of the means."""
+    gen, spread = line.values("test_std_generalization"), line.values("test_std_mu")
+    return bool(gen) and max(gen) > 0 and max(spread) == 0
+
+
+def decomposed(lines: Sequence[Line]) -> list[Line]:
+    """The lines whose U_pred and U_gen are shown against their residuals, where heads alone have them to show.
+
+    There the objectives say what the parts are: $U_{pred} = r_{train}^2 + U_{gen}$ on train and
+    $U_{pred} + U_{gen} = r_{reg}^2$ on reg. The default and the unregularized model stand beside them.
+    """
+    shown = [line for line in lines if heads_alone(line) and "+" not in line.method]
+    return [line for line in lines if line in shown or (shown and line.method in ("xreg", "unregularized"))]
 
 
 def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, dict[str, Interval | None]]]:

@@ -17,6 +17,7 @@ from crossreg.report.comparison import (
     against_default,
     clearly_best,
     collect,
+    decomposed,
     duels,
     fair_group,
     regimes,
@@ -30,20 +31,18 @@ from crossreg.report.paper import PAPER
 
 # What the printed tables show; the CSV has all.
 SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
-# Shown too where a method has no spread of means to show.
-DECOMPOSITION = ("test_std_predictive", "test_std_generalization")
+# Residuals, and what the two parts of the uncertainty make of them, on each split.
+DECOMPOSITION = tuple(
+    f"{split}_{score}"
+    for split in ("train", "reg", "test")
+    for score in ("rmse", "rms_predictive", "rms_generalization")
+)
 
 
 def _paper_of(line: Line) -> tuple[float, float, float] | None:
     if "total" in line.regime or "scenario" in line.regime or setting_of(line.regime):
         return None
     return PAPER.get((line.regime["observed_fraction"], line.split[0]), {}).get(line.method)
-
-
-def _has_heads_alone(line: Line) -> bool:
-    """Whether its generalization uncertainty is not in the spread of the means, which every table shows."""
-    gen, spread = line.values("test_std_generalization"), line.values("test_std_mu")
-    return bool(gen) and max(gen) > 0 and max(spread) == 0
 
 
 class Cell(NamedTuple):
@@ -58,8 +57,6 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     fields = varying(lines)
     has_paper = any(_paper_of(line) for line in lines)
     shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
-    if any(_has_heads_alone(line) for line in lines):
-        shown += DECOMPOSITION
     divided = any("total" in line.regime for line in lines)
     changed = any(setting_of(line.regime) for line in lines)
     header = [TITLES.get(f, f) for f in fields] + (["train + reg"] if divided else [])
@@ -124,10 +121,7 @@ def as_text(lines: Sequence[Line]) -> str:
 def as_markdown(lines: Sequence[Line]) -> str:
     """A pipe table; a clear winner is bold."""
     header, body = cells(lines)
-    out = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for row in body:
-        out.append("| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in row) + " |")
-    return "\n".join(out)
+    return _piped([header, *([f"**{c.text}**" if c.bold else c.text for c in row] for row in body)])
 
 
 def as_latex(lines: Sequence[Line]) -> str:
@@ -167,8 +161,7 @@ def duels_as_text(lines: Sequence[Line]) -> str:
 
 def duels_as_markdown(lines: Sequence[Line]) -> str:
     """A pipe table."""
-    rows = ["| " + " | ".join(row) + " |" for row in duel_cells(lines)]
-    return "\n".join([*rows[:1], *(["|" + "---|" * (1 + len(JUDGED))] if rows else []), *rows[1:]])
+    return _piped(duel_cells(lines))
 
 
 def settings_cells(lines: Sequence[Line]) -> list[list[Cell]]:
@@ -199,9 +192,37 @@ def settings_as_text(lines: Sequence[Line]) -> str:
 
 def settings_as_markdown(lines: Sequence[Line]) -> str:
     """A pipe table."""
-    rows = settings_cells(lines)
-    out = ["| " + " | ".join(f"**{c.text}**" if c.bold else c.text for c in row) + " |" for row in rows]
-    return "\n".join([*out[:1], *(["|" + "---|" * len(rows[0])] if rows else []), *out[1:]])
+    return _piped([[f"**{c.text}**" if c.bold else c.text for c in row] for row in settings_cells(lines)])
+
+
+def decomposition_cells(lines: Sequence[Line]) -> list[list[str]]:
+    """Header and body of the table of residuals and of √U_pred and √U_gen, root mean squares. Empty without heads."""
+    shown = [line for line in decomposed(lines) if line.values("train_rmse")]
+    if not shown:
+        return []
+    fields = varying(shown)
+    header = [*(TITLES.get(f, f) for f in fields), "method", *(TITLES[score] for score in DECOMPOSITION)]
+    return [
+        header,
+        *(
+            [
+                *(str(line.regime.get(f, "")) for f in fields),
+                line.method,
+                *(with_interval(line.interval(score), SCORES[score][2]) for score in DECOMPOSITION),
+            ]
+            for line in shown
+        ),
+    ]
+
+
+def decomposition_as_markdown(lines: Sequence[Line]) -> str:
+    """A pipe table."""
+    return _piped(decomposition_cells(lines))
+
+
+def _piped(rows: Sequence[Sequence[str]]) -> str:
+    text = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*text[:1], *(["|" + "---|" * len(rows[0])] if rows else []), *text[1:]])
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -246,6 +267,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     for more in (
         duels_as_markdown(lines),
         settings_as_markdown(lines),
+        decomposition_as_markdown(lines),
         "\n".join(f"- {sentence}" for sentence in [note, *said]),
     ):
         markdown += f"\n\n{more}" if more else ""
@@ -259,4 +281,6 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
         tables.append(f"Number of regimes, beyond the 95% interval\n{counted}\n")
     if changed := settings_as_text(lines):
         tables.append(f"Difference from the default\n{changed}\n")
+    if parts_of := _aligned(decomposition_cells(lines)):
+        tables.append(f"Residuals and both parts of the uncertainty, root mean squares\n{parts_of}\n")
     return "\n".join([*tables, note, *said])

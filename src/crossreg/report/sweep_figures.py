@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.comparison import Line, collect, regime_of, regimes, setting_of
+from crossreg.report.comparison import Line, collect, decomposed, regime_of, regimes, setting_of
 from crossreg.report.figures import COLORS, STYLE, save
 
 _MARKERS = "os^Dv<>P"
@@ -98,6 +98,33 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         return save(figure, path)
 
 
+def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
+    """Mean U_pred and U_gen stacked, and the mean squared error they should reach, on train, reg and test."""
+    splits = ("train", "reg", "test")
+
+    def mean_square(line: Line, score: str) -> list[float]:
+        return [float(np.mean(np.square(line.values(f"{split}_{score}")))) for split in splits]
+
+    columns = min(4, len(lines))
+    depth = math.ceil(len(lines) / columns)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            depth, columns, figsize=(2.3 * columns, 2.3 * depth), layout="constrained", squeeze=False
+        )
+        for axis in axes.flat[len(lines) :]:
+            axis.set_visible(False)
+        for axis, line in zip(axes.flat, lines, strict=False):
+            pred, gen = (mean_square(line, f"rms_{part}") for part in ("predictive", "generalization"))
+            axis.bar(splits, pred, color=COLORS[5], width=0.6, label="U$_{pred}$")
+            axis.bar(splits, gen, bottom=pred, color=COLORS[1], width=0.6, label="U$_{gen}$")
+            axis.plot(splits, mean_square(line, "rmse"), "kD", ms=4, label="squared error")
+            axis.set_title(f"{line.method}, {line.regime['observed_fraction']:g} observed", fontsize=8)
+            axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+        axes[0][0].set_ylabel("mean over points")
+        axes[0][0].legend(fontsize=7, loc="upper left")
+        return save(figure, path)
+
+
 def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path) -> list[Path]:
     """NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method."""
     with plt.rc_context(STYLE):
@@ -158,6 +185,8 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Pat
                 name = "mask fraction" if flip else title
                 if ours:
                     written += sweep_curves(ours, field, name, ("test_std_mu",), folder / f"std_mu_{field}", flip=flip)
+    if parts := [line for line in decomposed(lines) if line.values("train_rmse")]:
+        written += decomposition(parts, folder / "decomposition")
     for method in dict.fromkeys(line.method for line in lines):
         written += calibration_montage(rows, method, folder / f"calibration_{method}")
     return written

@@ -35,6 +35,17 @@ def scores_table(methods: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
+def decomposition_table(scores: Mapping[str, Any]) -> str:
+    """Residuals of each split, and both parts of the uncertainty beside them, as root mean squares."""
+    names = ("rmse", "rms_predictive", "rms_generalization")
+    lines = [f"{'':7}{'RMSE':>8}{'√U_pred':>9}{'√U_gen':>9}"]
+    for split in ("train", "reg", "test"):
+        if scores[split] is not None:
+            rmse, pred, gen = (_cell(scores[split][name], "{:.4f}") for name in names)
+            lines.append(f"{split:7}{rmse:>8}{pred:>9}{gen:>9}")
+    return "\n".join(lines)
+
+
 def sigma_lines(sigma: Mapping[str, list[float]]) -> str:
     """σ of each site, one line per site."""
     width = max((len(name) for name in sigma), default=0)

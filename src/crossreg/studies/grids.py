@@ -95,6 +95,7 @@ def plan(
     *,
     methods: str | None = None,
     seeds: int = 5,
+    first_seed: int = 0,
     steps: int | None = None,
     grid: Sequence[str] = (),
     base: Config | None = None,
@@ -121,7 +122,7 @@ def plan(
                 raise InputError(f"--grid {min(twice)}: the sweep {name} sets it itself")
             both = changes | combination
             _check_changes(method, config, both)
-            for seed in range(seeds):
+            for seed in range(first_seed, first_seed + seeds):
                 points.append(Point(config.replace(seed=seed), method, both))
     return points
 

@@ -56,7 +56,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
 
     def persistence(knows_mask: bool):
         predictor = fit_persistence(data.train, knows_mask=knows_mask)
-        splits = {"test": data.test, "reg": data.reg}
+        splits = {"test": data.test, "reg": data.reg, "train": data.train}
         scores = {name: summarize(score_points(predictor, pairs, key=key)) for name, pairs in splits.items()}
         return finite_or_none(scores)
 

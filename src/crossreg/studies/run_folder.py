@@ -2,7 +2,7 @@
 
 config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
-metrics.json    final scores on test and reg, σ per site
+metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
 versions.json   packages, device, and the hash of the data
 """
@@ -99,11 +99,12 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
 
 
 def final_metrics(model: Surrogate, data: Data, config: Config) -> dict[str, Any]:
-    """Scores on test and reg, and σ per site: what `crossreg evaluate` prints. What is not finite becomes None."""
+    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None."""
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
-    splits = [data.test, *([data.reg] if int(data.reg.num_pairs) else [])]
-    test, *reg = evaluate_all((predictor, pairs) for pairs in splits)
-    return finite_or_none({"test": test, "reg": reg[0] if reg else None, "sigma": sigma_per_site(model)})
+    splits = {"test": data.test, "reg": data.reg, "train": data.train}
+    there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
+    scores = dict(zip(there, evaluate_all((predictor, pairs) for pairs in there.values()), strict=True))
+    return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
 
 
 def finite_or_none(value: Any) -> Any:

@@ -132,7 +132,8 @@ def load_points(folder: Path) -> list[Point]:
     asked = _read_plan(folder)
     try:
         base = from_dict(asked["config"], where=str(folder / PLAN))
-        return plan(asked["name"], **{k: asked[k] for k in ("methods", "seeds", "steps", "grid")}, base=base)
+        fields = ("methods", "seeds", "first_seed", "steps", "grid")
+        return plan(asked["name"], **{k: asked[k] for k in fields if k in asked}, base=base)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / PLAN}: {error!r} is missing or wrong") from error
 
@@ -219,18 +220,22 @@ def _score(
             candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
             data = data_of(point.config, trajectories, keeps_part_of_reg=point.keeps_part_of_reg)
             reads.append(read_out(point.method, candidates, data, point.config.train.evaluation_samples))
-            yield reads[-1].predictor, data.test
-            if point.config.data.reg_size:
-                yield reads[-1].predictor, data_of(point.config, trajectories).reg
+            splits = {"test": data.test, "reg": data_of(point.config, trajectories).reg, "train": data.train}
+            for name in _splits(point):
+                yield reads[-1].predictor, splits[name]
 
     scores = evaluate_all(jobs())
     for number, (key, point) in enumerate(points.items()):
-        test = next(scores)
-        reg = next(scores) if point.config.data.reg_size else None
-        yield key, _row(point, reads[number], test, reg)
+        by_split = {name: next(scores) for name in _splits(point)}
+        yield key, _row(point, reads[number], by_split)
 
 
-def _row(point: Point, read: ReadOut, test: dict[str, Any], reg: dict[str, Any] | None) -> dict[str, Any]:
+def _splits(point: Point) -> tuple[str, ...]:
+    """The splits that a point is scored on."""
+    return ("test", "reg", "train") if point.config.data.reg_size else ("test", "train")
+
+
+def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
     data, notes = point.config.data, dict(read.notes)
     if len(point.configs) > 1:
         notes["dropout_rate"] = point.configs[read.chosen].model.dropout_rate
@@ -243,9 +248,10 @@ def _row(point: Point, read: ReadOut, test: dict[str, Any], reg: dict[str, Any] 
             "method": point.method.name,
             "seed": point.config.train.seed,
             "steps": point.config.train.steps,
-            "diverged": read.failed or not math.isfinite(test["nll"]),
-            "test": test,
-            "reg": reg,
+            "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
+            "test": scores["test"],
+            "reg": scores.get("reg"),
+            "train": scores["train"],
             "sigma": sigma_per_site(read.models[0]) if len(read.models) == 1 else {},
             "notes": notes,
         }
