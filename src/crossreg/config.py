@@ -176,6 +176,8 @@ class TrainConfig:
     """Adam's rate for the log σ_gen head."""
     schedule: Literal["constant", "decay", "cosine"] = "decay"
     """How the rate of θ and ψ goes on: constant, constant and linear to 0 over the last fifth, or cosine to 0."""
+    engine: Literal["auto", "reference", "fused"] = "reference"
+    """How a training step is computed: by fused kernels where they are faster (on a GPU), or never, or always."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg."""
     seed: int = 0
@@ -218,6 +220,12 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     return {
         part: {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()} for part, fields in parts.items()
     }
+
+
+def changed_fields(config: Config) -> dict[str, Any]:
+    """The fields that are not at their defaults: what identifies a run, whatever fields later versions add."""
+    default = to_dict(Config())
+    return {k: v for part, fields in to_dict(config).items() for k, v in fields.items() if v != default[part][k]}
 
 
 def from_dict(values: Any, *, base: Config | None = None, where: str = "config") -> Config:

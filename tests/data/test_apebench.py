@@ -36,14 +36,13 @@ def test_the_protocols_facts(ks):
 
 
 def test_persistence_at_full_observation_scores_what_the_protocol_says(ks):
-    import jax
 
     from crossreg.data.pairs import make_data
     from crossreg.methods.persistence import fit_persistence
-    from crossreg.metrics.evaluation import score_points, summarize
+    from crossreg.metrics.evaluation import evaluate_predictor
 
     data = make_data(ks, DataConfig(observed_fraction=1.0))
-    scores = summarize(score_points(fit_persistence(data.train), data.test, key=jax.random.key(0)))
+    scores = evaluate_predictor(fit_persistence(data.train), data.test)
     assert scores["nll"] == pytest.approx(-3.24, abs=0.05)
     assert scores["rmse"] == pytest.approx(0.0095, abs=5e-4)
 

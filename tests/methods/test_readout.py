@@ -15,7 +15,7 @@ from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.methods.temperature import Tempered, fit_temperature
 from crossreg.metrics.calibration import LEVELS, coverage
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points, summarize
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_predictor, evaluation_key, score_points
 from crossreg.nn.build import build_model
 from crossreg.predictive import Mixture, Recalibrated
 
@@ -89,8 +89,8 @@ def test_conformal_reaches_its_levels_on_exchangeable_points(trajectories, facto
     covered = coverage(np.asarray(points.pit, np.float64))
     for level, share in zip(LEVELS, covered, strict=True):
         assert abs(share - level) < 4 * np.sqrt(level * (1 - level) * (1 / n + 1 / m))
-    unwrapped = summarize(score_points(Wide(factor), data.train, key=evaluation_key(0)))
-    wrapped_scores = summarize(points)
+    unwrapped = evaluate_predictor(Wide(factor), data.train)
+    wrapped_scores = evaluate_predictor(wrapped, data.train)
     assert wrapped_scores["nll"] < unwrapped["nll"]  # pyright: ignore[reportOperatorIssue]
     assert wrapped_scores["crps"] < unwrapped["crps"]  # pyright: ignore[reportOperatorIssue]
     assert wrapped_scores["sharpness"] == pytest.approx(0.3, rel=0.05)

@@ -10,7 +10,7 @@ import uncertainty_toolbox as uct
 from scipy.stats import norm, spearmanr
 
 from crossreg.metrics.calibration import LEVELS, coverage, ece
-from crossreg.metrics.localization import ause, spearman
+from crossreg.metrics.localization import localization, on_device
 from crossreg.predictive import Mixture
 
 
@@ -62,23 +62,33 @@ def test_coverage_counts_points_of_weight_one():
     np.testing.assert_allclose(coverage(pit, jnp.asarray([1.0, 0, 1, 0])), 0.5)
 
 
-def test_spearman_equals_scipy_with_ties():
+def on_host(error, std):
+    return localization(*([jnp.asarray(v[:100]), jnp.asarray(v[100:])] for v in (error, std, np.ones(error.size))))
+
+
+def on_an_accelerator(error, std):
+    """With points among them that do not count."""
+    junk = np.full(37, 9.0)
+    filled = ((error, junk), (std, -junk), (np.ones(error.size), 0 * junk))
+    mixed = [jnp.asarray(np.insert(values, 50, fill)) for values, fill in filled]
+    return tuple(map(float, on_device(*mixed)))
+
+
+@pytest.mark.parametrize("localize", [on_host, on_an_accelerator])
+def test_localization_of_known_rankings(localize):
     rng = np.random.default_rng(0)
-    error, uncertainty = rng.normal(size=500), rng.integers(0, 9, 500) / 3
-    theirs: Any = spearmanr(np.abs(error), uncertainty)
-    np.testing.assert_allclose(spearman(error, uncertainty), theirs.statistic)
-    assert spearman(error, np.ones(500)) == 0
-
-
-def test_sparsification_error_of_known_rankings():
+    error, ties = rng.normal(size=500), rng.integers(0, 9, 500) / 3
+    theirs: Any = spearmanr(np.abs(error), ties)
+    assert localize(error, ties)[0] == pytest.approx(theirs.statistic, abs=1e-5)
+    assert localize(error, np.ones(500))[0] == 0
+    assert localize(np.zeros(500), ties)[1] == 0
     error = np.linspace(-1, 2, 1000)
-    assert ause(error, np.abs(error) ** 3) == pytest.approx(0, abs=1e-12)
+    assert localize(error, np.abs(error) ** 3)[1] == pytest.approx(0, abs=1e-6)
     # Two kinds of points, errors 0 and 1, ranked backwards: the curve rises as 1/√(2(1−f)) to 1 at f = 1/2,
     # where the best one has fallen to 0 (both over the RMSE √½ of all points).
     two = np.repeat([0.0, 1.0], 500)
     f = np.arange(100) / 100
     backwards = np.where(f < 0.5, np.sqrt(0.5 / (1 - f)), 1)
     best = np.sqrt(np.clip((0.5 - f) / (1 - f), 0, None))
-    assert ause(two, -two) == pytest.approx(np.mean(backwards - best) / np.sqrt(0.5), rel=1e-6)
-    rng = np.random.default_rng(0)
-    assert 0 < ause(error, rng.normal(size=1000)) < ause(error, -np.abs(error))
+    assert localize(two, 2 - two)[1] == pytest.approx(np.mean(backwards - best) / np.sqrt(0.5), rel=1e-5)
+    assert 0 < localize(error, rng.normal(size=1000))[1] < localize(error, -np.abs(error))[1]

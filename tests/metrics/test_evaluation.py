@@ -9,7 +9,7 @@ from crossreg.config import DataConfig
 from crossreg.data.pairs import make_data
 from crossreg.metrics import evaluation
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import evaluate, evaluation_key, score_points, sigma_per_site, summarize
+from crossreg.metrics.evaluation import evaluate, evaluate_predictor, evaluation_key, score_points, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive import Mixture
 
@@ -21,7 +21,7 @@ def offset(batch, keys):
 
 
 def test_scores_are_those_of_the_mixture_over_all_pairs(data):
-    scores = summarize(score_points(offset, data.test, key=jax.random.key(0)))
+    scores = evaluate_predictor(offset, data.test)
     batch = data.test.gather(jnp.arange(int(data.test.num_pairs)))
     mixture = offset(batch, None)
     assert scores["nll"] == pytest.approx(float(-mixture.log_prob(batch.y).mean()), rel=1e-5)
@@ -50,7 +50,7 @@ def test_only_observed_points_count_where_asked(trajectories):
     seen = np.asarray(data.test.masks[0])
     points = score_points(offset, data.test, key=jax.random.key(0))
     expected = points.nll[..., seen].mean()
-    assert summarize(points)["nll"] == pytest.approx(expected, rel=1e-5)
+    assert evaluate_predictor(offset, data.test)["nll"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_model_is_scored_the_same_twice(data, tiny):

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.data.pairs import Data, Pairs
+from crossreg.data.pairs import Data
 from crossreg.methods.conformal import fit_conformal
 from crossreg.methods.early import Trained
 from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.names import Method
 from crossreg.methods.persistence import fit_persistence
 from crossreg.methods.temperature import fit_temperature
-from crossreg.metrics.evaluation import Predictor, calibration_key, score_points
+from crossreg.metrics.evaluation import Predictor, calibration_key, mean_nll
 from crossreg.nn.surrogate import Surrogate
 
 
@@ -43,7 +43,7 @@ def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data
         pools = [[t.model(early=method.early) for t in members] for members in candidates]
         predictors: list[Predictor] = [EnsemblePredictor(pool, num_samples) for pool in pools]
         if len(predictors) > 1:
-            nll = [_mean_nll(predictor, data.reg) for predictor in predictors]
+            nll = [mean_nll(predictor, data.reg, key=calibration_key()) for predictor in predictors]
             chosen = int(np.argmin(np.where(np.isfinite(nll), nll, np.inf)))
         models, predictor = pools[chosen], predictors[chosen]
         failed = any(t.failed(early=method.early) for t in candidates[chosen])
@@ -55,8 +55,3 @@ def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data
     if method.conformal:
         predictor = fit_conformal(predictor, data.unseen)
     return ReadOut(predictor, models, chosen, failed, notes)
-
-
-def _mean_nll(predictor: Predictor, pairs: Pairs) -> float:
-    points = score_points(predictor, pairs, key=calibration_key())
-    return float(np.average(points.nll, weights=points.weight))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from crossreg.data.pairs import Batch, Pairs
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import coverage, ece_from_coverage
-from crossreg.metrics.localization import ause, spearman
+from crossreg.metrics.localization import localization
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive import Mixture, Predictive
@@ -63,8 +63,60 @@ def _points(mixture: Predictive, batch: Batch) -> Points:
 
 
 @eqx.filter_jit
-def _score_batch(predictor, batch: Batch, keys) -> Points:
+def _points_of_batch(predictor, batch: Batch, keys) -> Points:
     return _points(predictor(batch, keys), batch)
+
+
+class Totals(NamedTuple):
+    """Sums over the points that count, from which the scores of a split follow."""
+
+    weight: Float[Array, ""]
+    nll: Float[Array, ""]
+    crps: Float[Array, ""]
+    squared_error: Float[Array, ""]
+    std_mu: Float[Array, ""]
+    std_predictive: Float[Array, ""]
+    std_generalization: Float[Array, ""]
+    std_total: Float[Array, ""]
+    var_predictive: Float[Array, ""]
+    var_generalization: Float[Array, ""]
+    covered: Float[Array, " level"]
+
+
+class Scored(NamedTuple):
+    """A scored batch: its totals, and what all points are sorted by."""
+
+    totals: Totals
+    error: Field
+    std: Field
+    weight: Field
+
+
+@eqx.filter_jit
+def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
+    """Scores a batch on the device; pairs from `size` on only fill it up."""
+    p = _points(predictor(batch, keys), batch)
+    counts = (jnp.arange(batch.y.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
+    weight = p.weight * counts
+    error = p.mean - p.truth
+
+    def total(values):
+        return jnp.sum(weight * values)
+
+    totals = Totals(
+        jnp.sum(weight),
+        total(p.nll),
+        total(p.crps),
+        total(error**2),
+        total(p.std_mu),
+        total(p.std_predictive),
+        total(p.std_generalization),
+        total(p.std_total),
+        total(p.std_predictive**2),
+        total(p.std_generalization**2),
+        coverage(p.pit, weight) * jnp.sum(weight),
+    )
+    return Scored(totals, error, p.std_total, weight)
 
 
 class SurrogatePredictor(eqx.Module):
@@ -98,49 +150,43 @@ def _gather(pairs: Pairs, key: PRNGKeyArray, index: Int[Array, " batch"]) -> tup
 
 
 def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
-    """Scores every pair of a split, batch by batch, into host arrays."""
-    return _fetch(_launch(predictor, pairs, key))
-
-
-def _launch(predictor: Predictor, pairs: Pairs, key: PRNGKeyArray) -> list[tuple[Points, int]]:
-    """Sends all batches to the device, without waiting for them, and how many pairs of each count."""
-    return [(_score_batch(predictor, batch, keys), size) for batch, keys, size in batches_of(pairs, key=key)]
-
-
-def _fetch(launched: list[tuple[Points, int]]) -> Points:
+    """Everything that a predictor says at every point of a split, as host arrays."""
+    launched = [(_points_of_batch(predictor, batch, keys), size) for batch, keys, size in batches_of(pairs, key=key)]
     chunks = [[values[:size] for values in jax.device_get(points)] for points, size in launched]
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
-def summarize(points: Points) -> dict[str, object]:
-    """The scores of a split. Sums run in float64; `coverage` has one value per level 0.1 … 0.9."""
-    weight = np.asarray(points.weight, np.float64)
-    total = weight.sum()
+def _launch(predictor: Predictor, pairs: Pairs, key: PRNGKeyArray) -> list[Scored]:
+    """Sends all batches to the device, without waiting for them."""
+    return [_score_batch(predictor, batch, keys, jnp.asarray(size)) for batch, keys, size in batches_of(pairs, key=key)]
 
-    def mean(values) -> float:
-        return float(np.sum(weight * values) / total)
 
-    def root_mean_square(values) -> float:
-        return float(np.sqrt(mean(np.square(values, dtype=np.float64))))
+def mean_nll(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> float:
+    """NLL per point of a split, to choose by."""
+    each = jax.device_get([batch.totals for batch in _launch(predictor, pairs, key)])
+    return float(sum(np.float64(t.nll) for t in each) / sum(np.float64(t.weight) for t in each))
 
-    error = np.asarray(points.mean, np.float64) - points.truth
-    covered = coverage(np.asarray(points.pit, np.float64), weight)
-    scored = weight.ravel() > 0
-    flat_error, flat_std = error.ravel()[scored], np.ravel(points.std_total)[scored]
+
+def _summarize(scored: list[Scored]) -> dict[str, object]:
+    """The scores of a split, from its batches, whose sums are added up in float64."""
+    each = jax.device_get([batch.totals for batch in scored])
+    totals = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
+    mean = Totals(*(values / totals.weight for values in totals))
+    rank_correlation, sparsification = localization(*([getattr(b, n) for b in scored] for n in Scored._fields[1:]))
     return {
-        "nll": mean(points.nll),
-        "ece_mix": float(ece_from_coverage(covered)),
-        "crps": mean(points.crps),
-        "rmse": root_mean_square(error),
-        "std_mu": mean(points.std_mu),
-        "std_predictive": mean(points.std_predictive),
-        "std_generalization": mean(points.std_generalization),
-        "rms_predictive": root_mean_square(points.std_predictive),
-        "rms_generalization": root_mean_square(points.std_generalization),
-        "sharpness": mean(points.std_total),
-        "spearman": spearman(flat_error, flat_std),
-        "ause": ause(flat_error, flat_std),
-        "coverage": covered.tolist(),
+        "nll": float(mean.nll),
+        "ece_mix": float(ece_from_coverage(mean.covered)),
+        "crps": float(mean.crps),
+        "rmse": float(np.sqrt(mean.squared_error)),
+        "std_mu": float(mean.std_mu),
+        "std_predictive": float(mean.std_predictive),
+        "std_generalization": float(mean.std_generalization),
+        "rms_predictive": float(np.sqrt(mean.var_predictive)),
+        "rms_generalization": float(np.sqrt(mean.var_generalization)),
+        "sharpness": float(mean.std_total),
+        "spearman": rank_correlation,
+        "ause": sparsification,
+        "coverage": mean.covered.tolist(),
     }
 
 
@@ -150,9 +196,15 @@ def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 30, seed: int
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
     `std_predictive`, `std_generalization` and `sharpness` (mean total std), `rms_predictive` and
     `rms_generalization` (√ of the mean U_pred and U_gen, to be held against `rmse`), `spearman` and
-    `ause` (|error| against total std), and `coverage`. Equal arguments give equal numbers.
+    `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Equal
+    arguments give equal numbers.
     """
-    [scores] = evaluate_all([(SurrogatePredictor(model, num_samples), pairs)], seed=seed)
+    return evaluate_predictor(SurrogatePredictor(model, num_samples), pairs, seed=seed)
+
+
+def evaluate_predictor(predictor: Predictor, pairs: Pairs, *, seed: int = 0) -> dict[str, object]:
+    """`evaluate` for anything that turns a batch into a predictive distribution."""
+    [scores] = evaluate_all([(predictor, pairs)], seed=seed)
     return scores
 
 
@@ -164,7 +216,7 @@ def evaluate_all(jobs: Iterable[tuple[Predictor, Pairs]], *, seed: int = 0) -> I
     with ThreadPoolExecutor(workers) as pool:
         for predictor, pairs in jobs:
             launched = _launch(predictor, pairs, key)
-            pending.append(pool.submit(lambda launched=launched: summarize(_fetch(launched))))
+            pending.append(pool.submit(_summarize, launched))
             # A split's points wait in memory until they are sorted.
             if len(pending) > workers:
                 yield pending.popleft().result()

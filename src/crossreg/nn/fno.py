@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.nn.bounds import Bounds
+from crossreg.nn.fused import Kernels, Waiting, Weights, can_fuse, fused_block
 from crossreg.nn.heads import make_heads
-from crossreg.nn.noise import AbstractNoise, NoNoise
+from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
 from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.sites import mode_site_names, site_names
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
@@ -40,6 +42,24 @@ class SpectralBlock(eqx.Module):
         self, h: Float[Array, "width *space"], *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "width *space"]:
         return self.spectral(h, key=key) + self.pointwise(h)
+
+    def fused(self, waiting: Waiting, kernels: Kernels) -> Float[Array, "width sample *space"] | None:
+        """Many samples with the pointwise work that waits before the block, in one kernel, where it takes them."""
+        spectral = self.spectral
+        if is_stochastic(spectral) or spectral.transform == "fft":
+            return None
+        out, width = spectral.weight_real.shape[:2]
+        if not can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:]):
+            return None
+        ones = jnp.ones(waiting.field.shape[:2], waiting.field.dtype)
+        return fused_block(
+            waiting.field,
+            ones if waiting.first is None else waiting.first,
+            ones if waiting.second is None else waiting.second,
+            Weights(spectral.weight_real, spectral.weight_imag, self.pointwise.weight, self.pointwise.bias),
+            waiting.gelu,
+            kernels == "all gradients",
+        )
 
 
 def fno(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from crossreg.nn.fused import Kernels, Waiting
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
 from crossreg.predictive import Mixture
@@ -44,7 +45,11 @@ class Surrogate(eqx.Module):
 
     def sample(self, h: Float[Array, "width *space"], x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
-        moments = self.heads(_run(self.stages[self._first_stochastic :], h, key))
+        return self.read(_run(self.stages[self._first_stochastic :], h, key), x)
+
+    def read(self, features: Float[Array, "width *space"], x: Float[Array, "in *space"]) -> Moments:
+        """What the heads make of the last stage's features."""
+        moments = self.heads(features)
         if not self.predict_increment:
             return moments
         # Further channels of the input (a mask) are not part of the field.
@@ -65,12 +70,32 @@ def _run(stages, h, key):
     return h
 
 
+def _run_folded(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels | None):
+    """`_run` for many samples at once, stage by stage, so that a kernel can take a stage with what stands before it."""
+    waiting = Waiting(h)
+    for number, stage in enumerate(stages):
+        stage_keys = None
+        if is_stochastic(stage):
+            stage_keys = jax.vmap(lambda key, number=number: jax.random.fold_in(key, number))(keys)
+        if kernels is not None and (later := waiting.then(stage, stage_keys)) is not None:
+            waiting = later
+        elif kernels is not None and (done := waiting.into(stage, kernels)) is not None:
+            waiting = Waiting(done)
+        elif stage_keys is not None:
+            step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
+            waiting = Waiting(step(waiting.done(), stage_keys))
+        elif not isinstance(stage, AbstractNoise):
+            waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
+    return waiting.done()
+
+
 def predict(
     model: Surrogate,
     x: Float[Array, "batch in *space"],
     *,
     key: PRNGKeyArray | Key[Array, " batch"],
     num_samples: int = 30,
+    kernels: Kernels | None = None,
 ) -> Mixture:
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 
@@ -78,7 +103,7 @@ def predict(
     """
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
     with jax.default_matmul_precision("float32"):
-        moments = _sample_moments(model, x, keys, num_samples)
+        moments = _sample_moments(model, x, keys, num_samples, kernels)
         instances = None
         if has_predictive_noise(model.stages):
             # How much of the means' spread is ω's alone. Nothing of this runs where nobody asks for it.
@@ -93,7 +118,7 @@ def predict(
     )
 
 
-def _sample_moments(model: Surrogate, x, keys, num_samples: int) -> Moments:
+def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernels | None = None) -> Moments:
     """S sampled Gaussians for each input, (sample, batch, channel, *space).
 
     The only place where samples and batch meet: both are folded into one axis, each pair with its own noise. That
@@ -104,7 +129,8 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int) -> Moments:
         num_samples = 1
     batch = x.shape[0]
     x = jnp.moveaxis(x, 0, 1)
-    h = jax.vmap(model.prefix, in_axes=1, out_axes=1)(x)
+    first = model._first_stochastic
+    h = _run_folded(model.stages[:first], x, None, kernels)
 
     def fold(field):
         repeated = jnp.broadcast_to(field[:, None], (field.shape[0], num_samples, *field.shape[1:]))
@@ -114,5 +140,6 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int) -> Moments:
         return jnp.moveaxis(field.reshape(field.shape[0], num_samples, batch, *field.shape[2:]), 0, 2)
 
     sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
-    sample = jax.vmap(lambda h, x, key: model.sample(h, x, key=key), in_axes=(1, 1, 0), out_axes=1)
-    return jax.tree.map(unfold, sample(fold(h), fold(x), sample_keys))
+    features = _run_folded(model.stages[first:], fold(h), sample_keys, kernels)
+    read = jax.vmap(model.read, in_axes=1, out_axes=1)
+    return jax.tree.map(unfold, read(features, fold(x)))

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from crossreg.config import Config, from_dict, to_dict
+from crossreg.config import Config, changed_fields, from_dict, to_dict
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
@@ -41,8 +41,8 @@ from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.loop import Snapshot, first_snapshot, train_replicas, unstack
 
 TRAINED_FOLDER = "trained"
-# Part of every hash: to be raised when the same settings give other numbers than before.
-FORMAT = 2
+# Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
+FORMAT = 3
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
@@ -65,7 +65,7 @@ class Training(NamedTuple):
 
     def key(self, digest: str) -> str:
         """Its identity on data of this digest: equal keys, equal work."""
-        return digest_of([FORMAT, digest, to_dict(self.config), self.member, self.keeps_part_of_reg])
+        return digest_of([FORMAT, digest, changed_fields(self.config), self.member, self.keeps_part_of_reg])
 
     def data(self, trajectories: Trajectories) -> Data:
         """The splits it sees."""

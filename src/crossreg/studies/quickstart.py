@@ -13,7 +13,7 @@ from crossreg.data.pairs import load_data
 from crossreg.errors import InputError
 from crossreg.methods import TRAINED
 from crossreg.methods.persistence import fit_persistence
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points, summarize
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evaluation_key, score_points
 from crossreg.report.tables import scores_table, sigma_lines
 from crossreg.studies.presets import QUICKSTART_STEPS
 from crossreg.studies.run_folder import METRICS, final_metrics, finite_or_none, write_json
@@ -57,8 +57,8 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     def persistence(knows_mask: bool):
         predictor = fit_persistence(data.train, knows_mask=knows_mask)
         splits = {"test": data.test, "reg": data.reg, "train": data.train}
-        scores = {name: summarize(score_points(predictor, pairs, key=key)) for name, pairs in splits.items()}
-        return finite_or_none(scores)
+        scores = evaluate_all((predictor, pairs) for pairs in splits.values())
+        return finite_or_none(dict(zip(splits, scores, strict=True)))
 
     methods["persistence"] = persistence(knows_mask=False)
     # What a method would score that predicts nothing but knows the mask, which the network is not told.

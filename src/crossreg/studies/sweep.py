@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from crossreg.config import Config, from_dict, to_dict
+from crossreg.config import Config, changed_fields, from_dict
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import Pairs, check_split
 from crossreg.data.trajectories import Trajectories
@@ -55,7 +55,7 @@ def trainings_of(point: Point) -> list[list[Training]]:
 
 def point_key(point: Point, digest: str) -> str:
     """The identity of a row."""
-    configs = [to_dict(config) for config in point.configs] or [to_dict(point.config)]
+    configs = [changed_fields(config) for config in point.configs] or [changed_fields(point.config)]
     return digest_of([FORMAT, digest, configs, point.method.members, point.method.name])
 
 

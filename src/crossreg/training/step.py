@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Pairs
+from crossreg.nn.fused import Kernels
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import REG_OBJECTIVES, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
@@ -65,6 +66,12 @@ def init_state(model: Surrogate) -> TrainState:
     )
 
 
+def kernels_for(config: TrainConfig, wanted: Kernels) -> Kernels | None:
+    """Whether training uses the fused kernels: on a GPU, unless the config says otherwise."""
+    fused = config.engine == "fused" or (config.engine == "auto" and jax.default_backend() == "gpu")
+    return wanted if fused else None
+
+
 def _descend(parameters, gradients, optimizer, rates, factor):
     """Adam with a rate for every leaf, all times `factor`."""
     directions, optimizer = _ADAM.update(gradients, optimizer)
@@ -101,7 +108,9 @@ def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, "
 
     def loss_of(theta_psi):
         model = merge(Routed(theta_psi, state.rho, static))
-        mixture = predict(model, batch.x, key=noise_key, num_samples=num_samples)
+        mixture = predict(
+            model, batch.x, key=noise_key, num_samples=num_samples, kernels=kernels_for(config, "all gradients")
+        )
         return train_objective(mixture, batch.y, batch.weight)
 
     loss, gradients = jax.value_and_grad(loss_of)(state.theta_psi)
@@ -125,7 +134,13 @@ def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""]
 
     def loss_of(rho):
         model = merge(Routed(state.theta_psi, rho, static))
-        mixture = predict(model, batch.x, key=noise_key, num_samples=config.num_samples)
+        mixture = predict(
+            model,
+            batch.x,
+            key=noise_key,
+            num_samples=config.num_samples,
+            kernels=kernels_for(config, "no weight gradients"),
+        )
         return REG_OBJECTIVES[config.reg_objective](mixture, batch.y, batch.weight)
 
     loss, gradients = jax.value_and_grad(loss_of)(state.rho)

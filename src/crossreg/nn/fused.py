@@ -1,0 +1,308 @@
+r"""A spectral block with the noise and GELU before it in two GPU kernels, for all samples of a replica.
+
+    h = f_2 ⊙ GELU(f_1 ⊙ a),    out = F⁻¹[W F[h]] + P h + b
+
+for fields a of shape (channel, sample, point) and factors f of shape (channel, sample). `_analyse` reads a and writes
+the kept Fourier coefficients of h, a sixth of its size; XLA mixes those; `_synthesise` reads a once more and writes
+out. XLA alone reads and writes a field for nearly every operation above. The backward pass is built likewise, and
+computes h again rather than keep it. The kernels are written in Pallas and lowered by Triton; `Waiting.done` and the
+block itself are the same map in plain JAX, which they are tested against.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Array, Float
+
+from crossreg.nn.noise import GaussianNoise
+
+_CHUNK = 32  # points that one matrix product takes
+_MODES = 16  # kept modes, filled up with zeros; real and imaginary parts are the columns of one matrix product
+_COEFFICIENTS = 2 * _MODES
+_ROWS = 64  # rows, (channel, sample), that a program of `_analyse` takes
+_GROUP = 2  # samples, with all their channels, that a program of `_synthesise` takes
+_ROWS_PER_WARP = 16
+_PRECISION = jax.lax.DotAlgorithmPreset.TF32_TF32_F32
+_NO_SPEC = pl.no_block_spec
+
+# What a kernel's backward pass gives: all gradients, or none of the weights', for an update of the noise alone.
+Kernels = Literal["all gradients", "no weight gradients"]
+
+
+class Weights(NamedTuple):
+    """The parameters of a block."""
+
+    real: Float[Array, "out in mode"]
+    imag: Float[Array, "out in mode"]
+    pointwise: Float[Array, "out in"]
+    bias: Float[Array, " out"]
+
+
+def can_fuse(channels: tuple[int, int], num_modes: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether the kernels take a block of (out, in) channels on fields of shape (sample, *space)."""
+    out, width = channels
+    if width != out or width not in (4, 8, 16) or len(num_modes) != 1 or len(shape) != 2:
+        return False
+    samples, points = shape
+    fits = num_modes[0] <= _MODES and points % _CHUNK == 0
+    return fits and samples % _GROUP == 0 and width * samples % _ROWS == 0
+
+
+def gelu_and_slope(x):
+    """GELU in its tanh form, as `jax.nn.gelu`, and its derivative."""
+    scale, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
+    inner = scale * (x + cubic * x * x * x)
+    # tanh by one exponential; where it overflows, 2/∞ = 0.
+    tanh = 1 - 2 / (jnp.exp(2 * inner) + 1)
+    slope = 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * scale * (1 + 3 * cubic * x * x)
+    return 0.5 * x * (1 + tanh), slope
+
+
+def _tables(points: int, num_modes: int) -> tuple[Float[Array, "point coefficient"], Float[Array, "point coefficient"]]:
+    """The truncated DFT as a matrix, h ↦ (re, im) of its modes, and its inverse, transposed."""
+    modes = np.arange(num_modes)
+    angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
+    # Coefficients other than 0 and Nyquist stand for themselves and their conjugates.
+    weight = np.where((modes == 0) | (2 * modes == points), 1, 2) / points
+    pad = ((0, 0), (0, _MODES - num_modes))
+    forward = np.concatenate([np.pad(part, pad) for part in (np.cos(angle), -np.sin(angle))], axis=1)
+    inverse = forward * np.tile(np.pad(weight, pad[1]), 2)
+    return jnp.asarray(forward, jnp.float32), jnp.asarray(inverse, jnp.float32)
+
+
+def _dot(a, b, **transposed):
+    on_cpu = jax.default_backend() == "cpu"  # in tests, where kernels are interpreted
+    return plgpu.dot(a, b, precision=None if on_cpu else _PRECISION, **transposed)
+
+
+def _call(kernel: Callable, programs: int, rows: int, shapes, specs, *operands):
+    return pl.pallas_call(
+        kernel,
+        grid=(programs,),
+        out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
+        in_specs=[_NO_SPEC] * len(operands),
+        out_specs=specs,
+        compiler_params=plgpu.CompilerParams(num_warps=max(1, rows // _ROWS_PER_WARP), num_stages=2),
+        interpret=jax.default_backend() == "cpu",
+    )(*operands)
+
+
+def _over_chunks(points: int, body: Callable, start):
+    """`body(chunk, sums)` for each chunk of the points."""
+    return jax.lax.fori_loop(0, points // _CHUNK, lambda c, sums: body(pl.ds(c * _CHUNK, _CHUNK), sums), start)
+
+
+def _analyse_kernel(a_ref, first_ref, second_ref, table_ref, z_ref, *, gelu: bool):
+    rows = pl.ds(pl.program_id(0) * _ROWS, _ROWS)
+    first, second = first_ref[rows][:, None], second_ref[rows][:, None]
+
+    def add(chunk, z):
+        h = first * a_ref[rows, chunk]
+        h = second * (gelu_and_slope(h)[0] if gelu else h)
+        return z + _dot(h, table_ref[chunk, :])
+
+    z = _over_chunks(a_ref.shape[1], add, jnp.zeros((_ROWS, _COEFFICIENTS), jnp.float32))
+    z_ref[:, rows] = z.T
+
+
+def _analyse(a, first, second, table, *, gelu: bool) -> Float[Array, "coefficient channel sample"]:
+    """The rows of f₂ ⊙ GELU(f₁ ⊙ a) times a table, coefficients first, as mixing the channels wants them."""
+    channels, samples, points = a.shape
+    rows = channels * samples
+    [z] = _call(
+        functools.partial(_analyse_kernel, gelu=gelu),
+        rows // _ROWS,
+        _ROWS,
+        [(_COEFFICIENTS, rows)],
+        [_NO_SPEC],
+        a.reshape(rows, points),
+        first.reshape(rows),
+        second.reshape(rows),
+        table,
+    )
+    return z.reshape(_COEFFICIENTS, channels, samples)
+
+
+def _synthesise_kernel(a_ref, first_ref, second_ref, y_ref, mix_ref, bias_ref, table_ref, out_ref, *, gelu: bool):
+    width, _, points = a_ref.shape
+    group = pl.ds(pl.program_id(0) * _GROUP, _GROUP)
+    rows = width * _GROUP
+    first, second = first_ref[:, group][:, :, None], second_ref[:, group][:, :, None]
+    y = y_ref[:, :, group].reshape(_COEFFICIENTS, rows)
+    mix, bias = mix_ref[...], bias_ref[...][:, None, None]
+
+    def write(chunk, _):
+        h = first * a_ref[:, group, chunk]
+        h = second * (gelu_and_slope(h)[0] if gelu else h)
+        out = _dot(y, table_ref[chunk, :], trans_a=True, trans_b=True) + _dot(mix, h.reshape(rows, _CHUNK))
+        out_ref[:, group, chunk] = out.reshape(width, _GROUP, _CHUNK) + bias
+        return _
+
+    _over_chunks(points, write, 0)
+
+
+def _synthesise_back_kernel(
+    a_ref, first_ref, second_ref, dz_ref, mix_ref, table_ref, grad_ref,
+    da_ref, dfirst_ref, dsecond_ref, *weight_refs, gelu: bool,
+):  # fmt: skip
+    width, _, points = a_ref.shape
+    group = pl.ds(pl.program_id(0) * _GROUP, _GROUP)
+    rows = width * _GROUP
+    first, second = first_ref[:, group][:, :, None], second_ref[:, group][:, :, None]
+    dz = dz_ref[:, :, group].reshape(_COEFFICIENTS, rows)
+    mix = mix_ref[...]
+
+    def add(chunk, sums):
+        dfirst, dsecond, *weights = sums
+        a, grad = a_ref[:, group, chunk], grad_ref[:, group, chunk]
+        flat = grad.reshape(rows, _CHUNK)
+        dh = _dot(dz, table_ref[chunk, :], trans_a=True, trans_b=True) + _dot(mix, flat, trans_a=True)
+        dh = dh.reshape(width, _GROUP, _CHUNK)
+        value, slope = gelu_and_slope(first * a) if gelu else (first * a, 1.0)
+        if weights:
+            h = (second * value).reshape(rows, _CHUNK)
+            weights = [weights[0] + _dot(flat, h, trans_b=True), weights[1] + jnp.sum(grad, axis=2)]
+        dsecond += jnp.sum(dh * value, axis=2)
+        dh = dh * second * slope
+        da_ref[:, group, chunk] = dh * first
+        return dfirst + jnp.sum(dh * a, axis=2), dsecond, *weights
+
+    zero = jnp.zeros((width, _GROUP), jnp.float32)
+    start = (zero, zero) + ((jnp.zeros((rows, rows), jnp.float32), zero) if weight_refs else ())
+    dfirst_ref[:, group], dsecond_ref[:, group], *weights = _over_chunks(points, add, start)
+    if weight_refs:
+        weight_refs[0][...] = weights[0][None]
+        weight_refs[1][:, group] = weights[1]
+
+
+def _mix_channels(weights: Weights, z: Float[Array, "coefficient in sample"], *, back: bool = False):
+    """W times the coefficients, or its adjoint; (re, im) of the product of complex numbers as one real product."""
+    pad = ((0, 0), (0, 0), (0, _MODES - weights.real.shape[-1]))
+    real, imag = (jnp.pad(weight, pad) for weight in (weights.real, weights.imag))
+    weight = jnp.stack([jnp.stack([real, -imag]), jnp.stack([imag, real])])
+    pairs = z.reshape(2, _MODES, *z.shape[1:])
+    return jnp.einsum("qpoik,qkos->pkis" if back else "qpoik,pkis->qkos", weight, pairs).reshape(z.shape)
+
+
+def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "out in mode"], Float[Array, "out in mode"]]:
+    """The gradients of Re W and Im W from those of the mixed coefficients."""
+    dy, z = (c.reshape(2, _MODES, *c.shape[1:])[:, :modes] for c in (dy, z))
+    outer = jnp.einsum("qkos,pkis->qpoik", dy, z)
+    return outer[0, 0] + outer[1, 1], outer[1, 0] - outer[0, 1]
+
+
+def _per_sample(pointwise: Float[Array, "out in"]) -> Float[Array, "row row"]:
+    """P ⊗ 1: rows run over channels, then the samples of a group."""
+    return jnp.kron(pointwise, jnp.eye(_GROUP, dtype=pointwise.dtype))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def fused_block(
+    a: Float[Array, "channel sample point"],
+    first: Float[Array, "channel sample"],
+    second: Float[Array, "channel sample"],
+    weights: Weights,
+    gelu: bool,
+    weight_gradients: bool,
+) -> Float[Array, "channel sample point"]:
+    """The block of this module. Without `weight_gradients`, those of the weights are zero, at less cost."""
+    return _forward(a, first, second, weights, gelu, weight_gradients)[0]
+
+
+def _forward(a, first, second, weights, gelu, weight_gradients):
+    table, inverse = _tables(a.shape[2], weights.real.shape[-1])
+    z = _analyse(a, first, second, table, gelu=gelu)
+    [out] = _call(
+        functools.partial(_synthesise_kernel, gelu=gelu),
+        a.shape[1] // _GROUP,
+        a.shape[0] * _GROUP,
+        [a.shape],
+        [_NO_SPEC],
+        a,
+        first,
+        second,
+        _mix_channels(weights, z),
+        _per_sample(weights.pointwise),
+        weights.bias,
+        inverse,
+    )
+    return out, (a, first, second, weights, z)
+
+
+def _backward(gelu, weight_gradients, kept, grad):
+    a, first, second, weights, z = kept
+    width, samples, points = a.shape
+    rows, programs, modes = width * _GROUP, samples // _GROUP, weights.real.shape[-1]
+    table, inverse = _tables(points, modes)
+    ones = jnp.ones_like(first)
+    dy = _analyse(grad, ones, ones, inverse, gelu=False)
+    shapes, specs = [a.shape, first.shape, second.shape], [_NO_SPEC] * 3
+    if weight_gradients:
+        shapes += [(programs, rows, rows), first.shape]
+        specs += [pl.BlockSpec((1, rows, rows), lambda i: (i, 0, 0)), _NO_SPEC]
+    da, dfirst, dsecond, *sums = _call(
+        functools.partial(_synthesise_back_kernel, gelu=gelu),
+        programs,
+        rows,
+        shapes,
+        specs,
+        a,
+        first,
+        second,
+        _mix_channels(weights, dy, back=True),
+        _per_sample(weights.pointwise),
+        table,
+        grad,
+    )
+    if not weight_gradients:
+        return da, dfirst, dsecond, jax.tree.map(jnp.zeros_like, weights)
+    real, imag = _spectral_gradients(dy, z, modes)
+    # Only a sample's own rows belong to the pointwise weights' gradient.
+    pointwise = jnp.einsum("posis->oi", sums[0].reshape(programs, width, _GROUP, width, _GROUP))
+    return da, dfirst, dsecond, Weights(real, imag, pointwise, jnp.sum(sums[1], axis=1))
+
+
+fused_block.defvjp(_forward, _backward)
+
+
+class Waiting(NamedTuple):
+    r"""Fields with pointwise work that is not yet done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent."""
+
+    field: Float[Array, "channel sample *space"]
+    first: Float[Array, "channel sample"] | None = None
+    gelu: bool = False
+    second: Float[Array, "channel sample"] | None = None
+
+    def then(self, stage: Callable, keys) -> "Waiting | None":
+        """With one stage more, if it is a GELU or noise that is the same at all points of a channel."""
+        if stage is jax.nn.gelu and not self.gelu:
+            return self._replace(gelu=True)
+        if not isinstance(stage, GaussianNoise) or stage.epsilon_per != "channel":
+            return None
+        shape = (self.field.shape[0], *self.field.shape[2:])
+        factor = jax.vmap(lambda key: stage.factor(shape, key=key, dtype=self.field.dtype), out_axes=1)(keys)
+        factor = factor.reshape(self.field.shape[:2])
+        if not self.gelu:
+            return self._replace(first=factor if self.first is None else self.first * factor)
+        return self._replace(second=factor if self.second is None else self.second * factor)
+
+    def into(self, stage: Callable, kernels: Kernels) -> Array | None:
+        """The fields behind a stage that has a kernel for shapes like these."""
+        fused = getattr(stage, "fused", None)
+        return None if fused is None else fused(self, kernels)
+
+    def done(self) -> Float[Array, "channel sample *space"]:
+        """The fields, with the work done."""
+
+        def spread(factor):
+            return factor.reshape(*factor.shape, *(1,) * (self.field.ndim - 2))
+
+        h = self.field if self.first is None else self.field * spread(self.first)
+        h = jax.nn.gelu(h) if self.gelu else h
+        return h if self.second is None else h * spread(self.second)

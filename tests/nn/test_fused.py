@@ -1,0 +1,119 @@
+"""The fused kernels, interpreted on the CPU, are the same map as the readable path, in value and in every gradient."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.config import ModelConfig
+from crossreg.nn.build import build_model
+from crossreg.nn.fno import SpectralBlock
+from crossreg.nn.fused import Waiting, Weights, can_fuse, fused_block, gelu_and_slope
+from crossreg.nn.pointwise import PointwiseLinear
+from crossreg.nn.spectral import SpectralConv
+from crossreg.nn.surrogate import predict
+from crossreg.objectives import fair_crps, train_objective
+from crossreg.routing import Routed, merge, route
+
+
+def make_block(width, modes, *, key):
+    spectral_key, pointwise_key = jax.random.split(key)
+    spectral = SpectralConv(width, width, (modes,), transform="matmul", key=spectral_key)
+    return SpectralBlock(spectral, PointwiseLinear(width, width, key=pointwise_key))
+
+
+def of_block(a, first, second, weights, gelu):
+    """The readable path with these weights."""
+    block = make_block(a.shape[0], weights.real.shape[-1], key=jax.random.key(0))
+    places = lambda b: (b.spectral.weight_real, b.spectral.weight_imag, b.pointwise.weight, b.pointwise.bias)  # noqa: E731
+    block = eqx.tree_at(places, block, tuple(weights))
+    return jax.vmap(block, in_axes=1, out_axes=1)(Waiting(a, first, gelu, second).done())
+
+
+def close(ours, theirs):
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+# Channels, samples, points, modes; the last mode is the Nyquist frequency once, and every axis has its own size.
+SHAPES = [((8, 16, 96, 12), True), ((4, 32, 64, 5), False), ((16, 4, 32, 16), True)]
+
+
+@pytest.mark.parametrize(("shape", "gelu"), SHAPES)
+def test_value_and_gradients_are_those_of_the_block(shape, gelu):
+    width, samples, points, modes = shape
+    keys = jax.random.split(jax.random.key(sum(shape)), 5)
+    block = make_block(width, modes, key=keys[0])
+    spectral = block.spectral
+    weights = Weights(spectral.weight_real, spectral.weight_imag, block.pointwise.weight, block.pointwise.bias)
+    a, target = (jax.random.normal(key, (width, samples, points)) for key in keys[1:3])
+    first, second = (1 + 0.4 * jax.random.normal(key, (width, samples)) for key in keys[3:])
+    assert can_fuse((width, width), (modes,), (samples, points))
+
+    def loss(run):
+        return lambda *args: jnp.sum(target * run(*args))
+
+    arguments = (a, first, second, weights)
+    reference = loss(functools.partial(of_block, gelu=gelu))
+    value, gradients = jax.jit(jax.value_and_grad(reference, (0, 1, 2, 3)))(*arguments)
+    for weight_gradients in (True, False):
+        fused = loss(lambda a, f, g, w, wanted=weight_gradients: fused_block(a, f, g, w, gelu, wanted))
+        ours, theirs = jax.jit(jax.value_and_grad(fused, (0, 1, 2, 3)))(*arguments), gradients
+        if not weight_gradients:
+            theirs = (*gradients[:3], jax.tree.map(jnp.zeros_like, weights))
+        assert float(ours[0]) == pytest.approx(float(value), abs=1e-6 * a.size)
+        close(ours[1], theirs)
+    # Replicas, each with weights of its own.
+    many = jax.tree.map(lambda x: jnp.stack([x, 1.5 * x, -x]), arguments)
+    run = loss(lambda a, f, g, w: fused_block(a, f, g, w, gelu, True))
+    ours = jax.jit(jax.vmap(jax.grad(run, (0, 1, 2, 3))))(*many)
+    close(ours, jax.jit(jax.vmap(jax.grad(reference, (0, 1, 2, 3))))(*many))
+
+
+def test_gelu_is_that_of_jax():
+    x = jnp.concatenate([jnp.linspace(-30, 30, 2001), jnp.asarray([-1e4, 1e4])])
+    value, slope = gelu_and_slope(x)
+    np.testing.assert_allclose(value, jax.nn.gelu(x), atol=1e-6)
+    np.testing.assert_allclose(slope, jax.vmap(jax.grad(jax.nn.gelu))(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"epsilon_per": "element", "mode_noise": "generalization"}])
+def test_a_model_predicts_and_learns_the_same(data, changes):
+    """Noise that is not the same at all points of a channel, or on modes, leaves stages to the readable path."""
+    config = ModelConfig(width=8, num_blocks=3, num_modes=5, log_sigma_gen_start=-1.0, **changes)
+    model = build_model(config, data.train, key=jax.random.key(0))
+    batch = data.train.gather(jnp.arange(4))
+    x, y = (jnp.concatenate([f[..., :32], f[..., :32]], axis=0) for f in (batch.x, batch.y))
+    parts = route(model)
+
+    def run(theta_psi, rho, kernels):
+        routed = Routed(theta_psi, rho, parts.static)
+        return predict(merge(routed), x, key=jax.random.key(1), num_samples=4, kernels=kernels)
+
+    def train(theta_psi, kernels):
+        return train_objective(run(theta_psi, parts.rho, kernels), y)
+
+    def reg(rho, kernels):
+        return fair_crps(run(parts.theta_psi, rho, kernels), y)
+
+    def all_of(theta_psi, rho, *, fused):
+        kernels = ("all gradients", "no weight gradients") if fused else (None, None)
+        mixture = run(theta_psi, rho, kernels[0])
+        return mixture, jax.grad(train)(theta_psi, kernels[0]), jax.grad(reg)(rho, kernels[1])
+
+    ours, theirs = (
+        eqx.filter_jit(functools.partial(all_of, fused=fused))(parts.theta_psi, parts.rho) for fused in (True, False)
+    )
+    close(ours, theirs)
+
+
+def test_what_the_kernels_do_not_take():
+    assert can_fuse((8, 8), (12,), (160, 160))
+    assert not can_fuse((8, 8), (12,), (160, 150))  # points
+    assert not can_fuse((8, 8), (12,), (161, 160))  # samples
+    assert not can_fuse((8, 8), (17,), (160, 160))  # modes
+    assert not can_fuse((8, 8), (12, 12), (160, 32, 32))  # dimensions
+    assert not can_fuse((6, 6), (12,), (160, 160))  # channels
