@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.report.comparison import collect, difference, verdicts
+from crossreg.report.comparison import base_setting, collect, difference, verdicts
 from crossreg.report.comparison_tables import as_markdown, duels_as_markdown, sections, settings_as_markdown
 from crossreg.report.sweep_figures import figures_of_rows
 from crossreg.studies.sweep import PLAN, asked_rows
@@ -146,7 +146,12 @@ def page() -> None:
             if counted := duels_as_markdown(lines):
                 parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", counted]
             if changed := settings_as_markdown(lines):
-                parts += ["", f"**Difference from the default, {steps:,} steps**", "", changed]
+                parts += [
+                    "",
+                    f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**",
+                    "",
+                    changed,
+                ]
             for section, part in sections(lines):
                 parts += ["", f"**{section or title}, {steps:,} steps**", "", as_markdown(part)]
             parts += ["", *(f"- {sentence}" for sentence in verdicts(lines))]

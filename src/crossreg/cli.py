@@ -122,6 +122,22 @@ class Figures:
     """Folder for the figures; by default FOLDER/figures."""
 
 
+@dataclass(frozen=True)
+class Extract:
+    """One trained run of a sweep as a run folder of its own, for `evaluate` and `predict`."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the sweep."""
+    out: Path
+    """Folder of the run; must not hold another."""
+    method: str = "xreg"
+    """Its method, one that is a single model."""
+    seed: int = 0
+    """Its seed."""
+    where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """field=value for a field that the sweep varies, as --where observed_fraction=0.4; may be given several times."""
+
+
 _STOPPED = 130  # what a shell says of a command that Ctrl-C has ended
 
 
@@ -219,9 +235,7 @@ def _table(command: Table) -> None:
     from crossreg.studies.sweep import asked_rows
 
     rows, total = asked_rows(command.folder)
-    print(write_tables(rows, command.folder))
-    if len(rows) < total:
-        print(f"crossreg: {total - len(rows)} of {total} runs are not finished", file=sys.stderr)
+    print(write_tables(rows, command.folder, missing=total - len(rows)))
 
 
 def _figures(command: Figures) -> None:
@@ -229,6 +243,13 @@ def _figures(command: Figures) -> None:
 
     for path in sweep_figures(command.folder, command.out or command.folder / "figures"):
         print(path)
+
+
+def _extract(command: Extract) -> None:
+    from crossreg.studies.extract import extract
+
+    metrics = extract(command.folder, command.out, method=command.method, seed=command.seed, where=command.where)
+    _print_scores(command.out, metrics)
 
 
 _COMMANDS = {
@@ -239,6 +260,7 @@ _COMMANDS = {
     "sweep": (Sweep, _sweep),
     "table": (Table, _table),
     "figures": (Figures, _figures),
+    "extract": (Extract, _extract),
 }
 
 

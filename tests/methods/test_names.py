@@ -28,6 +28,25 @@ def test_variants_change_what_they_name():
     assert parse_method("persistence-masked").candidates == ()
 
 
+def test_one_method_has_one_name():
+    for given, name in {
+        "ensemble-3": "ensemble",
+        "ensemble-03+early": "ensemble+early",
+        "dropout-0.10": "dropout",
+        "dropout-.25": "dropout-0.25",
+        "xreg-both": "xreg",
+        "xreg-crps-layer": "xreg-layer",
+        "xreg-element-layer": "xreg-layer-element",
+        "xreg-scaled-heads": "xreg-heads",
+        "xreg-heads-crps": "xreg-heads-crps",
+        "xreg-ensemble-mm": "xreg-mm-ensemble",
+    }.items():
+        assert parse_method(given).name == name
+        assert parse_method(name).name == name
+    with pytest.raises(InputError, match="ensemble stands there twice"):
+        parse_methods("ensemble,ensemble-3")
+
+
 def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
     base = Config()
     for name, keeps in {
@@ -48,7 +67,7 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("xregg", "no such method; there are xreg"),
+        ("xregg", r"no such method; did you mean xreg\? there are xreg"),
         ("xreg-louder", "no such method"),
         ("xreg-heads-both", "heads and both exclude each other"),
         ("fixed-noise0.3", "no such method"),

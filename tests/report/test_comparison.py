@@ -112,8 +112,8 @@ def test_heads_alone_show_their_two_parts_against_the_residuals(tmp_path):
         row["test"] |= {"std_mu": 0.0}
     header, *body = comparison_tables.decomposition_cells(comparison.collect(rows + heads))
     assert header[2:6] == ["method", "train RMSE", "train √U_pred", "train √U_gen"]
-    assert [row[2] for row in body] == ["xreg", "xreg-heads"]  # dropout has learned nothing on reg
-    assert body[1][3:6] == ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
+    assert [row[2] for row in body] == ["xreg-heads"]
+    assert body[0][3:6] == ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
     assert "train √U_gen" in comparison_tables.write_tables(rows + heads, tmp_path)
 
 
@@ -150,3 +150,14 @@ def test_an_interval_is_that_of_welch():
     assert comparison.difference(same[0], same[1], "test_nll") == (-1, 0)
     one, other = comparison.collect(made_up("xreg", [1.0]) + made_up("dropout", [2.0]))
     assert comparison.difference(one, other, "test_nll") is None
+
+
+def test_without_the_default_the_first_setting_is_the_base(tmp_path):
+    rows = [
+        row | {"changes": {"k_reg": k}} for k in (1, 20) for row in made_up("xreg", [-1.0 + 0.01 * k, -1.1 + 0.01 * k])
+    ]
+    text = comparison_tables.write_tables(rows, tmp_path, missing=3)
+    assert "Difference from k_reg 1" in text
+    assert "0.190 ±" in text
+    for name in ("table.md", "table.tex"):
+        assert "3 of 7 runs are not finished" in (tmp_path / name).read_text()

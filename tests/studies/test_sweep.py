@@ -332,3 +332,50 @@ def test_every_grid_flag_counts():
     command: Any = _parse("sweep", ["grid", "--grid", "k_reg=1,5", "--grid", "observed_fraction=0.5,0.9", "--out", "x"])
     assert command.grid == ("k_reg=1,5", "observed_fraction=0.5,0.9")
     assert len(plan(command.name, grid=command.grid, methods="xreg", seeds=1)) == 4
+
+
+def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, capsys):
+    save_yaml(tiny, tmp_path / "c.yaml")
+    sweep = ["grid", "--grid", "observed_fraction=0.5,1.0", "--methods", "xreg,ensemble", "--seeds", "2"]
+    common = ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet"]
+    assert main(["sweep", *sweep, *common, "--out", str(tmp_path / "s")]) == 0
+    take = ["extract", str(tmp_path / "s"), "--out", str(tmp_path / "run"), "--seed", "1"]
+    assert main([*take, "--where", "observed_fraction=0.5"]) == 0
+    row = next(
+        r for r in read_rows(tmp_path / "s") if (r["method"], r["observed_fraction"], r["seed"]) == ("xreg", 0.5, 1)
+    )
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    # The run alone, with its own mask, config and model, scores what its row says.
+    assert scores["test"]["nll"] == pytest.approx(row["test"]["nll"], rel=1e-5)
+    assert scores == json.loads((tmp_path / "run" / "metrics.json").read_text())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 20
+    for arguments, message in (
+        (["--where", "observed_fraction=0.5"], "already holds a run"),
+        (["--out", str(tmp_path / "a")], "fits 2 runs; give one value each for observed_fraction"),
+        (["--out", str(tmp_path / "a"), "--method", "dropout"], "the sweep has ensemble, xreg"),
+        (["--out", str(tmp_path / "a"), "--method", "ensemble", "--where", "observed_fraction=1.0"], "more than one"),
+    ):
+        assert main([*take, *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_another_command_says_what_it_replaces_and_drops_what_was_never_begun(tiny, cached_waves, tmp_path, capsys):
+    first = plan("grid", methods="unregularized", seeds=3, steps=10, grid=["observed_fraction=1.0"], base=tiny)
+    trainings = [t for point in first for members in trainings_of(point) for t in members]
+    asked = {"name": "grid", "seeds": 3, "grid": ["observed_fraction=1.0"]}
+    out = tmp_path / "s"
+    with module.open_sweep(out, asked | {"data": cached_waves.digest}):
+        [program] = plan_programs(trainings, out, cached_waves.digest, 40, 2**30)
+        assert len(program.trainings) == 3
+    run_sweep(first[:1], out, progress=False, asked=asked)  # the same command: its program is trained whole
+    assert "held" not in capsys.readouterr().err
+    assert [len(p.trainings) for p in read_programs(out)] == [3]
+    second = plan("grid", methods="unregularized", seeds=5, steps=10, grid=["observed_fraction=0.5"], base=tiny)
+    with module.open_sweep(out, asked | {"seeds": 5, "data": cached_waves.digest}):
+        plan_programs([t for p in second for ms in trainings_of(p) for t in ms], out, cached_waves.digest, 40, 2**30)
+    assert "held a sweep grid --seeds 3 --grid observed_fraction=1.0" in capsys.readouterr().err
+    run_sweep(second[:2], out, progress=False, asked=asked | {"seeds": 2})
+    assert sorted(len(p.trainings) for p in read_programs(out)) == [2, 3]  # of the five that never began, none are left

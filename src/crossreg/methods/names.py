@@ -2,10 +2,12 @@
 
     base[-variant…][+early][+temperature][+conformal]
 
+One method has one name, whatever it was called by: `ensemble-3` is `ensemble`, `xreg-crps-layer` is `xreg-layer`.
 A base is a change of the config, or several of which held-out data choose one; and a number of members that are
 pooled. The wrappers act after training. No JAX here.
 """
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from crossreg.methods import dropout, fixed_noise, unregularized, xreg
 ENSEMBLE_SIZE = 3
 WRAPPERS = ("early", "temperature", "conformal")
 UNTRAINED = ("persistence", "persistence-masked")
+_BASES = ("unregularized", "dropout", "dropout-reg", "ensemble", "fixed-noise")
 FORMS = (
     f"xreg[-{'|'.join(xreg.VARIANTS)}|ensemble…]",
     "unregularized",
@@ -76,8 +79,10 @@ def _base(name: str) -> Method:
         for choice in xreg.CHOICES:
             if len(both := [part for part in words if part in choice]) > 1:
                 raise InputError(f"--methods {name}: {' and '.join(both)} exclude each other")
-        if all(part in xreg.VARIANTS for part in words):
-            return Method(name, (lambda config: xreg.configure(config, words),), members)
+        if all(part in xreg.VARIANTS for part in words) and len(set(rest)) == len(rest):
+            words = xreg.telling(words)
+            said = "-".join(["xreg", *words, *(["ensemble"] if members > 1 else [])])
+            return Method(said, (lambda config: xreg.configure(config, words),), members)
     if name == "unregularized":
         return Method(name, (unregularized.configure,))
     if word == "ensemble" and len(rest) <= 1:
@@ -86,15 +91,22 @@ def _base(name: str) -> Method:
             if not rest[0].isdecimal() or not 1 <= int(rest[0]) <= 100:
                 raise InputError(f"--methods {name}: an ensemble has 1 to 100 members")
             members = int(rest[0])
-        return Method(name, (unregularized.configure,), members)
+        return Method(
+            "ensemble" if members == ENSEMBLE_SIZE else f"ensemble-{members}", (unregularized.configure,), members
+        )
     if word == "dropout" and len(rest) <= 1:
         if rest == ["reg"]:
             return Method(name, tuple(_dropout(rate) for rate in dropout.RATES))
-        return Method(name, (_dropout(_number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE),))
+        rate = _number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE
+        return Method("dropout" if rate == dropout.RATE else f"dropout-{rate:g}", (_dropout(rate),))
     if word == "fixed" and rest[:1] == ["noise"] and len(rest) <= 2:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
-        return Method(name, (lambda config: fixed_noise.configure(config, sigma),))
-    raise InputError(f"--methods {name}: no such method; there are {', '.join(FORMS)}")
+        said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{sigma:g}"
+        return Method(said, (lambda config: fixed_noise.configure(config, sigma),))
+    known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES, *UNTRAINED)
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"--methods {name}: no such method; {hint}there are {', '.join(FORMS)}")
 
 
 def _dropout(rate: float) -> Callable[[Config], Config]:
@@ -113,7 +125,8 @@ def parse_method(name: str) -> Method:
         raise InputError(f"--methods {name}: write it as {'+'.join([base, *order])}")
     if "early" in wrappers and not method.candidates:
         raise InputError(f"--methods {name}: {base} is not trained, so it cannot stop early")
-    return Method(name, method.candidates, method.members, **dict.fromkeys(wrappers, True))
+    said = "+".join([method.name, *wrappers])
+    return Method(said, method.candidates, method.members, **dict.fromkeys(wrappers, True))
 
 
 def parse_methods(names: str) -> list[Method]:
@@ -121,6 +134,8 @@ def parse_methods(names: str) -> list[Method]:
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         raise InputError(f"--methods {names!r}: names none; there are {', '.join(FORMS)}")
-    if repeated := {name for name in listed if listed.count(name) > 1}:
+    methods = [parse_method(name) for name in listed]
+    called = [method.name for method in methods]
+    if repeated := {name for name in called if called.count(name) > 1}:
         raise InputError(f"--methods {names}: {min(repeated)} stands there twice")
-    return [parse_method(name) for name in listed]
+    return methods

@@ -30,6 +30,15 @@ CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
 VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.items()}
 
 
+def telling(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that change something, in the order in which they are applied."""
+    kept: tuple[str, ...] = ()
+    for word in sorted(words, key=list(VARIANTS).index):
+        if configure(Config(), (*kept, word)) != configure(Config(), kept):
+            kept = (*kept, word)
+    return kept
+
+
 def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
     """The default: five feature sites owned by ρ, σ and ε per channel, σ_pred and σ_gen heads, ρ on the CRPS; then
     what `words` change. The paper's reference has no σ_gen head and the moment-matched objective: `internal`, `mm`."""

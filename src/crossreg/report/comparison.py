@@ -223,27 +223,34 @@ def decomposed(lines: Sequence[Line]) -> list[Line]:
     """The lines whose U_pred and U_gen are shown against their residuals, where heads alone have them to show.
 
     There the objectives say what the parts are: $U_{pred} = r_{train}^2 + U_{gen}$ on train and
-    $U_{pred} + U_{gen} = r_{reg}^2$ on reg. The default and the unregularized model stand beside them.
+    $U_{pred} + U_{gen} = r_{reg}^2$ on reg. The unregularized model stands beside them.
     """
     shown = [line for line in lines if heads_alone(line) and "+" not in line.method]
-    return [line for line in lines if line in shown or (shown and line.method in ("xreg", "unregularized"))]
+    return [line for line in lines if line in shown or (shown and line.method == "unregularized")]
+
+
+def base_setting(lines: Sequence[Line]) -> str:
+    """What other settings are compared with: the default, "", or, where it is not among the lines, the first."""
+    settings = [setting_of(line.regime) for line in lines]
+    return "" if "" in settings or not settings else settings[0]
 
 
 def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, dict[str, Interval | None]]]:
-    """For every setting that a sweep changes, and every method: score − score of the default, by regime and score.
+    """For every setting that a sweep changes, and every method: score − score of the base, by regime and score.
 
-    Empty where nothing but the data changes, or the default is not among the lines.
+    The base is `base_setting`. Empty where nothing but the data changes.
     """
 
     def regime(line: Line) -> str:
         steps = f", {line.regime['steps']:,} steps" if "steps" in varying(lines) else ""
         return f"{line.regime['observed_fraction']}, {line.split[0]}{steps}"
 
-    defaults = {(line.method, regime(line)): line for line in lines if not setting_of(line.regime)}
+    base = base_setting(lines)
+    defaults = {(line.method, regime(line)): line for line in lines if setting_of(line.regime) == base}
     table: dict[tuple[str, str], dict[str, dict[str, Interval | None]]] = {}
     for line in lines:
         setting, default = setting_of(line.regime), defaults.get((line.method, regime(line)))
-        if setting and default is not None:
+        if setting != base and default is not None:
             gaps = {score: difference(line, default, score) for score in JUDGED[:2]}
             table.setdefault((setting, line.method), {})[regime(line)] = gaps
     return table

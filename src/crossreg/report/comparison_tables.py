@@ -15,6 +15,7 @@ from crossreg.report.comparison import (
     TITLES,
     Line,
     against_default,
+    base_setting,
     clearly_best,
     collect,
     decomposed,
@@ -175,7 +176,7 @@ def settings_cells(lines: Sequence[Line]) -> list[list[Cell]]:
     header += [Cell(f"{regime}: {TITLES[score]}") for regime in where for score in JUDGED[:2]]
     body = []
     for (setting, method), by in table.items():
-        row = [Cell(setting)] + ([Cell(method)] if methods else [])
+        row = [Cell(setting or "default")] + ([Cell(method)] if methods else [])
         for regime in where:
             for score in JUDGED[:2]:
                 gap = by.get(regime, {}).get(score)
@@ -251,12 +252,15 @@ def as_csv(lines: Sequence[Line]) -> str:
     return out.getvalue()
 
 
-def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """Writes table.md, table.csv and table.tex into a folder; returns the table for a terminal."""
+def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: int = 0) -> str:
+    """Writes table.md, table.csv and table.tex into a folder; returns the table for a terminal.
+
+    `missing` runs are not finished, which the tables say.
+    """
     if not rows:
         raise InputError(f"{folder}: holds no finished point of a sweep")
     lines = collect(rows)
-    said = verdicts(lines)
+    said = [*verdicts(lines), *([f"{missing} of {len(rows) + missing} runs are not finished."] if missing else [])]
     steps = " and ".join(f"{n:,}" for n in sorted({line.regime["steps"] for line in lines}))
     note = (
         f"{steps} steps; ± is the 95% interval over seeds, which vary the training and not the data or the mask;"
@@ -272,7 +276,8 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     ):
         markdown += f"\n\n{more}" if more else ""
     markdown += "\n"
-    latex = "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in parts) + "\n"
+    comment = f"% {said[-1]}\n" if missing else ""
+    latex = comment + "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in parts) + "\n"
     for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
         with replacing(folder / name) as file:
             file.write(text.encode())
@@ -280,7 +285,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path) -> str:
     if counted := duels_as_text(lines):
         tables.append(f"Number of regimes, beyond the 95% interval\n{counted}\n")
     if changed := settings_as_text(lines):
-        tables.append(f"Difference from the default\n{changed}\n")
+        tables.append(f"Difference from {base_setting(lines) or 'the default'}\n{changed}\n")
     if parts_of := _aligned(decomposition_cells(lines)):
         tables.append(f"Residuals and both parts of the uncertainty, root mean squares\n{parts_of}\n")
     return "\n".join([*tables, note, *said])

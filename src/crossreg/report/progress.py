@@ -140,10 +140,11 @@ class SweepDisplay:
         self._total, self._programs, self._points = replica_steps, programs, points
         self._enabled = enabled
         self._stream: Any = stream or sys.stderr
-        self._done = self._skipped = self._base = self._number = self._scored = 0
+        self._done = self._base = self._number = self._scored = 0
         self._steps = 1
         self._label, self._step, self._scores = "", "", ""
-        self._seconds = {"train": 0.0, "score": 0.0}
+        self._seconds = {"compile": 0.0, "train": 0.0, "score": 0.0}
+        self._compiling, self._timed = False, 0
         self._now = "score"
         self._since = time.perf_counter()
         self._printed = -math.inf
@@ -166,8 +167,9 @@ class SweepDisplay:
 
     def begin(self, label: str, steps: int) -> None:
         """A program starts: `label` says what trains in it."""
-        self._clock("train")
+        self._clock("score")
         self._number += 1
+        self._compiling = True
         self._label, self._steps, self._step, self._scores = label, steps, "compiling …", ""
         self._base = self._done
         self._show(force=True)
@@ -175,12 +177,14 @@ class SweepDisplay:
     def skip(self, replica_steps: int) -> None:
         """The part of this program that an earlier sweep has done."""
         self._done = self._base + replica_steps
-        self._skipped += replica_steps
 
     def update(self, report: Progress, replicas: int) -> None:
         """Takes in where the program stands."""
-        self._clock("train")
-        self._done = self._base + report.step * replicas
+        # The first report of a program comes after its compilation, which says nothing of the steps to come.
+        self._clock("compile" if self._compiling else "train")
+        before, self._done = self._done, self._base + report.step * replicas
+        self._timed += 0 if self._compiling else self._done - before
+        self._compiling = False
         self._step = f"step {report.step}/{self._steps}"
         if report.record is not None:
             line = report.record.mean()
@@ -206,10 +210,10 @@ class SweepDisplay:
     def _left(self) -> str:
         """The time left, as far as it is known: before the first score, that of training alone."""
         train_left, score_left = self._total - self._done, self._points - self._scored
-        trained = self._done - self._skipped
-        if train_left and trained <= 0:
+        if train_left and not self._timed:
             return "–"
-        seconds = self._seconds["train"] / trained * train_left if train_left else 0.0
+        seconds = self._seconds["train"] / self._timed * train_left if train_left else 0.0
+        seconds += self._seconds["compile"] / max(self._number, 1) * (self._programs - self._number)
         if not score_left:
             return clock(seconds)
         if not self._scored:

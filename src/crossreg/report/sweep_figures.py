@@ -17,8 +17,8 @@ from crossreg.report.figures import COLORS, STYLE, save
 
 _MARKERS = "os^Dv<>P"
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
-# Where one method is off by tens, the others would be a flat line.
-_LINEAR_NLL = 2.0
+# Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.
+_LARGEST_NLL = 1.5
 
 
 def _look(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
@@ -38,6 +38,22 @@ def _curve(axis: Axes, x: Sequence[float], lines: Sequence[Line], score: str, **
     axis.errorbar(at, [i.mean for i in intervals], half, ms=4, lw=1.3, capsize=2, **look)
 
 
+def _cut(axis: Axes) -> None:
+    """Ends the axis at `_LARGEST_NLL`, with a mark and the number for every mean above it."""
+    curves = [container[0] for container in axis.containers]  # pyright: ignore[reportIndexIssue]
+    lowest = min(float(np.min(curve.get_ydata())) for curve in curves)
+    axis.set_ylim(lowest - 0.08 * (_LARGEST_NLL - lowest), _LARGEST_NLL)
+    above: dict[float, int] = {}
+    for curve in curves:
+        for x, y in zip(*curve.get_data(), strict=True):
+            if y > _LARGEST_NLL:
+                above[x] = above.get(x, 0) + 1
+                look: dict[str, Any] = {"color": curve.get_color(), "clip_on": False}
+                axis.plot(x, _LARGEST_NLL, marker="^", ms=5, ls="none", **look)
+                place = (x, _LARGEST_NLL), (0, 7 * above[x] - 3)
+                axis.annotate(f"{y:.0f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
+
+
 def sweep_curves(
     lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path, *, flip: bool = False
 ) -> list[Path]:
@@ -53,10 +69,10 @@ def sweep_curves(
                 x = [float(1 - line.regime[field] if flip else line.regime[field]) for line in own]
                 _curve(axis, x, own, score, label=method, **look)
             axis.set(xlabel=title, ylabel=_LABELS[score])
-            if score == "test_nll" and axis.get_ylim()[1] > 3 * _LINEAR_NLL:
-                axis.set_yscale("symlog", linthresh=_LINEAR_NLL)
-            elif score != "test_nll":
+            if score != "test_nll":
                 axis.set_ylim(bottom=0)
+            elif axis.get_ylim()[1] > 2 * _LARGEST_NLL:
+                _cut(axis)
         handles, labels = axes[0][0].get_legend_handles_labels()
         if len(labels) > 1:
             figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
@@ -80,26 +96,31 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         )  # fmt: skip
         for axis in axes.flat[len(groups) :]:
             axis.set_visible(False)
-        for axis, ((fraction, size, _), seeds) in zip(axes.flat, sorted(groups.items()), strict=False):
+        for axis, ((fraction, size, _), seeds) in zip(axes.flat, groups.items(), strict=False):
             axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
-            for color, split in zip(COLORS, ("test", "reg"), strict=False):
+            for color, style, split in ((COLORS[1], "--", "reg"), (COLORS[0], "-", "test")):
                 curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None])
                 if not curves.size:
                     continue
-                axis.plot(LEVELS, curves.T, color=color, lw=0.4, alpha=0.5)
-                axis.plot(LEVELS, curves.mean(0), color=color, lw=1.5, label=split)
+                axis.plot(LEVELS, curves.T, color=color, lw=0.4, alpha=0.4)
+                axis.plot(LEVELS, curves.mean(0), style, color=color, lw=1.5, label=split)
             ece = np.mean([row["test"]["ece_mix"] for row in seeds])
             axis.set_title(f"{fraction:g} observed, {size} traj.\ntest ECE {ece:.3f}", fontsize=7)
             axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes[0][0].legend(fontsize=7, loc="upper left")
         figure.supxlabel("nominal coverage α", fontsize=8)
         figure.supylabel("empirical coverage", fontsize=8)
-        figure.suptitle(f"{method}, {max(map(len, groups.values()))} seeds", fontsize=9)
+        seeds = max(map(len, groups.values()))
+        figure.suptitle(f"{method}, {seeds} seed{'s' if seeds > 1 else ''}", fontsize=9)
         return save(figure, path)
 
 
 def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
-    """Mean U_pred and U_gen stacked, and the mean squared error they should reach, on train, reg and test."""
+    r"""Mean U_pred and U_gen stacked, and the mean squared error $r^2$, on train, reg and test.
+
+    Dashed: where both objectives would have them, $U_{pred} = (r_{reg}^2 + r_{train}^2)/2$ and
+    $U_{pred} + U_{gen} = r_{reg}^2$.
+    """
     splits = ("train", "reg", "test")
 
     def mean_square(line: Line, score: str) -> list[float]:
@@ -109,19 +130,25 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
     depth = math.ceil(len(lines) / columns)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            depth, columns, figsize=(2.3 * columns, 2.3 * depth), layout="constrained", squeeze=False
+            depth, columns, figsize=(2.4 * columns, 2.3 * depth + 0.4), layout="constrained", squeeze=False
         )
         for axis in axes.flat[len(lines) :]:
             axis.set_visible(False)
         for axis, line in zip(axes.flat, lines, strict=False):
             pred, gen = (mean_square(line, f"rms_{part}") for part in ("predictive", "generalization"))
+            error = mean_square(line, "rmse")
             axis.bar(splits, pred, color=COLORS[5], width=0.6, label="U$_{pred}$")
             axis.bar(splits, gen, bottom=pred, color=COLORS[1], width=0.6, label="U$_{gen}$")
-            axis.plot(splits, mean_square(line, "rmse"), "kD", ms=4, label="squared error")
+            axis.plot(splits, error, "kD", ms=4, label="squared error")
+            if any(gen):
+                for height in ((error[0] + error[1]) / 2, error[1]):
+                    axis.axhline(height, color="0.3", lw=0.9, ls="--", label="fixed point of the objectives")
             axis.set_title(f"{line.method}, {line.regime['observed_fraction']:g} observed", fontsize=8)
             axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         axes[0][0].set_ylabel("mean over points")
-        axes[0][0].legend(fontsize=7, loc="upper left")
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        first = {label: handle for handle, label in zip(handles, labels, strict=True)}
+        figure.legend(first.values(), first, loc="outside lower center", ncols=4, fontsize=7)
         return save(figure, path)
 
 

@@ -167,8 +167,25 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
 
 def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
     """All combinations of `field=value,value` items."""
+    axes = _axes(grid, "--grid")
+    for field in axes.keys() & {"seed", "steps"}:
+        raise InputError(f"--grid {field}: has a flag of its own, --{'seeds' if field == 'seed' else field}")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def settings_of(items: Sequence[str], flag: str) -> dict[str, Any]:
+    """The fields and values of `field=value` items."""
+    axes = _axes(items, flag)
+    for field, values in axes.items():
+        if len(values) > 1:
+            raise InputError(f"{flag} {field}: one value, not {len(values)}")
+    return {field: value for field, [value] in axes.items()}
+
+
+def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
+    """The values of each field in `field=value,value` items."""
     axes: dict[str, list[Any]] = {}
-    for item in grid:
+    for item in items:
         field, equals, values = item.partition("=")
         field = field.strip().lstrip("-").replace("-", "_")
         try:
@@ -176,10 +193,8 @@ def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
         except yaml.YAMLError:
             listed = []
         if not equals or not listed:
-            raise InputError(f"--grid {item}: expected field=value,value (a value may be a list, [a, b])")
+            raise InputError(f"{flag} {item}: expected field=value,value (a value may be a list, [a, b])")
         if field in axes:
-            raise InputError(f"--grid {item}: {field} stands there twice")
-        if field in ("seed", "steps"):
-            raise InputError(f"--grid {item}: {field} has a flag of its own, --{'seeds' if field == 'seed' else field}")
-        axes[field] = [typed_field(field, value, f"--grid {field}") for value in listed]
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+            raise InputError(f"{flag} {item}: {field} stands there twice")
+        axes[field] = [typed_field(field, value, f"{flag} {field}") for value in listed]
+    return axes

@@ -115,6 +115,13 @@ def read_programs(folder: Path) -> list[Program]:
     return programs
 
 
+def forget_unbegun(folder: Path) -> None:
+    """Drops programs of which nothing was trained: another command may divide its trainings in another way."""
+    for program in read_programs(folder):
+        if not program.is_done(folder) and not program.file(folder, ".part.npz").exists():
+            program.file(folder, ".json").unlink()
+
+
 def plan_programs(
     trainings: Iterable[Training], folder: Path, digest: str, num_points: int, memory: int
 ) -> list[Program]:

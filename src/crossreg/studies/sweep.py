@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from crossreg.studies.programs import (
     Training,
     data_of,
     digest_of,
+    forget_unbegun,
     memory_bytes,
     on_device,
     plan_programs,
@@ -101,12 +103,23 @@ def open_sweep(folder: Path, asked: dict[str, Any]) -> Iterator[None]:
             raise InputError(f"--out {folder}: another sweep is at work there") from error
         for rest in (*folder.glob("*.tmp"), *(folder / TRAINED_FOLDER).glob("*.tmp")):
             rest.unlink()  # of a process that was killed: nobody else has the lock
-        starts = _read_plan(folder).get("starts", []) if (folder / PLAN).exists() else []
+        earlier = _read_plan(folder) if (folder / PLAN).exists() else {}
+        starts = earlier.pop("starts", [])
+        if earlier and earlier != json.loads(json.dumps(asked)):
+            forget_unbegun(folder)
+            print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
         write_json(folder / PLAN, asked | {"starts": [*starts, describe_machine()]})
         # A line that a kill cut short would spoil the one behind it.
         with replacing(folder / ROWS) as file:
             file.write("".join(json.dumps(row) + "\n" for row in read_rows(folder)).encode())
         yield
+
+
+def _called(asked: dict[str, Any]) -> str:
+    """What an earlier command asked for, in a few words."""
+    parts = [f"a sweep {asked.get('name', '')}".strip()]
+    parts += [f"--{k} {asked[k]}" for k in ("methods", "seeds", "steps") if asked.get(k)]
+    return " ".join([*parts, *(f"--grid {item}" for item in asked.get("grid", []))])
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,65 @@
+"""`crossreg extract`: one trained run of a sweep as a run folder of its own, to predict with."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crossreg.data.apebench import load_trajectories
+from crossreg.errors import InputError
+from crossreg.files import replacing
+from crossreg.methods.names import parse_method
+from crossreg.studies.grids import Point, settings_of
+from crossreg.studies.programs import Archive
+from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, check_free, open_run, write_json
+from crossreg.studies.sweep import load_points, point_key, read_rows, trainings_of
+from crossreg.training.checkpoint import save_model
+
+
+def extract(folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = ()) -> dict[str, Any]:
+    """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    check_free(out)
+    point = _find(load_points(folder), method, seed, where)
+    if len(point.configs) != 1 or point.method.members != 1 or point.method.wrapped:
+        raise InputError(
+            f"--method {point.method.name}: is more than one trained model, which a run folder cannot hold"
+        )
+    trajectories = load_trajectories(point.config.data)
+    [[training]] = trainings_of(point)
+    key, archive = training.key(trajectories.digest), Archive(folder)
+    rows = {row["key"]: row for row in read_rows(folder)}
+    row = rows.get(point_key(point, trajectories.digest))
+    if key not in archive or row is None:
+        raise InputError(f"{folder}: this run is not finished")
+    channels, *space = trajectories.train.shape[2:]
+    open_run(out, training.config, training.data(trajectories))
+    save_model(out / MODEL, archive.model(key, channels, tuple(space)))
+    with replacing(out / HISTORY) as file:
+        lines = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
+        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+    metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
+    write_json(out / METRICS, metrics)
+    return metrics
+
+
+def _find(points: Sequence[Point], method: str, seed: int, where: Sequence[str]) -> Point:
+    """The only point that fits."""
+    name, wanted = parse_method(method).name, settings_of(where, "--where")
+    found = [p for p in points if p.method.name == name and p.config.train.seed == seed]
+    if not found:
+        raise InputError(
+            f"--method {name} --seed {seed}: the sweep has {', '.join(sorted({p.method.name for p in points}))}"
+        )
+
+    def fits(point: Point) -> bool:
+        config = point.config
+        fields = {**vars(config.data), **vars(config.model), **vars(config.train)}
+        return all(fields[field] == value for field, value in wanted.items())
+
+    fitting = [point for point in found if fits(point)]
+    if len(fitting) != 1:
+        vary = sorted({field for point in found for field in point.changes})
+        raise InputError(f"--where: fits {len(fitting)} runs; give one value each for {', '.join(vary)}")
+    return fitting[0]
