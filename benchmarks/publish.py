@@ -32,7 +32,9 @@ TITLES = {
     "regimes": "The paper's four regimes, 30,000 steps",
     "ablation": "Ablation",
 }
-_DIGITS = 6
+_DIGITS = 5
+# Of train, what the decomposition is held against; the rest can be had by running the command.
+_OF_TRAIN = ("nll", "ece_mix", "rmse", "rms_predictive", "rms_generalization")
 
 
 def rounded(value: Any) -> Any:
@@ -42,6 +44,13 @@ def rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def compact(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for publication: few digits, σ as one number per site, and of train what tables show."""
+    sigma = {site: float(np.exp(np.mean(np.log(values)))) for site, values in row["sigma"].items()}
+    train = {name: row["train"][name] for name in _OF_TRAIN} if row.get("train") else None
+    return rounded(row | {"sigma": sigma, "train": train})
 
 
 def command_of(asked: dict[str, Any]) -> str:
@@ -59,7 +68,7 @@ def made_by(folder: Path) -> dict[str, Any]:
     return {"command": command_of(asked), "config": asked["config"], "data": asked["data"], "starts": asked["starts"]}
 
 
-def publish(folder: Path, name: str, *, add: bool) -> None:
+def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
     """Writes the finished rows of a sweep and how they came about."""
     rows, total = asked_rows(folder)
     if len(rows) < total:
@@ -69,9 +78,10 @@ def publish(folder: Path, name: str, *, add: bool) -> None:
     earlier = json.loads(beside.read_text()) if add and beside.exists() else []
     known = [json.loads(line) for line in target.read_text().splitlines()] if add and target.exists() else []
     # A row that was published before is replaced.
-    merged = {row["key"]: row for row in [*known, *map(rounded, rows)]}
+    merged = {row["key"]: row for row in [*known, *map(compact, rows)]}
     target.write_text("".join(json.dumps(row) + "\n" for row in merged.values()))
-    beside.write_text(json.dumps([*earlier, made_by(folder)], indent=1) + "\n")
+    note = {"kept": kept} if kept else {}
+    beside.write_text(json.dumps([*earlier, made_by(folder) | note], indent=1) + "\n")
     print(f"{target}: {len(rows)} rows")
 
 
@@ -164,11 +174,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("name", nargs="?", choices=TITLES)
     parser.add_argument("--add", action="store_true", help="keep the rows that are there")
+    parser.add_argument("--kept", default="", help="a remark on how these rows came about")
     arguments = parser.parse_args()
     if arguments.folder is not None:
         if arguments.name is None:
             parser.error("a folder needs a name")
-        publish(arguments.folder, arguments.name, add=arguments.add)
+        publish(arguments.folder, arguments.name, add=arguments.add, kept=arguments.kept)
     page()
 
 
