@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.nn.bounds import Bounds
@@ -51,11 +50,9 @@ class SpectralBlock(eqx.Module):
         out, width = spectral.weight_real.shape[:2]
         if not can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:]):
             return None
-        ones = jnp.ones(waiting.field.shape[:2], waiting.field.dtype)
         return fused_block(
             waiting.field,
-            ones if waiting.first is None else waiting.first,
-            ones if waiting.second is None else waiting.second,
+            *waiting.factors,
             Weights(spectral.weight_real, spectral.weight_imag, self.pointwise.weight, self.pointwise.bias),
             waiting.gelu,
             kernels == "all gradients",

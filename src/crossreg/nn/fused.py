@@ -1,12 +1,12 @@
-r"""A spectral block with the noise and GELU before it in two GPU kernels, for all samples of a replica.
+r"""A spectral block, and the heads, with the noise and GELU before them, in few GPU kernels for all samples.
 
     h = f_2 ⊙ GELU(f_1 ⊙ a),    out = F⁻¹[W F[h]] + P h + b
 
 for fields a of shape (channel, sample, point) and factors f of shape (channel, sample). `_analyse` reads a and writes
 the kept Fourier coefficients of h, a sixth of its size; XLA mixes those; `_synthesise` reads a once more and writes
-out. XLA alone reads and writes a field for nearly every operation above. The backward pass is built likewise, and
-computes h again rather than keep it. The kernels are written in Pallas and lowered by Triton; `Waiting.done` and the
-block itself are the same map in plain JAX, which they are tested against.
+out. XLA alone reads and writes a field for nearly every operation above. `fused_read` does the same for the heads. The
+backward pass is built likewise, and computes h again rather than keep it. The kernels are written in Pallas and lowered
+by Triton; `Waiting.done`, the block and the heads are the same maps in plain JAX, which they are tested against.
 """
 
 import functools
@@ -23,11 +23,12 @@ from jaxtyping import Array, Float
 from crossreg.nn.noise import GaussianNoise
 
 _CHUNK = 32  # points that one matrix product takes
-_MODES = 16  # kept modes, filled up with zeros; real and imaginary parts are the columns of one matrix product
+_MODES = 16  # kept modes, filled up with zeros; (re, im) of each are columns side by side of one matrix product
 _COEFFICIENTS = 2 * _MODES
 _ROWS = 64  # rows, (channel, sample), that a program of `_analyse` takes
 _GROUP = 2  # samples, with all their channels, that a program of `_synthesise` takes
 _ROWS_PER_WARP = 16
+_READ_GROUP = 16  # samples, channel by channel, that a program of `fused_read` takes
 _PRECISION = jax.lax.DotAlgorithmPreset.TF32_TF32_F32
 _NO_SPEC = pl.no_block_spec
 
@@ -70,10 +71,11 @@ def _tables(points: int, num_modes: int) -> tuple[Float[Array, "point coefficien
     angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
     # Coefficients other than 0 and Nyquist stand for themselves and their conjugates.
     weight = np.where((modes == 0) | (2 * modes == points), 1, 2) / points
-    pad = ((0, 0), (0, _MODES - num_modes))
-    forward = np.concatenate([np.pad(part, pad) for part in (np.cos(angle), -np.sin(angle))], axis=1)
-    inverse = forward * np.tile(np.pad(weight, pad[1]), 2)
-    return jnp.asarray(forward, jnp.float32), jnp.asarray(inverse, jnp.float32)
+    forward = np.zeros((points, _MODES, 2), np.float32)
+    forward[:, :num_modes] = np.stack([np.cos(angle), -np.sin(angle)], axis=-1)
+    inverse = forward.copy()
+    inverse[:, :num_modes] *= weight[:, None]
+    return jnp.asarray(forward.reshape(points, -1)), jnp.asarray(inverse.reshape(points, -1))
 
 
 def _dot(a, b, **transposed):
@@ -186,15 +188,18 @@ def _mix_channels(weights: Weights, z: Float[Array, "coefficient in sample"], *,
     pad = ((0, 0), (0, 0), (0, _MODES - weights.real.shape[-1]))
     real, imag = (jnp.pad(weight, pad) for weight in (weights.real, weights.imag))
     weight = jnp.stack([jnp.stack([real, -imag]), jnp.stack([imag, real])])
-    pairs = z.reshape(2, _MODES, *z.shape[1:])
-    return jnp.einsum("qpoik,qkos->pkis" if back else "qpoik,pkis->qkos", weight, pairs).reshape(z.shape)
+    # A matrix for every mode, (q o) × (p i), and columns that run over the samples: nothing large is transposed.
+    weight = jnp.einsum("qpoik->kpiqo" if back else "qpoik->kqopi", weight).reshape(_MODES, 2 * z.shape[1], -1)
+    return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2])).reshape(z.shape)
 
 
 def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "out in mode"], Float[Array, "out in mode"]]:
     """The gradients of Re W and Im W from those of the mixed coefficients."""
-    dy, z = (c.reshape(2, _MODES, *c.shape[1:])[:, :modes] for c in (dy, z))
-    outer = jnp.einsum("qkos,pkis->qpoik", dy, z)
-    return outer[0, 0] + outer[1, 1], outer[1, 0] - outer[0, 1]
+    width, samples = z.shape[1:]
+    dy, z = (c.reshape(_MODES, 2 * width, samples)[:modes] for c in (dy, z))
+    outer = jnp.einsum("kas,kbs->kab", dy, z).reshape(modes, 2, width, 2, width)
+    real, imag = outer[:, 0, :, 0] + outer[:, 1, :, 1], outer[:, 1, :, 0] - outer[:, 0, :, 1]
+    return jnp.moveaxis(real, 0, -1), jnp.moveaxis(imag, 0, -1)
 
 
 def _per_sample(pointwise: Float[Array, "out in"]) -> Float[Array, "row row"]:
@@ -271,6 +276,113 @@ def _backward(gelu, weight_gradients, kept, grad):
 fused_block.defvjp(_forward, _backward)
 
 
+def can_read(shape: tuple[int, ...]) -> bool:
+    """Whether the kernels of `fused_read` take fields of shape (sample, *space)."""
+    return len(shape) == 2 and shape[0] % _READ_GROUP == 0 and shape[1] % _CHUNK == 0
+
+
+def _read_kernel(a_ref, first_ref, second_ref, weight_ref, bias_ref, out_ref, *, gelu: bool):
+    width, _, points = a_ref.shape
+    group = pl.ds(pl.program_id(0) * _READ_GROUP, _READ_GROUP)
+
+    def write(chunk, _):
+        outs = [jnp.full((_READ_GROUP, _CHUNK), bias_ref[r]) for r in range(out_ref.shape[0])]
+        for c in range(width):
+            h = first_ref[c, group][:, None] * a_ref[c, group, chunk]
+            h = second_ref[c, group][:, None] * (gelu_and_slope(h)[0] if gelu else h)
+            outs = [out + weight_ref[r, c] * h for r, out in enumerate(outs)]
+        for r, out in enumerate(outs):
+            out_ref[r, group, chunk] = out
+        return _
+
+    _over_chunks(points, write, 0)
+
+
+def _read_back_kernel(
+    a_ref, first_ref, second_ref, weight_ref, grad_ref, da_ref, dfirst_ref, dsecond_ref, dweight_ref, dbias_ref,
+    *, gelu: bool, stopped: tuple[bool, ...],
+):  # fmt: skip
+    width, _, points = a_ref.shape
+    group = pl.ds(pl.program_id(0) * _READ_GROUP, _READ_GROUP)
+    heads = len(stopped)
+
+    def add(chunk, sums):
+        dfirst, dsecond, dweight, dbias = (list(part) for part in sums)
+        grads = [grad_ref[r, group, chunk] for r in range(heads)]
+        dbias = [total + jnp.sum(grad, axis=1) for total, grad in zip(dbias, grads, strict=True)]
+        for c in range(width):
+            first, second = first_ref[c, group][:, None], second_ref[c, group][:, None]
+            a = a_ref[c, group, chunk]
+            value, slope = gelu_and_slope(first * a) if gelu else (first * a, 1.0)
+            dh = jnp.zeros((_READ_GROUP, _CHUNK), jnp.float32)
+            for r, grad in enumerate(grads):
+                dweight[r * width + c] += jnp.sum(grad * second * value, axis=1)
+                dh = dh if stopped[r] else dh + weight_ref[r, c] * grad
+            dsecond[c] += jnp.sum(dh * value, axis=1)
+            dh = dh * second * slope
+            dfirst[c] += jnp.sum(dh * a, axis=1)
+            da_ref[c, group, chunk] = dh * first
+        return tuple(dfirst), tuple(dsecond), tuple(dweight), tuple(dbias)
+
+    zero = jnp.zeros((_READ_GROUP,), jnp.float32)
+    start = ((zero,) * width, (zero,) * width, (zero,) * (heads * width), (zero,) * heads)
+    dfirst, dsecond, dweight, dbias = _over_chunks(points, add, start)
+    for c in range(width):
+        dfirst_ref[c, group], dsecond_ref[c, group] = dfirst[c], dsecond[c]
+    for r in range(heads):
+        dbias_ref[r, group] = dbias[r]
+        for c in range(width):
+            dweight_ref[r, c, group] = dweight[r * width + c]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def fused_read(
+    a: Float[Array, "channel sample point"],
+    first: Float[Array, "channel sample"],
+    second: Float[Array, "channel sample"],
+    weight: Float[Array, "head channel"],
+    bias: Float[Array, " head"],
+    gelu: bool,
+    stopped: tuple[bool, ...],
+) -> Float[Array, "head sample point"]:
+    """V h + c for all heads at once, with h as in `fused_block`; from `stopped` heads no gradient goes back into h."""
+    [out] = _call(
+        functools.partial(_read_kernel, gelu=gelu),
+        a.shape[1] // _READ_GROUP,
+        4 * _ROWS_PER_WARP,
+        [(len(stopped), *a.shape[1:])],
+        [_NO_SPEC],
+        a,
+        first,
+        second,
+        weight,
+        bias,
+    )
+    return out
+
+
+def _read_forward(a, first, second, weight, bias, gelu, stopped):
+    return fused_read(a, first, second, weight, bias, gelu, stopped), (a, first, second, weight)
+
+
+def _read_backward(gelu, stopped, kept, grad):
+    a, first, second, weight = kept
+    samples = a.shape[1]
+    da, dfirst, dsecond, dweight, dbias = _call(
+        functools.partial(_read_back_kernel, gelu=gelu, stopped=stopped),
+        samples // _READ_GROUP,
+        4 * _ROWS_PER_WARP,
+        [a.shape, first.shape, second.shape, (*weight.shape, samples), (len(stopped), samples)],
+        [_NO_SPEC] * 5,
+        *kept,
+        grad,
+    )
+    return da, dfirst, dsecond, jnp.sum(dweight, axis=-1), jnp.sum(dbias, axis=-1)
+
+
+fused_read.defvjp(_read_forward, _read_backward)
+
+
 class Waiting(NamedTuple):
     r"""Fields with pointwise work that is not yet done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent."""
 
@@ -296,6 +408,12 @@ class Waiting(NamedTuple):
         """The fields behind a stage that has a kernel for shapes like these."""
         fused = getattr(stage, "fused", None)
         return None if fused is None else fused(self, kernels)
+
+    @property
+    def factors(self) -> tuple[Float[Array, "channel sample"], Float[Array, "channel sample"]]:
+        """Both factors, 1 where there is none."""
+        ones = jnp.ones(self.field.shape[:2], self.field.dtype)
+        return ones if self.first is None else self.first, ones if self.second is None else self.second
 
     def done(self) -> Float[Array, "channel sample *space"]:
         """The fields, with the work done."""

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.nn.bounds import Bounds, bound, unbound
+from crossreg.nn.fused import Waiting, can_read, fused_read
 from crossreg.nn.groups import Psi, Rho
 from crossreg.nn.pointwise import PointwiseLinear
 
@@ -56,6 +57,22 @@ class Heads(eqx.Module):
             # No gradient back into the features: θ would learn to shrink σ_gen on train.
             gen = self.sigma_gen(jax.lax.stop_gradient(features))
         return Moments(self.mean(features), self.sigma_pred(features), gen)
+
+    def fused(self, waiting: Waiting) -> Moments | None:
+        """Many samples with the pointwise work that waits before the heads, in one kernel, where it takes them.
+
+        Arrays have the shape (channel, sample, *space).
+        """
+        if not can_read(waiting.field.shape[1:]):
+            return None
+        layers = [self.mean, self.sigma_pred.linear, *([] if self.sigma_gen is None else [self.sigma_gen.linear])]
+        channels = self.mean.bias.shape[0]
+        stopped = (False,) * (2 * channels) + (True,) * (channels * (len(layers) - 2))
+        weight, bias = (jnp.concatenate([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
+        out = fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu, stopped)
+        mean, pred, *gen = jnp.split(jnp.asarray(out), len(layers))
+        sigma_gen = self.sigma_gen and bound(gen[0], self.sigma_gen.bounds)
+        return Moments(mean, bound(pred, self.sigma_pred.bounds), sigma_gen)
 
 
 def _constant_linear(width: int, channels: int, value: Float[Array, "#channel"]) -> PointwiseLinear:

@@ -45,11 +45,10 @@ class Surrogate(eqx.Module):
 
     def sample(self, h: Float[Array, "width *space"], x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
-        return self.read(_run(self.stages[self._first_stochastic :], h, key), x)
+        return self.step_from(x, self.heads(_run(self.stages[self._first_stochastic :], h, key)))
 
-    def read(self, features: Float[Array, "width *space"], x: Float[Array, "in *space"]) -> Moments:
-        """What the heads make of the last stage's features."""
-        moments = self.heads(features)
+    def step_from(self, x: Float[Array, "in *axes"], moments: Moments) -> Moments:
+        """The moments of the next field, from what the heads say and the input."""
         if not self.predict_increment:
             return moments
         # Further channels of the input (a mask) are not part of the field.
@@ -70,7 +69,7 @@ def _run(stages, h, key):
     return h
 
 
-def _run_folded(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels | None):
+def _run_folded(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels | None) -> Waiting:
     """`_run` for many samples at once, stage by stage, so that a kernel can take a stage with what stands before it."""
     waiting = Waiting(h)
     for number, stage in enumerate(stages):
@@ -86,7 +85,7 @@ def _run_folded(stages, h: Float[Array, "channel sample *space"], keys, kernels:
             waiting = Waiting(step(waiting.done(), stage_keys))
         elif not isinstance(stage, AbstractNoise):
             waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
-    return waiting.done()
+    return waiting
 
 
 def predict(
@@ -130,7 +129,7 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernel
     batch = x.shape[0]
     x = jnp.moveaxis(x, 0, 1)
     first = model._first_stochastic
-    h = _run_folded(model.stages[:first], x, None, kernels)
+    h = _run_folded(model.stages[:first], x, None, kernels).done()
 
     def fold(field):
         repeated = jnp.broadcast_to(field[:, None], (field.shape[0], num_samples, *field.shape[1:]))
@@ -141,5 +140,7 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernel
 
     sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
     features = _run_folded(model.stages[first:], fold(h), sample_keys, kernels)
-    read = jax.vmap(model.read, in_axes=1, out_axes=1)
-    return jax.tree.map(unfold, read(features, fold(x)))
+    moments = model.heads.fused(features) if kernels is not None else None
+    if moments is None:
+        moments = jax.vmap(model.heads, in_axes=1, out_axes=1)(features.done())
+    return jax.tree.map(unfold, model.step_from(fold(x), moments))

@@ -152,13 +152,21 @@ def advance(
     regularizes = jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes)
     learns_on_reg = bool(jax.tree.leaves(state.rho))
 
-    def body(step, state):
-        state = trains(state, tasks, step)
-        if not learns_on_reg:
-            return state
-        return jax.lax.cond(step % config.k_reg == 0, lambda s: regularizes(s, tasks, step), lambda s: s, state)
+    def train_until(step, end, state):
+        return jax.lax.fori_loop(step + 1, end + 1, lambda t, s: trains(s, tasks, t), state)
 
-    return jax.lax.fori_loop(start + 1, stop + 1, body, state)
+    if not learns_on_reg:
+        return train_until(start, stop, state)
+
+    # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
+    def segment(carry):
+        step, state = carry
+        end = jnp.minimum((step // config.k_reg + 1) * config.k_reg, stop)
+        state = train_until(step, end, state)
+        state = jax.lax.cond(end % config.k_reg == 0, lambda s: regularizes(s, tasks, end), lambda s: s, state)
+        return end, state
+
+    return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
 
 
 @eqx.filter_jit
