@@ -149,8 +149,8 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
     said.append(
         "- The fixed point is that of Gaussian errors of one size, U_pred = (r_reg² + r_train²)/2 and"
         " U_gen = (r_reg² − r_train²)/2, and holds for likelihoods; heads learn here on the scaled CRPS, which is"
-        " less moved by the largest errors. Where the noise is all in the heads, a single test point at which both σ are far"
-        " too small ruins the mean NLL of a seed."
+        " less moved by the largest errors. Where the noise is all in the heads, a single test point at which both σ"
+        " are far too small ruins the mean NLL of a seed."
     )
     return said
 

@@ -43,8 +43,14 @@ def sweep_figures(folder: Path, out: Path) -> list[Path]:
             predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
             test = training.data(trajectories).test.of([0])
             points = score_points(predictor, test, key=evaluation_key(0))
-            written += space_time_maps(points, out / f"maps_xreg_{name}", title=f"xreg, {name}, test trajectory 0")
+            written += space_time_maps(points, out / f"maps_xreg_{name}", title=f"xreg, {_title(methods['xreg'][0])}")
     return written
+
+
+def _title(point: Point) -> str:
+    """A regime in words."""
+    data = point.config.data
+    return f"{data.observed_fraction:g} observed, {data.train_size} trajectories, test trajectory 0"
 
 
 def _name(point: Point) -> str:
