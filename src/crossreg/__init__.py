@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from crossreg.data.pairs import make_data as make_data
     from crossreg.data.trajectories import Trajectories as Trajectories
     from crossreg.errors import InputError as InputError
+    from crossreg.methods.conformal import fit_conformal as fit_conformal
+    from crossreg.methods.ensemble import EnsemblePredictor as EnsemblePredictor
+    from crossreg.methods.persistence import fit_persistence as fit_persistence
+    from crossreg.methods.temperature import fit_temperature as fit_temperature
     from crossreg.metrics.evaluation import evaluate as evaluate
+    from crossreg.metrics.evaluation import evaluate_predictor as evaluate_predictor
     from crossreg.metrics.evaluation import sigma_per_site as sigma_per_site
     from crossreg.nn.build import build_model as build_model
     from crossreg.nn.fno import fno as fno
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from crossreg.nn.surrogate import Surrogate as Surrogate
     from crossreg.nn.surrogate import predict as predict
     from crossreg.predictive import Mixture as Mixture
+    from crossreg.predictive import Recalibrated as Recalibrated
     from crossreg.studies.fit import Fit as Fit
     from crossreg.studies.fit import fit as fit
     from crossreg.studies.presets import preset as preset
@@ -48,14 +54,18 @@ _HOMES = {
     "data.pairs": ("Batch", "Data", "Pairs", "load", "load_data", "make_data"),
     "data.trajectories": ("Trajectories",),
     "errors": ("InputError",),
-    "metrics.evaluation": ("evaluate", "sigma_per_site"),
+    "methods.conformal": ("fit_conformal",),
+    "methods.ensemble": ("EnsemblePredictor",),
+    "methods.persistence": ("fit_persistence",),
+    "methods.temperature": ("fit_temperature",),
+    "metrics.evaluation": ("evaluate", "evaluate_predictor", "sigma_per_site"),
     "nn.build": ("build_model",),
     "nn.fno": ("fno",),
     "nn.groups": ("Psi", "Rho"),
     "nn.heads": ("Heads", "make_heads"),
     "nn.noise": ("AbstractNoise", "Dropout", "GaussianNoise", "gaussian_noise"),
     "nn.surrogate": ("Surrogate", "predict"),
-    "predictive": ("Mixture",),
+    "predictive": ("Mixture", "Recalibrated"),
     "studies.presets": ("preset",),
     "studies.run_folder": ("Run", "load_run"),
     "studies.fit": ("Fit", "fit"),
