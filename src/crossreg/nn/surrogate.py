@@ -69,22 +69,24 @@ def _run(stages, h, key):
     return h
 
 
-def _run_folded(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels | None) -> Waiting:
+def _run_by_kernels(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels) -> Waiting:
     """`_run` for many samples at once, stage by stage, so that a kernel can take a stage with what stands before it."""
     waiting = Waiting(h)
     for number, stage in enumerate(stages):
         stage_keys = None
         if is_stochastic(stage):
             stage_keys = jax.vmap(lambda key, number=number: jax.random.fold_in(key, number))(keys)
-        if kernels is not None and (later := waiting.then(stage, stage_keys)) is not None:
+        elif isinstance(stage, AbstractNoise):
+            continue
+        if (later := waiting.then(stage, stage_keys)) is not None:
             waiting = later
-        elif kernels is not None and (done := waiting.into(stage, kernels)) is not None:
+        elif (done := waiting.into(stage, kernels)) is not None:
             waiting = Waiting(done)
-        elif stage_keys is not None:
+        elif stage_keys is None:
+            waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
+        else:
             step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
             waiting = Waiting(step(waiting.done(), stage_keys))
-        elif not isinstance(stage, AbstractNoise):
-            waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
     return waiting
 
 
@@ -128,8 +130,7 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernel
         num_samples = 1
     batch = x.shape[0]
     x = jnp.moveaxis(x, 0, 1)
-    first = model._first_stochastic
-    h = _run_folded(model.stages[:first], x, None, kernels).done()
+    sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
 
     def fold(field):
         repeated = jnp.broadcast_to(field[:, None], (field.shape[0], num_samples, *field.shape[1:]))
@@ -138,9 +139,16 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernel
     def unfold(field):
         return jnp.moveaxis(field.reshape(field.shape[0], num_samples, batch, *field.shape[2:]), 0, 2)
 
-    sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
-    features = _run_folded(model.stages[first:], fold(h), sample_keys, kernels)
-    moments = model.heads.fused(features) if kernels is not None else None
-    if moments is None:
-        moments = jax.vmap(model.heads, in_axes=1, out_axes=1)(features.done())
-    return jax.tree.map(unfold, model.step_from(fold(x), moments))
+    if kernels is None:
+        h = jax.vmap(model.prefix, in_axes=1, out_axes=1)(x)
+        sample = jax.vmap(lambda h, x, key: model.sample(h, x, key=key), in_axes=(1, 1, 0), out_axes=1)
+        moments = sample(fold(h), fold(x), sample_keys)
+    else:
+        first = model._first_stochastic
+        h = _run_by_kernels(model.stages[:first], x, None, kernels).done()
+        features = _run_by_kernels(model.stages[first:], fold(h), sample_keys, kernels)
+        moments = model.heads.fused(features)
+        if moments is None:
+            moments = jax.vmap(model.heads, in_axes=1, out_axes=1)(features.done())
+        moments = model.step_from(fold(x), moments)
+    return jax.tree.map(unfold, moments)
