@@ -8,6 +8,7 @@ Fourier modes of each block.
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -36,10 +37,11 @@ class SpectralBlock(eqx.Module):
 
     spectral: SpectralConv
     pointwise: PointwiseLinear
+    takes_many: ClassVar[bool] = True
 
     def __call__(
-        self, h: Float[Array, "width *space"], *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, "width *space"]:
+        self, h: Float[Array, "width *any_space"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "width *any_space"]:
         return self.spectral(h, key=key) + self.pointwise(h)
 
     def fused(self, waiting: Waiting, kernels: Kernels) -> Float[Array, "width sample *space"] | None:

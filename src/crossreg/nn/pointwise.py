@@ -1,6 +1,7 @@
 """A linear map of the channels, the same at every point."""
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -19,6 +20,7 @@ class PointwiseLinear(eqx.Module):
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"]
+    takes_many: ClassVar[bool] = True
 
     def __init__(self, in_channels: int, out_channels: int, *, gain: float = 1.0, key: PRNGKeyArray):
         weight_key, bias_key = jax.random.split(key)
@@ -28,4 +30,23 @@ class PointwiseLinear(eqx.Module):
 
     def __call__(self, h: Float[Array, "in *space"]) -> Float[Array, "out *space"]:
         bias = self.bias.reshape(-1, *(1,) * (h.ndim - 1))
-        return jnp.tensordot(self.weight, h, axes=1) + bias
+        return mix_channels(self.weight, h) + bias
+
+
+@jax.custom_vjp
+def mix_channels(weight: Float[Array, "out in"], h: Float[Array, "in *any"]) -> Float[Array, "out *any"]:
+    """W h over the first axis. Its gradients, written out, keep the channels first, so that nothing is transposed."""
+    return jnp.tensordot(weight, h, axes=1)
+
+
+def _forward(weight, h):
+    return mix_channels(weight, h), (weight, h)
+
+
+def _backward(kept, grad):
+    weight, h = kept
+    axes = tuple(range(1, h.ndim))
+    return jnp.tensordot(grad, h, axes=(axes, axes)), jnp.tensordot(weight.T, grad, axes=1)
+
+
+mix_channels.defvjp(_forward, _backward)

@@ -60,35 +60,35 @@ def _rotation(points: int, modes: np.ndarray) -> np.ndarray:
 
 
 def _contract(z: Float[Array, "..."], matrix: np.ndarray, axis: int) -> Float[Array, "..."]:
-    """Contracts axes 0 (re/im) and `axis` of z (2, channel, *axes) with matrix [p, n, q, k]."""
+    """Contracts axes 0 (re/im) and `axis` of z with matrix [p, n, q, k]."""
     out = jnp.tensordot(z, jnp.asarray(matrix, z.dtype), axes=((0, axis), (0, 1)))
     return jnp.moveaxis(jnp.moveaxis(out, -2, 0), -1, axis)
 
 
-def truncated_dft(h: Float[Array, "channel *space"], num_modes: tuple[int, ...]) -> Float[Array, "2 channel *modes"]:
-    """The kept Fourier coefficients of a real field, (re, im) on the first axis."""
+def truncated_dft(h: Float[Array, "*any_space"], num_modes: tuple[int, ...]) -> Float[Array, "2 *any_modes"]:
+    """The kept Fourier coefficients of real fields on the last axes, (re, im) on the first axis."""
     num_axes = len(num_modes)
+    before = h.ndim - num_axes
     rotations = [
         _rotation(points, _modes_of_axis(axis, num_axes, kept))
-        for axis, (points, kept) in enumerate(zip(h.shape[1:], num_modes, strict=True))
+        for axis, (points, kept) in enumerate(zip(h.shape[before:], num_modes, strict=True))
     ]
     # The field is real, so the last axis needs the real rows of its rotation only.
     z = jnp.tensordot(h, jnp.asarray(rotations[-1][0], h.dtype), axes=1)
     z = jnp.moveaxis(z, -2, 0)
     for axis in reversed(range(num_axes - 1)):
-        z = _contract(z, rotations[axis], axis + 2)
+        z = _contract(z, rotations[axis], axis + before + 1)
     return z
 
 
-def inverse_truncated_dft(
-    z: Float[Array, "2 channel *modes"], points: tuple[int, ...]
-) -> Float[Array, "channel *space"]:
-    """The real field on a grid of `points` that has the kept coefficients z and no others."""
+def inverse_truncated_dft(z: Float[Array, "2 *any_modes"], points: tuple[int, ...]) -> Float[Array, "*any_space"]:
+    """The real fields on a grid of `points` that have the kept coefficients z and no others."""
     num_axes = len(points)
+    before = z.ndim - num_axes
     for axis, size in enumerate(points[:-1]):
-        modes = _modes_of_axis(axis, num_axes, z.shape[axis + 2] // 2)
+        modes = _modes_of_axis(axis, num_axes, z.shape[axis + before] // 2)
         # The inverse rotation is the transpose over N: conjugate, and n ↔ k exchanged.
-        z = _contract(z, _rotation(size, modes).transpose(2, 3, 0, 1) / size, axis + 2)
+        z = _contract(z, _rotation(size, modes).transpose(2, 3, 0, 1) / size, axis + before)
     size, kept = points[-1], z.shape[-1]
     modes = np.arange(kept)
     # Coefficients other than 0 and Nyquist stand for themselves and their conjugates.
@@ -104,24 +104,25 @@ def _corners(num_modes: tuple[int, ...], points: tuple[int, ...]) -> tuple[np.nd
 
 
 def _fft_coefficients(h, num_modes):
-    axes = tuple(range(1, h.ndim))
-    spectrum: Complex[Array, "channel *modes"] = jnp.fft.rfftn(h, axes=axes)
-    kept = spectrum[(slice(None), *_corners(num_modes, h.shape[1:]))]
+    axes = tuple(range(-len(num_modes), 0))
+    spectrum: Complex[Array, "*any_modes"] = jnp.fft.rfftn(h, axes=axes)
+    kept = spectrum[(..., *_corners(num_modes, h.shape[-len(num_modes) :]))]
     return jnp.stack([kept.real, kept.imag])
 
 
 def _fft_field(z, num_modes, points):
-    full = (z.shape[1], *points[:-1], points[-1] // 2 + 1)
+    full = (*z.shape[1 : -len(points)], *points[:-1], points[-1] // 2 + 1)
     spectrum = jnp.zeros(full, jax.lax.complex(z[0], z[1]).dtype)
-    spectrum = spectrum.at[(slice(None), *_corners(num_modes, points))].set(jax.lax.complex(z[0], z[1]))
-    return jnp.fft.irfftn(spectrum, s=points, axes=tuple(range(1, spectrum.ndim)))
+    spectrum = spectrum.at[(..., *_corners(num_modes, points))].set(jax.lax.complex(z[0], z[1]))
+    return jnp.fft.irfftn(spectrum, s=points, axes=tuple(range(-len(points), 0)))
 
 
 class SpectralConv(eqx.Module):
     """A spectral convolution with complex weights W_oi(k), kept as two real arrays.
 
     `noise` acts on the kept coefficients before they are mixed, one factor for re and im: it
-    scales a mode and leaves its phase.
+    scales a mode and leaves its phase. Without noise, fields may have further axes between channel
+    and space, which are all treated alike.
     """
 
     weight_real: Float[Array, "out in *modes"]
@@ -149,8 +150,10 @@ class SpectralConv(eqx.Module):
         self.num_modes = num_modes
         self.transform = transform
 
-    def __call__(self, h: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None) -> Float[Array, "out *space"]:
-        points = h.shape[1:]
+    def __call__(
+        self, h: Float[Array, "in *any_space"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "out *any_space"]:
+        points = h.shape[-len(self.num_modes) :]
         check_modes(self.num_modes, points)
         by_fft = self.transform == "fft"
         if self.transform == "auto":

@@ -69,8 +69,12 @@ def _run(stages, h, key):
     return h
 
 
-def _run_by_kernels(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels) -> Waiting:
-    """`_run` for many samples at once, stage by stage, so that a kernel can take a stage with what stands before it."""
+def _run_many(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels | None) -> Waiting:
+    """`_run` for many samples at once, stage by stage.
+
+    A stage that says `takes_many` gets all samples as they are; every other is vmapped over them. Pointwise work waits
+    for the next stage, which may have a kernel for both.
+    """
     waiting = Waiting(h)
     for number, stage in enumerate(stages):
         stage_keys = None
@@ -80,13 +84,15 @@ def _run_by_kernels(stages, h: Float[Array, "channel sample *space"], keys, kern
             continue
         if (later := waiting.then(stage, stage_keys)) is not None:
             waiting = later
-        elif (done := waiting.into(stage, kernels)) is not None:
+        elif kernels is not None and (done := waiting.into(stage, kernels)) is not None:
             waiting = Waiting(done)
-        elif stage_keys is None:
-            waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
-        else:
+        elif stage_keys is not None:
             step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
             waiting = Waiting(step(waiting.done(), stage_keys))
+        elif getattr(stage, "takes_many", False):
+            waiting = Waiting(stage(waiting.done()))
+        else:
+            waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
     return waiting
 
 
@@ -139,16 +145,9 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernel
     def unfold(field):
         return jnp.moveaxis(field.reshape(field.shape[0], num_samples, batch, *field.shape[2:]), 0, 2)
 
-    if kernels is None:
-        h = jax.vmap(model.prefix, in_axes=1, out_axes=1)(x)
-        sample = jax.vmap(lambda h, x, key: model.sample(h, x, key=key), in_axes=(1, 1, 0), out_axes=1)
-        moments = sample(fold(h), fold(x), sample_keys)
-    else:
-        first = model._first_stochastic
-        h = _run_by_kernels(model.stages[:first], x, None, kernels).done()
-        features = _run_by_kernels(model.stages[first:], fold(h), sample_keys, kernels)
-        moments = model.heads.fused(features)
-        if moments is None:
-            moments = jax.vmap(model.heads, in_axes=1, out_axes=1)(features.done())
-        moments = model.step_from(fold(x), moments)
+    first = model._first_stochastic
+    h = _run_many(model.stages[:first], x, None, kernels).done()
+    features = _run_many(model.stages[first:], fold(h), sample_keys, kernels)
+    moments = model.heads.fused(features) if kernels is not None else None
+    moments = model.step_from(fold(x), model.heads(features.done()) if moments is None else moments)
     return jax.tree.map(unfold, moments)
