@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.report.comparison import base_setting, collect, difference, heads_alone, verdicts
+from crossreg.report.comparison import base_setting, collect, difference, heads_alone, regime_of, verdicts
 from crossreg.report.comparison_tables import (
     as_markdown,
     decomposition_as_markdown,
@@ -60,6 +60,12 @@ def compact(row: dict[str, Any]) -> dict[str, Any]:
     return rounded(row | {"sigma": sigma, "train": train})
 
 
+def _identity(row: dict[str, Any]) -> str:
+    return str(
+        (sorted(regime_of(row).items(), key=str), row["train_size"], row["reg_size"], row["method"], row["seed"])
+    )
+
+
 def command_of(asked: dict[str, Any]) -> str:
     """The command that a sweep was started with."""
     parts = ["crossreg sweep", asked["name"], f"--seeds {asked['seeds']}", f"--steps {asked['steps']}"]
@@ -84,8 +90,8 @@ def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
     target, beside = RESULTS / f"{name}.jsonl", RESULTS / f"{name}.json"
     earlier = json.loads(beside.read_text()) if add and beside.exists() else []
     known = [json.loads(line) for line in target.read_text().splitlines()] if add and target.exists() else []
-    # A row that was published before is replaced.
-    merged = {row["key"]: row for row in [*known, *map(compact, rows)]}
+    # A run that was published before is replaced, whatever version has made it.
+    merged = {_identity(row): row for row in [*known, *map(compact, rows)]}
     target.write_text("".join(json.dumps(row) + "\n" for row in merged.values()))
     note = {"kept": kept} if kept else {}
     beside.write_text(json.dumps([*earlier, made_by(folder) | note], indent=1) + "\n")
@@ -138,19 +144,19 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
         )
         if heads_alone(line):
             train, reg, pred, gen = (
-                float(np.mean(np.square(line.values(score))))
+                float(np.mean(line.values(score))) ** 2
                 for score in ("train_rmse", "reg_rmse", "reg_rms_predictive", "reg_rms_generalization")
             )
             said.append(
                 f"  Residuals r_train = {train**0.5:.4f} and r_reg = {reg**0.5:.4f} would have √U_pred ="
-                f" {((reg + train) / 2) ** 0.5:.4f} and √U_gen = {((reg - train) / 2) ** 0.5:.4f} on reg; they are"
-                f" {pred**0.5:.4f} and {gen**0.5:.4f}."
+                f" {((reg + train) / 2) ** 0.5:.4f} and √U_gen = {(max(reg - train, 0) / 2) ** 0.5:.4f} on reg;"
+                f" they are {pred**0.5:.4f} and {gen**0.5:.4f}."
             )
     said.append(
-        "- The fixed point is that of Gaussian errors of one size, U_pred = (r_reg² + r_train²)/2 and"
-        " U_gen = (r_reg² − r_train²)/2, and holds for likelihoods; heads learn here on the scaled CRPS, which is"
-        " less moved by the largest errors. Where the noise is all in the heads, a single test point at which both σ"
-        " are far too small ruins the mean NLL of a seed."
+        "- The fixed point, U_pred = (r_reg² + r_train²)/2 and U_gen = (r_reg² − r_train²)/2, is that of Gaussian"
+        " errors of one size and of likelihoods. Here σ varies from point to point, ρ learns on the scaled CRPS, and a"
+        " few points with a large σ weigh most in a mean square: both parts come out larger than it, most at 0.7"
+        " observed. A seed with a mean NLL far from the others' has test points at which both σ are far too small."
     )
     return said
 

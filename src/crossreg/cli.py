@@ -313,7 +313,7 @@ def _first_message(box: str) -> str:
     """The message inside tyro's framed error, on one line."""
     lines = [line.strip(" │|") for line in box.splitlines() if not line.startswith(("╭", "+"))]
     # Rules part the title, the message and a hint; the message is the first part that says something of something.
-    parts = [part.strip() for part in re.split(r"[─-]{5,}", " ".join(lines))]
+    parts = [part.strip() for part in re.split(r"[─-]{5,}|For full helptext", " ".join(lines))]
     message = next((part for part in parts if ":" in part), " ".join(filter(None, parts)))
     message = re.sub(r"^Error parsing (settings\.\w+: )?", "", message)
     return re.sub(r"invalid literal for int\(\) with base 10: '(.*)'", r"\1 is not a whole number", message)

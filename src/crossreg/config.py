@@ -6,6 +6,7 @@ This module imports neither JAX nor NumPy, so that `crossreg --help` answers at 
 import contextlib
 import dataclasses
 import difflib
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,14 @@ def _check(holds: bool, name: str, value: object, allowed: str) -> None:
     if not holds:
         flag = "--" + name.replace("_", "-")
         raise InputError(f"{flag} {value}: {allowed}")
+
+
+def _check_choices(config: Any) -> None:
+    """Refuses a value that is not among the choices of its field."""
+    for known in dataclasses.fields(config):
+        choices = typing.get_args(known.type) if typing.get_origin(known.type) is Literal else ()
+        value = getattr(config, known.name)
+        _check(not choices or value in choices, known.name, value, f"must be one of {', '.join(map(str, choices))}")
 
 
 def _check_seed(name: str, value: int) -> None:
@@ -62,6 +71,7 @@ class DataConfig:
     """Points that the loss and the metrics run over."""
 
     def __post_init__(self):
+        _check_choices(self)
         _check(
             0 < self.observed_fraction <= 1,
             "observed_fraction",
@@ -131,6 +141,7 @@ class ModelConfig:
         return self.feature_noise in owned or self.mode_noise in owned or self.generalization_head
 
     def __post_init__(self):
+        _check_choices(self)
         for name in ("width", "num_blocks", "num_modes"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         _check(0 <= self.dropout_rate < 1, "dropout_rate", self.dropout_rate, "must lie in [0, 1)")
@@ -177,13 +188,15 @@ class TrainConfig:
     schedule: Literal["constant", "decay", "cosine"] = "decay"
     """How the rate of θ and ψ goes on: constant, constant and linear to 0 over the last fifth, or cosine to 0."""
     engine: Literal["auto", "reference", "fused"] = "reference"
-    """How a training step is computed: by fused kernels where they are faster (on a GPU), or never, or always."""
+    """How a training step is computed: in plain JAX, or by fused kernels for a GPU where they take the shapes (on a CPU
+    they are interpreted, which is slow); auto has kernels on a GPU. They round matrix products to TF32."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg."""
     seed: int = 0
     """Seed of the weights, the batches and the noise."""
 
     def __post_init__(self):
+        _check_choices(self)
         for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluation_samples", "evaluate_every"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         if self.train_samples is not None:
@@ -261,7 +274,6 @@ def typed_field(name: str, value: Any, where: str) -> Any:
 def _typed(value: Any, kind: Any, where: str) -> Any:
     """`value` if it is of the annotated type; YAML reads 1 where a float is meant."""
     import types
-    import typing
 
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     for option in options:

@@ -11,10 +11,11 @@ import pytest
 from crossreg.config import ModelConfig
 from crossreg.nn.build import build_model
 from crossreg.nn.fno import SpectralBlock
-from crossreg.nn.fused import Waiting, Weights, can_fuse, fused_block, gelu_and_slope
+from crossreg.nn.fused import Weights, can_fuse, can_read, fused_block, gelu_and_slope
 from crossreg.nn.pointwise import PointwiseLinear
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import predict
+from crossreg.nn.waiting import Waiting
 from crossreg.objectives import fair_crps, train_objective
 from crossreg.routing import Routed, merge, route
 
@@ -38,7 +39,7 @@ def close(ours, theirs):
         np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
 
 
-# Channels, samples, points, modes; the last mode is the Nyquist frequency once, and every axis has its own size.
+# Channels, samples, points, modes: every axis has its own size.
 SHAPES = [((8, 16, 96, 12), True), ((4, 32, 64, 5), False), ((16, 4, 32, 16), True)]
 
 
@@ -89,25 +90,27 @@ def test_a_model_predicts_and_learns_the_same(data, changes):
     x, y = (jnp.concatenate([f[..., :32], f[..., :32]], axis=0) for f in (batch.x, batch.y))
     parts = route(model)
 
-    def run(theta_psi, rho, kernels):
+    def run(theta_psi, rho, path):
         routed = Routed(theta_psi, rho, parts.static)
-        return predict(merge(routed), x, key=jax.random.key(1), num_samples=4, kernels=kernels)
+        return predict(merge(routed), x, key=jax.random.key(1), num_samples=4, path=path)
 
-    def train(theta_psi, kernels):
-        return train_objective(run(theta_psi, parts.rho, kernels), y)
+    def train(theta_psi, path):
+        return train_objective(run(theta_psi, parts.rho, path), y)
 
-    def reg(rho, kernels):
-        return fair_crps(run(parts.theta_psi, rho, kernels), y)
+    def reg(rho, path):
+        return fair_crps(run(parts.theta_psi, rho, path), y)
 
-    def all_of(theta_psi, rho, *, fused):
-        kernels = ("all gradients", "no weight gradients") if fused else (None, None)
-        mixture = run(theta_psi, rho, kernels[0])
-        return mixture, jax.grad(train)(theta_psi, kernels[0]), jax.grad(reg)(rho, kernels[1])
+    def all_of(theta_psi, rho, *, paths):
+        train_path, reg_path = paths
+        mixture = run(theta_psi, rho, train_path)
+        return mixture, jax.grad(train)(theta_psi, train_path), jax.grad(reg)(rho, reg_path)
 
-    ours, theirs = (
-        eqx.filter_jit(functools.partial(all_of, fused=fused))(parts.theta_psi, parts.rho) for fused in (True, False)
+    plain, *others = (
+        eqx.filter_jit(functools.partial(all_of, paths=paths))(parts.theta_psi, parts.rho)
+        for paths in (("plain", "plain"), ("reverse", "reverse"), ("kernels", "noise kernels"))
     )
-    close(ours, theirs)
+    for other in others:
+        close(other, plain)
 
 
 def test_what_the_kernels_do_not_take():
@@ -117,3 +120,22 @@ def test_what_the_kernels_do_not_take():
     assert not can_fuse((8, 8), (17,), (160, 160))  # modes
     assert not can_fuse((8, 8), (12, 12), (160, 32, 32))  # dimensions
     assert not can_fuse((6, 6), (12,), (160, 160))  # channels
+    assert can_read(8, 3, (160, 160))
+    assert not can_read(64, 9, (160, 160))  # products
+
+
+def test_gradients_are_taken_in_float32(data, tiny):
+    """On an accelerator, a matrix product that says nothing of its precision has less."""
+    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    parts = route(model)
+    batch = data.train.gather(jnp.arange(4))
+
+    def loss(theta_psi):
+        mixture = predict(
+            merge(Routed(theta_psi, parts.rho, parts.static)), batch.x, key=jax.random.key(1), path="reverse"
+        )
+        return train_objective(mixture, batch.y)
+
+    text = str(jax.make_jaxpr(jax.grad(loss))(parts.theta_psi))
+    assert text.count("dot_general[") > 10
+    assert text.count("dot_general[") == text.count("precision=(Precision.HIGHEST")

@@ -1,5 +1,6 @@
 """Sweeps: shared trainings, one contract for all methods, and restarts that change nothing."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli import _parse, main
-from crossreg.config import Config, save_yaml
+from crossreg.config import Config, changed_fields, save_yaml, to_dict
 from crossreg.data.pairs import make_data
 from crossreg.errors import InputError
 from crossreg.methods import xreg
@@ -21,7 +22,7 @@ from crossreg.report import comparison_tables
 from crossreg.studies import sweep as module
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.grids import ALL_METHODS, Point, plan
-from crossreg.studies.programs import FORMAT, plan_programs, read_programs
+from crossreg.studies.programs import FORMAT, digest_of, plan_programs, read_programs
 from crossreg.studies.sweep import point_key, read_rows, run_sweep, trainings_of
 from crossreg.training.loop import make_task, train_replicas, unstack
 
@@ -31,6 +32,7 @@ METHODS = (
 )
 
 # Test NLL and CRPS of a tiny run.
+DEFAULTS = "ab365d4067cb63b7039d"
 GOLDEN = [1.16317, 0.418345]
 
 
@@ -354,28 +356,36 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
     assert lines[-1]["step"] == 20
     for arguments, message in (
         (["--where", "observed_fraction=0.5"], "already holds a run"),
-        (["--out", str(tmp_path / "a")], "fits 2 runs; give one value each for observed_fraction"),
-        (["--out", str(tmp_path / "a"), "--method", "dropout"], "the sweep has ensemble, xreg"),
+        (["--out", str(tmp_path / "a")], "2 runs fit; the sweep has observed_fraction 0.5, 1.0"),
+        (["--out", str(tmp_path / "a"), "--method", "dropout"], "the sweep has xreg, ensemble"),
         (["--out", str(tmp_path / "a"), "--method", "ensemble", "--where", "observed_fraction=1.0"], "more than one"),
+        (["--out", str(tmp_path / "a"), "--seed", "7"], "--seed 7: the sweep has 0, 1"),
+        (["--out", str(tmp_path / "a"), "--method", "bogus"], "--method bogus: no such method"),
     ):
         assert main([*take, *arguments]) == 2
         assert message in capsys.readouterr().err
 
 
-def test_another_command_says_what_it_replaces_and_drops_what_was_never_begun(tiny, cached_waves, tmp_path, capsys):
-    first = plan("grid", methods="unregularized", seeds=3, steps=10, grid=["observed_fraction=1.0"], base=tiny)
-    trainings = [t for point in first for members in trainings_of(point) for t in members]
-    asked = {"name": "grid", "seeds": 3, "grid": ["observed_fraction=1.0"]}
+def test_another_command_says_what_it_replaces(tiny, cached_waves, tmp_path, capsys):
+    points = plan("grid", methods="unregularized", seeds=3, steps=10, grid=["observed_fraction=1.0"], base=tiny)
+    asked = {"name": "grid", "seeds": 3, "grid": ["observed_fraction=1.0"], "config": to_dict(tiny)}
     out = tmp_path / "s"
     with module.open_sweep(out, asked | {"data": cached_waves.digest}):
-        [program] = plan_programs(trainings, out, cached_waves.digest, 40, 2**30)
-        assert len(program.trainings) == 3
-    run_sweep(first[:1], out, progress=False, asked=asked)  # the same command: its program is trained whole
+        trainings = [t for point in points for members in trainings_of(point) for t in members]
+        plan_programs(trainings, out, cached_waves.digest, 40, 2**30)
+    run_sweep(points[:1], out, progress=False, asked=asked)
     assert "held" not in capsys.readouterr().err
+    # What was planned stays so, begun or not: numbers must not depend on when a sweep was stopped.
+    run_sweep(points[:2], out, progress=False, asked=asked | {"seeds": 2})
     assert [len(p.trainings) for p in read_programs(out)] == [3]
-    second = plan("grid", methods="unregularized", seeds=5, steps=10, grid=["observed_fraction=0.5"], base=tiny)
-    with module.open_sweep(out, asked | {"seeds": 5, "data": cached_waves.digest}):
-        plan_programs([t for p in second for ms in trainings_of(p) for t in ms], out, cached_waves.digest, 40, 2**30)
     assert "held a sweep grid --seeds 3 --grid observed_fraction=1.0" in capsys.readouterr().err
-    run_sweep(second[:2], out, progress=False, asked=asked | {"seeds": 2})
-    assert sorted(len(p.trainings) for p in read_programs(out)) == [2, 3]  # of the five that never began, none are left
+
+
+def test_a_run_is_known_by_what_it_changes(tiny):
+    assert changed_fields(Config()) == {}
+    assert changed_fields(Config().replace(k_reg=7, train_size=3)) == {"train_size": 3, "k_reg": 7}
+    names = [f.name for part in dataclasses.fields(Config) for f in dataclasses.fields(part.default_factory)]  # pyright: ignore[reportArgumentType]
+    assert len(set(names)) == len(names)
+    # A default that changes makes other runs of the same hash: raise FORMAT then. A field that is new does not: only
+    # write the new digest here.
+    assert (FORMAT, digest_of(to_dict(Config()))) == (3, DEFAULTS)

@@ -62,11 +62,9 @@ def generate(config: DataConfig) -> Trajectories:
 
     scenarios = apebench.scenarios.scenario_dict
     if config.scenario not in scenarios:
-        close = difflib.get_close_matches(config.scenario, scenarios, n=3, cutoff=0.3)
-        raise InputError(
-            f"--scenario {config.scenario}: not one of APEBench's {len(scenarios)} scenarios;"
-            f" did you mean {' or '.join(close) or 'diff_ks'}?"
-        )
+        close = difflib.get_close_matches(config.scenario, scenarios, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(scenarios)}"
+        raise InputError(f"--scenario {config.scenario}: not one of APEBench's {len(scenarios)} scenarios; {hint}")
     options = {
         "num_train_samples": POOL_SIZE,
         "train_temporal_horizon": config.train_horizon,

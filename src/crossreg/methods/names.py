@@ -7,6 +7,7 @@ A base is a change of the config, or several of which held-out data choose one; 
 pooled. The wrappers act after training. No JAX here.
 """
 
+import decimal
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,10 +99,10 @@ def _base(name: str) -> Method:
         if rest == ["reg"]:
             return Method(name, tuple(_dropout(rate) for rate in dropout.RATES))
         rate = _number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE
-        return Method("dropout" if rate == dropout.RATE else f"dropout-{rate:g}", (_dropout(rate),))
+        return Method("dropout" if rate == dropout.RATE else f"dropout-{_written(rate)}", (_dropout(rate),))
     if word == "fixed" and rest[:1] == ["noise"] and len(rest) <= 2:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
-        said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{sigma:g}"
+        said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{_written(sigma)}"
         return Method(said, (lambda config: fixed_noise.configure(config, sigma),))
     known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES, *UNTRAINED)
     near = difflib.get_close_matches(name, known, 1)
@@ -109,12 +110,24 @@ def _base(name: str) -> Method:
     raise InputError(f"--methods {name}: no such method; {hint}there are {', '.join(FORMS)}")
 
 
+def _written(number: float) -> str:
+    """All digits of a number and no exponent, whose sign would part the name."""
+    return f"{decimal.Decimal(repr(number)).normalize():f}"
+
+
 def _dropout(rate: float) -> Callable[[Config], Config]:
     return lambda config: dropout.configure(config, rate)
 
 
-def parse_method(name: str) -> Method:
-    """The method of that name."""
+def parse_method(name: str, flag: str = "--methods") -> Method:
+    """The method of that name, which a command line gave to `flag`."""
+    try:
+        return _parse_method(name)
+    except InputError as error:
+        raise InputError(str(error).replace("--methods", flag, 1)) from None
+
+
+def _parse_method(name: str) -> Method:
     base, *wrappers = name.split("+")
     method = _base(base)
     for wrapper in wrappers:

@@ -210,7 +210,8 @@ def evaluate_predictor(predictor: Predictor, pairs: Pairs, *, seed: int = 0) -> 
 
 def evaluate_all(jobs: Iterable[tuple[Predictor, Pairs]], *, seed: int = 0) -> Iterator[dict[str, object]]:
     """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on."""
-    workers = os.cpu_count() or 1
+    # Points that wait for a worker stay on the device.
+    workers = min(os.cpu_count() or 1, 4)
     key = evaluation_key(seed)
     pending: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:

@@ -8,20 +8,20 @@ Fourier modes of each block.
 """
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.nn.bounds import Bounds
-from crossreg.nn.fused import Kernels, Waiting, Weights, can_fuse, fused_block
 from crossreg.nn.heads import make_heads
-from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
+from crossreg.nn.noise import AbstractNoise, NoNoise
 from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.sites import mode_site_names, site_names
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.waiting import TakesMany, Waiting
 
 # Gives the noise that stands at a place, from its name and its tensor's shape (channel, *axes).
 NoiseAt = Callable[[str, tuple[int, ...]], AbstractNoise]
@@ -32,33 +32,30 @@ def no_noise(name: str, shape: tuple[int, ...]) -> AbstractNoise:
     return NoNoise()
 
 
-class SpectralBlock(eqx.Module):
+class SpectralBlock(TakesMany):
     """Spectral convolution plus pointwise linear; the GELU is a stage of its own."""
 
     spectral: SpectralConv
     pointwise: PointwiseLinear
-    takes_many: ClassVar[bool] = True
 
     def __call__(
         self, h: Float[Array, "width *any_space"], *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "width *any_space"]:
         return self.spectral(h, key=key) + self.pointwise(h)
 
-    def fused(self, waiting: Waiting, kernels: Kernels) -> Float[Array, "width sample *space"] | None:
-        """Many samples with the pointwise work that waits before the block, in one kernel, where it takes them."""
+    def reverse(self, h: Float[Array, "width *any_space"]) -> Float[Array, "width *any_space"]:
+        return self.spectral(h) + self.pointwise.reverse(h)
+
+    def fused(self, waiting: Waiting, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
+        from crossreg.nn.fused import Weights, can_fuse, fused_block
+
         spectral = self.spectral
-        if is_stochastic(spectral) or spectral.transform == "fft":
-            return None
         out, width = spectral.weight_real.shape[:2]
-        if not can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:]):
+        fits = can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:])
+        if not fits or spectral.transform == "fft" or waiting.field.dtype != jnp.float32:
             return None
-        return fused_block(
-            waiting.field,
-            *waiting.factors,
-            Weights(spectral.weight_real, spectral.weight_imag, self.pointwise.weight, self.pointwise.bias),
-            waiting.gelu,
-            kernels == "all gradients",
-        )
+        weights = Weights(spectral.weight_real, spectral.weight_imag, self.pointwise.weight, self.pointwise.bias)
+        return fused_block(waiting.field, *waiting.factors, weights, waiting.gelu, weight_gradients)
 
 
 def fno(

@@ -6,12 +6,13 @@ for fields a of shape (channel, sample, point) and factors f of shape (channel, 
 the kept Fourier coefficients of h, a sixth of its size; XLA mixes those; `_synthesise` reads a once more and writes
 out. XLA alone reads and writes a field for nearly every operation above. `fused_read` does the same for the heads. The
 backward pass is built likewise, and computes h again rather than keep it. The kernels are written in Pallas and lowered
-by Triton; `Waiting.done`, the block and the heads are the same maps in plain JAX, which they are tested against.
+by Triton; the block and the heads are the same maps in plain JAX, which they are tested against. On a GPU the kernels'
+matrix products round their factors to TF32, 11 bits; a relative error of 5·10⁻⁴ of the largest element was measured.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,20 +21,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
-from crossreg.nn.noise import GaussianNoise
-
 _CHUNK = 32  # points that one matrix product takes
 _MODES = 16  # kept modes, filled up with zeros; (re, im) of each are columns side by side of one matrix product
 _COEFFICIENTS = 2 * _MODES
 _ROWS = 64  # rows, (channel, sample), that a program of `_analyse` takes
 _GROUP = 2  # samples, with all their channels, that a program of `_synthesise` takes
 _ROWS_PER_WARP = 16
+_MOST_PRODUCTS = 64
 _READ_GROUP = 16  # samples, channel by channel, that a program of `fused_read` takes
 _PRECISION = jax.lax.DotAlgorithmPreset.TF32_TF32_F32
 _NO_SPEC = pl.no_block_spec
-
-# What a kernel's backward pass gives: all gradients, or none of the weights', for an update of the noise alone.
-Kernels = Literal["all gradients", "no weight gradients"]
 
 
 class Weights(NamedTuple):
@@ -49,7 +46,7 @@ def can_fuse(channels: tuple[int, int], num_modes: tuple[int, ...], shape: tuple
     """Whether the kernels take a block of (out, in) channels on fields of shape (sample, *space)."""
     out, width = channels
     if width != out or width not in (4, 8, 16) or len(num_modes) != 1 or len(shape) != 2:
-        return False
+        return False  # two widths, or several dimensions
     samples, points = shape
     fits = num_modes[0] <= _MODES and points % _CHUNK == 0
     return fits and samples % _GROUP == 0 and width * samples % _ROWS == 0
@@ -69,8 +66,8 @@ def _tables(points: int, num_modes: int) -> tuple[Float[Array, "point coefficien
     """The truncated DFT as a matrix, h ↦ (re, im) of its modes, and its inverse, transposed."""
     modes = np.arange(num_modes)
     angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
-    # Coefficients other than 0 and Nyquist stand for themselves and their conjugates.
-    weight = np.where((modes == 0) | (2 * modes == points), 1, 2) / points
+    # Coefficients other than 0 stand for themselves and their conjugates; Nyquist's is out of reach (`can_fuse`).
+    weight = np.where(modes == 0, 1, 2) / points
     forward = np.zeros((points, _MODES, 2), np.float32)
     forward[:, :num_modes] = np.stack([np.cos(angle), -np.sin(angle)], axis=-1)
     inverse = forward.copy()
@@ -190,14 +187,14 @@ def _mix_channels(weights: Weights, z: Float[Array, "coefficient in sample"], *,
     weight = jnp.stack([jnp.stack([real, -imag]), jnp.stack([imag, real])])
     # A matrix for every mode, (q o) × (p i), and columns that run over the samples: nothing large is transposed.
     weight = jnp.einsum("qpoik->kpiqo" if back else "qpoik->kqopi", weight).reshape(_MODES, 2 * z.shape[1], -1)
-    return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2])).reshape(z.shape)
+    return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2]), precision="float32").reshape(z.shape)
 
 
 def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "out in mode"], Float[Array, "out in mode"]]:
     """The gradients of Re W and Im W from those of the mixed coefficients."""
     width, samples = z.shape[1:]
     dy, z = (c.reshape(_MODES, 2 * width, samples)[:modes] for c in (dy, z))
-    outer = jnp.einsum("kas,kbs->kab", dy, z).reshape(modes, 2, width, 2, width)
+    outer = jnp.einsum("kas,kbs->kab", dy, z, precision="float32").reshape(modes, 2, width, 2, width)
     real, imag = outer[:, 0, :, 0] + outer[:, 1, :, 1], outer[:, 1, :, 0] - outer[:, 0, :, 1]
     return jnp.moveaxis(real, 0, -1), jnp.moveaxis(imag, 0, -1)
 
@@ -276,9 +273,11 @@ def _backward(gelu, weight_gradients, kept, grad):
 fused_block.defvjp(_forward, _backward)
 
 
-def can_read(shape: tuple[int, ...]) -> bool:
-    """Whether the kernels of `fused_read` take fields of shape (sample, *space)."""
-    return len(shape) == 2 and shape[0] % _READ_GROUP == 0 and shape[1] % _CHUNK == 0
+def can_read(width: int, heads: int, shape: tuple[int, ...]) -> bool:
+    """Whether the kernels of `fused_read` take fields of shape (sample, *space): they unroll width × heads."""
+    return (
+        width * heads <= _MOST_PRODUCTS and len(shape) == 2 and shape[0] % _READ_GROUP == 0 and shape[1] % _CHUNK == 0
+    )
 
 
 def _read_kernel(a_ref, first_ref, second_ref, weight_ref, bias_ref, out_ref, *, gelu: bool):
@@ -381,46 +380,3 @@ def _read_backward(gelu, stopped, kept, grad):
 
 
 fused_read.defvjp(_read_forward, _read_backward)
-
-
-class Waiting(NamedTuple):
-    r"""Fields with pointwise work that is not yet done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent."""
-
-    field: Float[Array, "channel sample *space"]
-    first: Float[Array, "channel sample"] | None = None
-    gelu: bool = False
-    second: Float[Array, "channel sample"] | None = None
-
-    def then(self, stage: Callable, keys) -> "Waiting | None":
-        """With one stage more, if it is a GELU or noise that is the same at all points of a channel."""
-        if stage is jax.nn.gelu and not self.gelu:
-            return self._replace(gelu=True)
-        if not isinstance(stage, GaussianNoise) or stage.epsilon_per != "channel":
-            return None
-        shape = (self.field.shape[0], *self.field.shape[2:])
-        factor = jax.vmap(lambda key: stage.factor(shape, key=key, dtype=self.field.dtype), out_axes=1)(keys)
-        factor = factor.reshape(self.field.shape[:2])
-        if not self.gelu:
-            return self._replace(first=factor if self.first is None else self.first * factor)
-        return self._replace(second=factor if self.second is None else self.second * factor)
-
-    def into(self, stage: Callable, kernels: Kernels) -> Array | None:
-        """The fields behind a stage that has a kernel for shapes like these."""
-        fused = getattr(stage, "fused", None)
-        return None if fused is None else fused(self, kernels)
-
-    @property
-    def factors(self) -> tuple[Float[Array, "channel sample"], Float[Array, "channel sample"]]:
-        """Both factors, 1 where there is none."""
-        ones = jnp.ones(self.field.shape[:2], self.field.dtype)
-        return ones if self.first is None else self.first, ones if self.second is None else self.second
-
-    def done(self) -> Float[Array, "channel sample *space"]:
-        """The fields, with the work done."""
-
-        def spread(factor):
-            return factor.reshape(*factor.shape, *(1,) * (self.field.ndim - 2))
-
-        h = self.field if self.first is None else self.field * spread(self.first)
-        h = jax.nn.gelu(h) if self.gelu else h
-        return h if self.second is None else h * spread(self.second)

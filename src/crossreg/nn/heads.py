@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.nn.bounds import Bounds, bound, unbound
-from crossreg.nn.fused import Waiting, can_read, fused_read
 from crossreg.nn.groups import Psi, Rho
 from crossreg.nn.pointwise import PointwiseLinear
+from crossreg.nn.waiting import Waiting
 
 
 class AbstractSigmaHead(eqx.Module):
@@ -58,20 +58,29 @@ class Heads(eqx.Module):
             gen = self.sigma_gen(jax.lax.stop_gradient(features))
         return Moments(self.mean(features), self.sigma_pred(features), gen)
 
-    def fused(self, waiting: Waiting) -> Moments | None:
-        """Many samples with the pointwise work that waits before the heads, in one kernel, where it takes them.
+    def reverse(self, features: Float[Array, "width *any_space"]) -> Moments:
+        """The same, to be differentiated in reverse mode only."""
+        pred = bound(self.sigma_pred.linear.reverse(features), self.sigma_pred.bounds)
+        gen = None
+        if self.sigma_gen is not None:
+            still = jax.lax.stop_gradient(features)
+            gen = bound(self.sigma_gen.linear.reverse(still), self.sigma_gen.bounds)
+        return Moments(self.mean.reverse(features), pred, gen)
 
-        Arrays have the shape (channel, sample, *space).
-        """
-        if not can_read(waiting.field.shape[1:]):
-            return None
+    def fused(self, waiting: Waiting) -> Moments | None:
+        """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
+        from crossreg.nn.fused import can_read, fused_read
+
         layers = [self.mean, self.sigma_pred.linear, *([] if self.sigma_gen is None else [self.sigma_gen.linear])]
-        channels = self.mean.bias.shape[0]
+        channels, width = self.mean.weight.shape
+        fits = can_read(width, channels * len(layers), waiting.field.shape[1:])
+        if not fits or waiting.field.dtype != jnp.float32:
+            return None
         stopped = (False,) * (2 * channels) + (True,) * (channels * (len(layers) - 2))
         weight, bias = (jnp.concatenate([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
-        out = fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu, stopped)
-        mean, pred, *gen = jnp.split(jnp.asarray(out), len(layers))
-        sigma_gen = self.sigma_gen and bound(gen[0], self.sigma_gen.bounds)
+        out = jnp.asarray(fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu, stopped))
+        mean, pred, *gen = jnp.split(out, len(layers))
+        sigma_gen = None if self.sigma_gen is None else bound(gen[0], self.sigma_gen.bounds)
         return Moments(mean, bound(pred, self.sigma_pred.bounds), sigma_gen)
 
 

@@ -1,17 +1,17 @@
 """A linear map of the channels, the same at every point."""
 
 import math
-from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from crossreg.nn.waiting import TakesMany
+
 HE_GAIN = math.sqrt(6)
 
 
-class PointwiseLinear(eqx.Module):
+class PointwiseLinear(TakesMany):
     r"""$h_{o}(x) = \sum_i W_{oi} h_i(x) + b_o$.
 
     W starts uniform in $\pm g/\sqrt{C_{in}}$ and b in $\pm 1/\sqrt{C_{in}}$. A gain g of 1 is the usual start, which
@@ -20,7 +20,6 @@ class PointwiseLinear(eqx.Module):
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"]
-    takes_many: ClassVar[bool] = True
 
     def __init__(self, in_channels: int, out_channels: int, *, gain: float = 1.0, key: PRNGKeyArray):
         weight_key, bias_key = jax.random.split(key)
@@ -30,23 +29,28 @@ class PointwiseLinear(eqx.Module):
 
     def __call__(self, h: Float[Array, "in *space"]) -> Float[Array, "out *space"]:
         bias = self.bias.reshape(-1, *(1,) * (h.ndim - 1))
-        return mix_channels(self.weight, h) + bias
+        return jnp.tensordot(self.weight, h, axes=1) + bias
+
+    def reverse(self, h: Float[Array, "in *space"]) -> Float[Array, "out *space"]:
+        return mix_channels(self.weight, h) + self.bias.reshape(-1, *(1,) * (h.ndim - 1))
 
 
 @jax.custom_vjp
 def mix_channels(weight: Float[Array, "out in"], h: Float[Array, "in *any"]) -> Float[Array, "out *any"]:
-    """W h over the first axis. Its gradients, written out, keep the channels first, so that nothing is transposed."""
+    """W h over the first axis. JAX's own gradients put channels last, and a CPU then copies whole fields."""
     return jnp.tensordot(weight, h, axes=1)
 
 
-def _forward(weight, h):
+def _mix_forward(weight, h):
     return mix_channels(weight, h), (weight, h)
 
 
-def _backward(kept, grad):
+def _mix_backward(kept, grad):
     weight, h = kept
     axes = tuple(range(1, h.ndim))
-    return jnp.tensordot(grad, h, axes=(axes, axes)), jnp.tensordot(weight.T, grad, axes=1)
+    # A gradient is taken when `predict` has returned, and its setting of the precision with it.
+    dweight = jnp.tensordot(grad, h, axes=(axes, axes), precision="float32")
+    return dweight, jnp.tensordot(weight.T, grad, axes=1, precision="float32")
 
 
-mix_channels.defvjp(_forward, _backward)
+mix_channels.defvjp(_mix_forward, _mix_backward)

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from crossreg.nn.fused import Kernels, Waiting
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
+from crossreg.nn.waiting import Path, TakesMany, Waiting
 from crossreg.predictive import Mixture
 
 
@@ -69,12 +69,8 @@ def _run(stages, h, key):
     return h
 
 
-def _run_many(stages, h: Float[Array, "channel sample *space"], keys, kernels: Kernels | None) -> Waiting:
-    """`_run` for many samples at once, stage by stage.
-
-    A stage that says `takes_many` gets all samples as they are; every other is vmapped over them. Pointwise work waits
-    for the next stage, which may have a kernel for both.
-    """
+def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: Path) -> Waiting:
+    """`_run` for many samples at once, stage by stage; pointwise work waits for the next, which may take it in."""
     waiting = Waiting(h)
     for number, stage in enumerate(stages):
         stage_keys = None
@@ -84,16 +80,31 @@ def _run_many(stages, h: Float[Array, "channel sample *space"], keys, kernels: K
             continue
         if (later := waiting.then(stage, stage_keys)) is not None:
             waiting = later
-        elif kernels is not None and (done := waiting.into(stage, kernels)) is not None:
-            waiting = Waiting(done)
         elif stage_keys is not None:
             step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
             waiting = Waiting(step(waiting.done(), stage_keys))
-        elif getattr(stage, "takes_many", False):
-            waiting = Waiting(stage(waiting.done()))
+        elif isinstance(stage, TakesMany):
+            waiting = Waiting(_take(stage, waiting, path))
         else:
             waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
     return waiting
+
+
+def _take(stage: TakesMany, waiting: Waiting, path: Path) -> Float[Array, "channel sample *space"]:
+    """All samples through one stage, the way `path` says."""
+    if path in ("kernels", "noise kernels"):
+        done = stage.fused(waiting, weight_gradients=path == "kernels")
+        if done is not None:
+            return done
+    return stage(waiting.done()) if path == "plain" else stage.reverse(waiting.done())
+
+
+def _read(heads: Heads, waiting: Waiting, path: Path) -> Moments:
+    """All samples through the heads, the way `path` says."""
+    moments = heads.fused(waiting) if path in ("kernels", "noise kernels") else None
+    if moments is not None:
+        return moments
+    return heads(waiting.done()) if path == "plain" else heads.reverse(waiting.done())
 
 
 def predict(
@@ -102,15 +113,16 @@ def predict(
     *,
     key: PRNGKeyArray | Key[Array, " batch"],
     num_samples: int = 30,
-    kernels: Kernels | None = None,
+    path: Path = "plain",
 ) -> Mixture:
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 
     `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
+    `path` says how the numbers are computed; all but `plain` can be differentiated in reverse mode only.
     """
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
     with jax.default_matmul_precision("float32"):
-        moments = _sample_moments(model, x, keys, num_samples, kernels)
+        moments = _sample_moments(model, x, keys, num_samples, path)
         instances = None
         if has_predictive_noise(model.stages):
             # How much of the means' spread is ω's alone. Nothing of this runs where nobody asks for it.
@@ -125,7 +137,7 @@ def predict(
     )
 
 
-def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernels | None = None) -> Moments:
+def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: Path = "plain") -> Moments:
     """S sampled Gaussians for each input, (sample, batch, channel, *space).
 
     The only place where samples and batch meet: both are folded into one axis, each pair with its own noise. That
@@ -146,8 +158,7 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, kernels: Kernel
         return jnp.moveaxis(field.reshape(field.shape[0], num_samples, batch, *field.shape[2:]), 0, 2)
 
     first = model._first_stochastic
-    h = _run_many(model.stages[:first], x, None, kernels).done()
-    features = _run_many(model.stages[first:], fold(h), sample_keys, kernels)
-    moments = model.heads.fused(features) if kernels is not None else None
-    moments = model.step_from(fold(x), model.heads(features.done()) if moments is None else moments)
+    h = _run_many(model.stages[:first], x, None, path).done()
+    features = _run_many(model.stages[first:], fold(h), sample_keys, path)
+    moments = model.step_from(fold(x), _read(model.heads, features, path))
     return jax.tree.map(unfold, moments)

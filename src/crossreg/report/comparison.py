@@ -277,16 +277,19 @@ def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel
             for score in JUDGED:
                 duel = counts.setdefault(rival.method, {}).get(score, Duel())
                 name = _outcome(mine, rival, score)
-                counts[rival.method][score] = duel._replace(**{name: getattr(duel, name) + 1})
+                counted = {} if name is None else {name: getattr(duel, name) + 1}
+                counts[rival.method][score] = duel._replace(**counted)
     return counts
 
 
-def _outcome(mine: Line, rival: Line, score: str) -> str:
-    """`better`, `level` or `worse`; who has no finite score at all loses to who has one."""
+def _outcome(mine: Line, rival: Line, score: str) -> str | None:
+    """`better`, `level` or `worse`; who has no finite score at all loses to who has one. None with a single seed."""
     if not mine.values(score) or not rival.values(score):
         return "better" if mine.values(score) else "worse" if rival.values(score) else "level"
     gap = difference(mine, rival, score)
-    if gap is None or gap.low <= 0 <= gap.high:
+    if gap is None:
+        return None
+    if gap.low <= 0 <= gap.high:
         return "level"
     return "better" if gap.high < 0 else "worse"
 
@@ -306,7 +309,7 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
         for group in map(fair_group, regimes(lines)):
             mine = next((line for line in group if line.method == ours), None)
             rivals = [line for line in group if not line.method.startswith("xreg")]
-            if mine is None or not rivals:
+            if mine is None or not any(_outcome(mine, rival, score) for rival in rivals):
                 continue
             where = _where(mine, lines)
             outcomes = {rival.method: (_outcome(mine, rival, score), rival) for rival in rivals}

@@ -144,7 +144,7 @@ class SweepDisplay:
         self._steps = 1
         self._label, self._step, self._scores = "", "", ""
         self._seconds = {"compile": 0.0, "train": 0.0, "score": 0.0}
-        self._compiling, self._timed = False, 0
+        self._compiling, self._compiled, self._timed = False, 0, 0
         self._now = "score"
         self._since = time.perf_counter()
         self._printed = -math.inf
@@ -184,6 +184,7 @@ class SweepDisplay:
         self._clock("compile" if self._compiling else "train")
         before, self._done = self._done, self._base + report.step * replicas
         self._timed += 0 if self._compiling else self._done - before
+        self._compiled += self._compiling
         self._compiling = False
         self._step = f"step {report.step}/{self._steps}"
         if report.record is not None:
@@ -213,7 +214,7 @@ class SweepDisplay:
         if train_left and not self._timed:
             return "–"
         seconds = self._seconds["train"] / self._timed * train_left if train_left else 0.0
-        seconds += self._seconds["compile"] / max(self._number, 1) * (self._programs - self._number)
+        seconds += self._seconds["compile"] / max(self._compiled, 1) * (self._programs - self._number)
         if not score_left:
             return clock(seconds)
         if not self._scored:

@@ -71,7 +71,7 @@ def sweep_curves(
             axis.set(xlabel=title, ylabel=_LABELS[score])
             if score != "test_nll":
                 axis.set_ylim(bottom=0)
-            elif axis.get_ylim()[1] > 2 * _LARGEST_NLL:
+            elif axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0:
                 _cut(axis)
         handles, labels = axes[0][0].get_legend_handles_labels()
         if len(labels) > 1:

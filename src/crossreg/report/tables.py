@@ -1,5 +1,6 @@
 """Scores as text."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,13 +37,21 @@ def scores_table(methods: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def decomposition_table(scores: Mapping[str, Any]) -> str:
-    """Residuals of each split, and both parts of the uncertainty beside them, as root mean squares."""
-    names = ("rmse", "rms_predictive", "rms_generalization")
-    lines = [f"{'':7}{'RMSE':>8}{'√U_pred':>9}{'√U_gen':>9}"]
+    r"""Residuals of each split, and the uncertainty and its parts beside them, as root mean squares.
+
+    Where all generalization noise is in the head, also where the objectives would have the parts:
+    $U_{pred} = (r_{reg}^2 + r_{train}^2)/2$, $U_{gen} = (r_{reg}^2 - r_{train}^2)/2$.
+    """
+    lines = [f"{'':7}{'RMSE':>8}{'√U_pred':>9}{'√U_gen':>9}{'√U_tot':>9}"]
     for split in ("train", "reg", "test"):
         if scores[split] is not None:
-            rmse, pred, gen = (_cell(scores[split][name], "{:.4f}") for name in names)
-            lines.append(f"{split:7}{rmse:>8}{pred:>9}{gen:>9}")
+            rmse, pred, gen = (scores[split][name] for name in ("rmse", "rms_predictive", "rms_generalization"))
+            total = None if pred is None or gen is None else math.hypot(pred, gen)
+            lines.append(f"{split:7}" + "".join(f"{_cell(v, '{:.4f}'):>9}" for v in (rmse, pred, gen, total))[1:])
+    train, reg = scores["train"], scores["reg"]
+    if reg and reg["rms_generalization"] and not reg["std_mu"] and train["rmse"] < reg["rmse"]:
+        pred, gen = (math.sqrt((reg["rmse"] ** 2 + sign * train["rmse"] ** 2) / 2) for sign in (1, -1))
+        lines.append(f"{'settled':15}{pred:>9.4f}{gen:>9.4f}   where these residuals take Gaussian errors of one size")
     return "\n".join(lines)
 
 

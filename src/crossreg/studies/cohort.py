@@ -5,6 +5,8 @@ its seed, the observed fraction and the sizes of the splits.
 """
 
 import dataclasses
+import math
+import os
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -18,6 +20,9 @@ from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
 from crossreg.training.loop import make_task, stack_tasks
 from crossreg.training.step import Task
+
+# Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
+_BYTES_PER_FEATURE = 64
 
 
 def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
@@ -37,8 +42,36 @@ def check_learnable(config: Config) -> None:
         raise InputError(
             f"--num-samples {config.train.num_samples}: --reg-objective fair needs 4 or more, the others any number"
         )
+    noise_inside = config.model.feature_noise in ("generalization", "both") or config.model.mode_noise != "none"
+    if noise_inside and config.train.num_samples < 2:
+        raise InputError("--num-samples 1: noise inside the network is learned from the spread of 2 or more samples")
     if not config.data.reg_size:
         raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
+
+
+def memory_bytes() -> int:
+    """All memory of the device that trains."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def bytes_of(config: Config, num_points: int) -> int:
+    """About what one replica takes, in a train step and when it is monitored."""
+    step = config.train.num_samples * config.train.batch_size * num_points * (config.model.num_blocks + 1)
+    monitor = config.train.evaluation_samples * max(2**13, num_points)
+    return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
+
+
+def check_memory(config: Config, num_points: int) -> None:
+    """Refuses a replica that could not fit, before anything is taken."""
+    needed, there = bytes_of(config, num_points), memory_bytes()
+    if needed > there:
+        raise InputError(
+            f"--batch-size {config.train.batch_size} with --num-samples {config.train.num_samples}: a step would take"
+            f" about {needed / 2**30:.0f} GiB; this device has {there / 2**30:.0f} GiB"
+        )
 
 
 def start_cohort(
@@ -54,6 +87,7 @@ def start_cohort(
     for config, split in zip(configs, data, strict=True):
         check_scale(config.model, split.train)
         check_learnable(config)
+        check_memory(config, math.prod(split.train.trajectories.shape[2:]))
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
 

@@ -46,20 +46,24 @@ def extract(folder: Path, out: Path, *, method: str, seed: int, where: Sequence[
 
 def _find(points: Sequence[Point], method: str, seed: int, where: Sequence[str]) -> Point:
     """The only point that fits."""
-    name, wanted = parse_method(method).name, settings_of(where, "--where")
-    found = [p for p in points if p.method.name == name and p.config.train.seed == seed]
-    if not found:
-        raise InputError(
-            f"--method {name} --seed {seed}: the sweep has {', '.join(sorted({p.method.name for p in points}))}"
-        )
+    name, wanted = parse_method(method, "--method").name, settings_of(where, "--where")
+    of_method = [p for p in points if p.method.name == name]
+    if not of_method:
+        methods = dict.fromkeys(p.method.name for p in points)
+        raise InputError(f"--method {name}: the sweep has {', '.join(methods)}")
+    of_seed = [p for p in of_method if p.config.train.seed == seed]
+    if not of_seed:
+        seeds = sorted({p.config.train.seed for p in of_method})
+        raise InputError(f"--seed {seed}: the sweep has {', '.join(map(str, seeds))}")
 
-    def fits(point: Point) -> bool:
+    def field(point: Point, name: str) -> Any:
         config = point.config
-        fields = {**vars(config.data), **vars(config.model), **vars(config.train)}
-        return all(fields[field] == value for field, value in wanted.items())
+        return (vars(config.data) | vars(config.model) | vars(config.train))[name]
 
-    fitting = [point for point in found if fits(point)]
-    if len(fitting) != 1:
-        vary = sorted({field for point in found for field in point.changes})
-        raise InputError(f"--where: fits {len(fitting)} runs; give one value each for {', '.join(vary)}")
-    return fitting[0]
+    fitting = [p for p in of_seed if all(field(p, name) == value for name, value in wanted.items())]
+    if len(fitting) == 1:
+        return fitting[0]
+    varied = dict.fromkeys(name for p in of_seed for name in p.changes)
+    values = {name: list(dict.fromkeys(field(p, name) for p in of_seed)) for name in varied}
+    choices = [f"{name} {', '.join(map(str, listed))}" for name, listed in values.items() if len(listed) > 1]
+    raise InputError(f"--where: {len(fitting)} runs fit; the sweep has {'; '.join(choices)}")

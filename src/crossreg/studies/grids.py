@@ -178,7 +178,7 @@ def settings_of(items: Sequence[str], flag: str) -> dict[str, Any]:
     axes = _axes(items, flag)
     for field, values in axes.items():
         if len(values) > 1:
-            raise InputError(f"{flag} {field}: one value, not {len(values)}")
+            raise InputError(f"{flag} {field}: expected one value, not {len(values)}")
     return {field: value for field, [value] in axes.items()}
 
 
@@ -193,7 +193,8 @@ def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
         except yaml.YAMLError:
             listed = []
         if not equals or not listed:
-            raise InputError(f"{flag} {item}: expected field=value,value (a value may be a list, [a, b])")
+            several = "field=value,value" if flag == "--grid" else "field=value"
+            raise InputError(f"{flag} {item}: expected {several} (a value may be a list, [a, b])")
         if field in axes:
             raise InputError(f"{flag} {item}: {field} stands there twice")
         axes[field] = [typed_field(field, value, f"{flag} {field}") for value in listed]

@@ -119,12 +119,17 @@ def predict_file(
     run: Run, source: Path, target: Path, *, levels: tuple[float, ...], mask_file: Path | None, no_mask: bool
 ) -> dict[str, np.ndarray]:
     """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
-    if target.exists() and (target.is_dir() or target.samefile(source)):
-        raise InputError(f"--output {target}: is a folder or the input itself; name another file")
+    if target.exists():
+        raise InputError(f"--output {target}: exists already; name another file, or remove it")
     x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source))
     check_grid(run.config.model.num_modes, x.shape[2:], str(source))
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
     arrays = predict_fields(run, x, mask, levels=levels)
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise InputError(
+                f"--input {source}: {name} is not finite for it, which is far from what the run was trained on"
+            )
     write_arrays(target, arrays)
     return arrays
 

@@ -14,14 +14,12 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
@@ -35,7 +33,7 @@ from crossreg.methods.early import Trained
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import SweepDisplay
-from crossreg.studies.cohort import start_cohort
+from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.run_folder import write_json
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.loop import Snapshot, first_snapshot, train_replicas, unstack
@@ -46,8 +44,6 @@ FORMAT = 3
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
-# Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
-_BYTES_PER_FEATURE = 64
 _MEMORY_SHARE = 0.5
 
 
@@ -115,13 +111,6 @@ def read_programs(folder: Path) -> list[Program]:
     return programs
 
 
-def forget_unbegun(folder: Path) -> None:
-    """Drops programs of which nothing was trained: another command may divide its trainings in another way."""
-    for program in read_programs(folder):
-        if not program.is_done(folder) and not program.file(folder, ".part.npz").exists():
-            program.file(folder, ".json").unlink()
-
-
 def plan_programs(
     trainings: Iterable[Training], folder: Path, digest: str, num_points: int, memory: int
 ) -> list[Program]:
@@ -153,20 +142,9 @@ def cohort_of(config: Config) -> tuple:
     return (data, config.model, dataclasses.replace(config.train, seed=0))
 
 
-def memory_bytes() -> int:
-    """All memory of the device that trains."""
-    stats = jax.devices()[0].memory_stats()
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def most_replicas(config: Config, num_points: int, memory: int) -> int:
     """How many replicas of this config fit into memory, in a train step and when they are monitored."""
-    step = config.train.num_samples * config.train.batch_size * num_points * (config.model.num_blocks + 1)
-    monitor = config.train.evaluation_samples * max(2**13, num_points)
-    bytes_each = max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
-    return int(np.clip(_MEMORY_SHARE * memory // bytes_each, 1, _MOST_REPLICAS))
+    return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, _MOST_REPLICAS))
 
 
 class Finished(NamedTuple):
@@ -180,7 +158,7 @@ class Finished(NamedTuple):
 
 def _finish(snapshot: Snapshot) -> Finished:
     state = snapshot.state
-    last, best = eqx.combine(state.theta_psi, state.rho), eqx.combine(*snapshot.best)
+    last, best = (eqx.combine(*(p.tree() for p in parts)) for parts in ((state.theta_psi, state.rho), snapshot.best))
     return Finished(last, best, snapshot.best_nll, state.diverged_at)
 
 
@@ -195,7 +173,7 @@ def train_program(
     )
     begun = eqx.filter_eval_shape(first_snapshot, models)
     if done.exists():
-        finished = load_arrays(done, _finish(begun))
+        finished = load_arrays(done, eqx.filter_eval_shape(_finish, begun))
         display.skip(program.replica_steps)
     else:
         start, history = None, []

@@ -143,7 +143,9 @@ def load_run(folder: Path | str) -> Run:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if not (folder / CONFIG).exists():
-        raise InputError(f"{folder}: holds no run ({CONFIG} is missing)")
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
+        hint = f"; the folders {', '.join(inside)} in it do" if inside else ""
+        raise InputError(f"{folder}: holds no run ({CONFIG} is missing){hint}")
     config = load_yaml(folder / CONFIG)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")

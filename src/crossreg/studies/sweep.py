@@ -28,7 +28,7 @@ from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.report.progress import SweepDisplay
-from crossreg.studies.cohort import check_learnable
+from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import (
     FORMAT,
@@ -36,8 +36,6 @@ from crossreg.studies.programs import (
     Training,
     data_of,
     digest_of,
-    forget_unbegun,
-    memory_bytes,
     on_device,
     plan_programs,
     train_program,
@@ -104,11 +102,9 @@ def open_sweep(folder: Path, asked: dict[str, Any]) -> Iterator[None]:
         for rest in (*folder.glob("*.tmp"), *(folder / TRAINED_FOLDER).glob("*.tmp")):
             rest.unlink()  # of a process that was killed: nobody else has the lock
         earlier = _read_plan(folder) if (folder / PLAN).exists() else {}
-        starts = earlier.pop("starts", [])
-        if earlier and earlier != json.loads(json.dumps(asked)):
-            forget_unbegun(folder)
+        if earlier and _called(earlier) != _called(asked):
             print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
-        write_json(folder / PLAN, asked | {"starts": [*starts, describe_machine()]})
+        write_json(folder / PLAN, asked | {"starts": [*earlier.get("starts", []), describe_machine()]})
         # A line that a kill cut short would spoil the one behind it.
         with replacing(folder / ROWS) as file:
             file.write("".join(json.dumps(row) + "\n" for row in read_rows(folder)).encode())
@@ -116,10 +112,15 @@ def open_sweep(folder: Path, asked: dict[str, Any]) -> Iterator[None]:
 
 
 def _called(asked: dict[str, Any]) -> str:
-    """What an earlier command asked for, in a few words."""
+    """What a command asked for, in a few words."""
     parts = [f"a sweep {asked.get('name', '')}".strip()]
-    parts += [f"--{k} {asked[k]}" for k in ("methods", "seeds", "steps") if asked.get(k)]
-    return " ".join([*parts, *(f"--grid {item}" for item in asked.get("grid", []))])
+    parts += [
+        f"--{k.replace('_', '-')} {asked[k]}" for k in ("methods", "seeds", "first_seed", "steps") if asked.get(k)
+    ]
+    parts += [f"--grid {item}" for item in asked.get("grid", [])]
+    # As set then: fields that a later version adds are at their defaults.
+    settings = changed_fields(from_dict(asked.get("config", {})))
+    return " ".join([*parts, *(f"--{k.replace('_', '-')} {v}" for k, v in settings.items() if k != "steps")])
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
@@ -134,6 +135,8 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _read_plan(folder: Path) -> dict[str, Any]:
+    if not (folder / PLAN).exists():
+        raise InputError(f"{folder}: holds no sweep ({PLAN} is missing)")
     try:
         return json.loads((folder / PLAN).read_text())
     except (OSError, ValueError) as error:
@@ -176,6 +179,7 @@ def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, a
     channels, *space = trajectories.train.shape[2:]
     for point in points:
         for config in point.configs:
+            check_memory(config, math.prod(trajectories.train.shape[2:]))
             model_like(config.model, channels, tuple(space), config.data.mask_channel)
     with open_sweep(folder, (asked or {}) | {"data": trajectories.digest}):
         rows = _fill(points, folder, trajectories, progress)

@@ -99,7 +99,7 @@ class Progress(NamedTuple):
     def models(self) -> Surrogate:
         """The stacked models as they are."""
         state = self.snapshot.state
-        return merge(Routed(state.theta_psi, state.rho, self.static))
+        return merge(Routed(state.theta_psi.tree(), state.rho.tree(), self.static))
 
 
 def stack(models: Sequence[PyTree]) -> PyTree:
@@ -150,7 +150,7 @@ def advance(
     axes = (0, _task_axes(tasks), None)
     trains = jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes)
     regularizes = jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes)
-    learns_on_reg = bool(jax.tree.leaves(state.rho))
+    learns_on_reg = bool(state.rho.vector.size)
 
     def train_until(step, end, state):
         return jax.lax.fori_loop(step + 1, end + 1, lambda t, s: trains(s, tasks, t), state)
@@ -174,7 +174,7 @@ def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: Train
     """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
 
     def one(state, task):
-        model = merge(Routed(state.theta_psi, state.rho, static))
+        model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
         return split_scores(model, task.monitor, config.evaluation_samples)
 
     return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
@@ -270,14 +270,14 @@ def _record(state, static, tasks, config, step: int, steps_since: int) -> Record
     diverged_at = np.asarray(state.diverged_at)
     # Reg updates fall on multiples of k_reg.
     reg_updates = step // config.k_reg - (step - steps_since) // config.k_reg
-    if not jax.tree.leaves(state.rho):
+    if not state.rho.vector.size:
         reg_updates = 0
 
     def mean_loss(total, updates):
         mean = np.asarray(total) / updates if updates else np.nan
         return np.where(diverged_at < 0, mean, np.nan)
 
-    model = merge(Routed(state.theta_psi, state.rho, static))
+    model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
     return Record(
         step,
         mean_loss(state.train_loss, steps_since),

@@ -4,6 +4,8 @@ r"""One step of Algorithm 1, for one replica.
 randomness follows from the replica's key and the step number.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,11 +14,12 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Pairs
-from crossreg.nn.fused import Kernels
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.nn.waiting import Path
 from crossreg.objectives import REG_OBJECTIVES, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.streams import REG_STREAM, TRAIN_STREAM
+from crossreg.training.packed import Packed
 
 _ADAM = optax.scale_by_adam()
 # The share of a run over which the schedule `decay` takes the rate to 0.
@@ -43,8 +46,8 @@ class TrainState(eqx.Module):
     replica stays frozen at its last finite state.
     """
 
-    theta_psi: PyTree
-    rho: PyTree
+    theta_psi: Packed
+    rho: Packed
     train_optimizer: optax.OptState
     reg_optimizer: optax.OptState
     train_loss: Float[Array, ""]
@@ -55,27 +58,30 @@ class TrainState(eqx.Module):
 def init_state(model: Surrogate) -> TrainState:
     """The state before the first step."""
     parts = route(model)
+    theta_psi, rho = Packed.of(parts.theta_psi), Packed.of(parts.rho)
     return TrainState(
-        parts.theta_psi,
-        parts.rho,
-        _ADAM.init(parts.theta_psi),
-        _ADAM.init(parts.rho),
+        theta_psi,
+        rho,
+        _ADAM.init(theta_psi.vector),
+        _ADAM.init(rho.vector),
         jnp.zeros(()),
         jnp.zeros(()),
         jnp.asarray(-1, jnp.int32),
     )
 
 
-def kernels_for(config: TrainConfig, wanted: Kernels) -> Kernels | None:
-    """Whether training uses the fused kernels: on a GPU, unless the config says otherwise."""
+def path_of(config: TrainConfig, *, noise_only: bool = False) -> Path:
+    """How training computes its samples."""
     fused = config.engine == "fused" or (config.engine == "auto" and jax.default_backend() == "gpu")
-    return wanted if fused else None
+    if not fused:
+        return "reverse"
+    return "noise kernels" if noise_only else "kernels"
 
 
-def _descend(parameters, gradients, optimizer, rates, factor):
-    """Adam with a rate for every leaf, all times `factor`."""
-    directions, optimizer = _ADAM.update(gradients, optimizer)
-    return jax.tree.map(lambda p, d, rate: p - factor * rate * d, parameters, directions, rates), optimizer
+def _descend(parameters: Packed, gradients: Packed, optimizer, rates) -> tuple[Packed, optax.OptState]:
+    """Adam with a rate for every parameter."""
+    directions, optimizer = _ADAM.update(gradients.vector, optimizer)
+    return dataclasses.replace(parameters, vector=parameters.vector - rates * directions), optimizer
 
 
 def _keep_finite(new: TrainState, old: TrainState, values: PyTree, step) -> TrainState:
@@ -107,17 +113,14 @@ def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, "
     num_samples = config.train_samples or config.num_samples
 
     def loss_of(theta_psi):
-        model = merge(Routed(theta_psi, state.rho, static))
-        mixture = predict(
-            model, batch.x, key=noise_key, num_samples=num_samples, kernels=kernels_for(config, "all gradients")
-        )
+        model = merge(Routed(theta_psi, rho, static))
+        mixture = predict(model, batch.x, key=noise_key, num_samples=num_samples, path=path_of(config))
         return train_objective(mixture, batch.y, batch.weight)
 
-    loss, gradients = jax.value_and_grad(loss_of)(state.theta_psi)
-    rates = learning_rates(state.theta_psi, config)
-    theta_psi, optimizer = _descend(
-        state.theta_psi, gradients, state.train_optimizer, rates, _rate_factor(step, config)
-    )
+    tree, rho = state.theta_psi.tree(), state.rho.tree()
+    loss, gradients = jax.value_and_grad(loss_of)(tree)
+    rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
+    theta_psi, optimizer = _descend(state.theta_psi, Packed.of(gradients), state.train_optimizer, rates)
     new = eqx.tree_at(
         lambda s: (s.theta_psi, s.train_optimizer, s.train_loss),
         state,
@@ -133,18 +136,19 @@ def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""]
     batch = task.reg.sample(batch_key, config.batch_size)
 
     def loss_of(rho):
-        model = merge(Routed(state.theta_psi, rho, static))
+        model = merge(Routed(theta_psi, rho, static))
         mixture = predict(
             model,
             batch.x,
             key=noise_key,
             num_samples=config.num_samples,
-            kernels=kernels_for(config, "no weight gradients"),
+            path=path_of(config, noise_only=True),
         )
         return REG_OBJECTIVES[config.reg_objective](mixture, batch.y, batch.weight)
 
-    loss, gradients = jax.value_and_grad(loss_of)(state.rho)
-    rates = learning_rates(state.rho, config)
-    rho, optimizer = _descend(state.rho, gradients, state.reg_optimizer, rates, 1.0)
+    theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
+    loss, gradients = jax.value_and_grad(loss_of)(tree)
+    rates = state.rho.spread(learning_rates(tree, config))
+    rho, optimizer = _descend(state.rho, Packed.of(gradients), state.reg_optimizer, rates)
     new = eqx.tree_at(lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss))
     return _keep_finite(new, state, (loss, gradients), step)

@@ -1,0 +1,77 @@
+r"""Many samples at once: fields of shape (channel, sample, *space), and stages that take them as they are.
+
+A stage is a function of one unbatched field. `TakesMany` is for those that treat any axes between channel and space
+alike, so that no vmap is needed; they may also have faster ways to the same values and gradients.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from crossreg.nn.noise import GaussianNoise
+
+# How the samples are computed. `plain` is JAX throughout and can be differentiated in any way; the others are for
+# gradients in reverse mode: written out where JAX's own are slow, or in kernels for a GPU, of all parameters or of the
+# noise alone, which leaves the weights' out.
+Path = Literal["plain", "reverse", "kernels", "noise kernels"]
+
+
+class Waiting(NamedTuple):
+    r"""Fields with pointwise work that is not yet done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent."""
+
+    field: Float[Array, "channel sample *space"]
+    first: Float[Array, "channel sample"] | None = None
+    gelu: bool = False
+    second: Float[Array, "channel sample"] | None = None
+
+    def then(self, stage: Callable, keys) -> "Waiting | None":
+        """With one stage more, if it is a GELU or noise that is the same at all points of a channel."""
+        if stage is jax.nn.gelu and not self.gelu:
+            return self._replace(gelu=True)
+        if not isinstance(stage, GaussianNoise) or stage.epsilon_per != "channel":
+            return None
+        if stage.scale.raw.size != stage.scale.raw.shape[0]:  # a σ for every place
+            return None
+        shape = (self.field.shape[0], *self.field.shape[2:])
+        factor = jax.vmap(lambda key: stage.factor(shape, key=key, dtype=self.field.dtype), out_axes=1)(keys)
+        factor = factor.reshape(self.field.shape[:2])
+        if not self.gelu:
+            return self._replace(first=factor if self.first is None else self.first * factor)
+        return self._replace(second=factor if self.second is None else self.second * factor)
+
+    @property
+    def factors(self) -> tuple[Float[Array, "channel sample"], Float[Array, "channel sample"]]:
+        """Both factors, 1 where there is none."""
+        ones = jnp.ones(self.field.shape[:2], self.field.dtype)
+        return ones if self.first is None else self.first, ones if self.second is None else self.second
+
+    def done(self) -> Float[Array, "channel sample *space"]:
+        """The fields, with the work done."""
+
+        def spread(factor):
+            return factor.reshape(*factor.shape, *(1,) * (self.field.ndim - 2))
+
+        h = self.field if self.first is None else self.field * spread(self.first)
+        h = jax.nn.gelu(h) if self.gelu else h
+        return h if self.second is None else h * spread(self.second)
+
+
+class TakesMany(eqx.Module):
+    """A stage for fields with further axes between channel and space."""
+
+    @abstractmethod
+    def __call__(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
+        """All fields."""
+
+    def reverse(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
+        """The same, to be differentiated in reverse mode only."""
+        return self(h)
+
+    def fused(self, waiting: Waiting, *, weight_gradients: bool) -> Float[Array, "out sample *space"] | None:
+        """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
+        return None
