@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.nn.build import build_model
 from crossreg.nn.fno import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import NoiseChain, gaussian_noise, is_stochastic, site_sigmas
@@ -165,3 +166,30 @@ def test_two_owners_in_one_place_share_the_spread():
     # Two equal noises: each has about half of the spread to first order.
     assert 0.3 < share < 0.6
     np.testing.assert_allclose(mixture.variance, mixture.var_predictive + mixture.var_generalization, rtol=1e-4)
+
+
+def test_a_prediction_can_be_differentiated_in_any_way(data, tiny):
+    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    x = data.train.gather(jnp.arange(3)).x
+
+    def total(x):
+        return jnp.sum(predict(model, x, key=jax.random.key(1), num_samples=2).mean ** 2)
+
+    along = jax.random.normal(jax.random.key(2), x.shape)
+    _, forward = jax.jvp(total, (x,), (along,))
+    assert float(forward) == pytest.approx(float(jnp.sum(jax.grad(total)(x) * along)), rel=1e-4)
+
+
+def test_noise_that_varies_in_space_is_that_of_every_sample(data, tiny):
+    """One ε for a channel, but a σ for every point."""
+    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    x = data.train.gather(jnp.arange(3)).x
+    width, points = tiny.model.width, x.shape[-1]
+    site = gaussian_noise("place", (width, points), owner="generalization", sigma_per="mode", start=-1.0)
+    raw = site.scale.raw + jnp.linspace(0, 1, points)
+    site = eqx.tree_at(lambda s: s.scale.raw, site, raw)
+    model = eqx.tree_at(lambda m: m.stages, model, (*model.stages, site))
+    keys = jax.random.split(jax.random.key(1), 3)
+    many = predict(model, x, key=keys, num_samples=2)
+    one = model(x[1], key=jax.random.split(keys[1], 2)[1])
+    np.testing.assert_allclose(many.means[1, 1], one.mean, rtol=1e-4, atol=1e-5)
