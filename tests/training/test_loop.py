@@ -12,6 +12,7 @@ from crossreg.config import DataConfig
 from crossreg.data.pairs import make_data
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import ece
+from crossreg.nn.build import build_model
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import mixture_nll
@@ -212,3 +213,12 @@ def test_two_dimensions_train(tiny):
     report, records = run([tiny], [data])
     assert np.isfinite(records[-1].reg_nll).all()
     assert unstack(report.models, 0).stages[1].spectral.weight_real.shape == (4, 4, 10, 5)
+
+
+def test_what_fit_and_predict_cannot_use_is_named(data, tiny):
+    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    # Under the tests' own type checks, those speak first.
+    with pytest.raises(TypeError):
+        fit(model, data.train)  # pyright: ignore[reportArgumentType]
+    with pytest.raises((ValueError, TypeError), match="batch"):
+        predict(model, jnp.zeros((4, 40)), key=jax.random.key(0))

@@ -120,6 +120,8 @@ def predict(
     `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
     `path` says how the numbers are computed; all but `plain` can be differentiated in reverse mode only.
     """
+    if x.ndim < 3:
+        raise ValueError(f"x has shape {x.shape}; expected (batch, channel, *space)")
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
     with jax.default_matmul_precision("float32"):
         moments = _sample_moments(model, x, keys, num_samples, path)

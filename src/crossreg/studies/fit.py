@@ -29,6 +29,10 @@ def fit(model: Surrogate, data: Data, config: TrainConfig | None = None, *, prog
     """
     from crossreg.report.progress import TrainingDisplay
 
+    if not isinstance(data, Data):
+        raise TypeError(
+            f"fit learns from a Data, which has train and reg (see load, make_data), not a {type(data).__name__}"
+        )
     config = dataclasses.replace(config or TrainConfig(), **fields)
     history: list[dict[str, Any]] = []
     report = None
