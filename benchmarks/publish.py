@@ -54,10 +54,10 @@ def rounded(value: Any) -> Any:
 
 
 def compact(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for publication: few digits, σ as one number per site, and of train what tables show."""
+    """A row for publication: few digits, σ as one number per site, of train what tables show; versions stand beside."""
     sigma = {site: float(np.exp(np.mean(np.log(values)))) for site, values in row["sigma"].items()}
     train = {name: row["train"][name] for name in _OF_TRAIN} if row.get("train") else None
-    return rounded(row | {"sigma": sigma, "train": train})
+    return rounded({k: v for k, v in row.items() if k != "on"} | {"sigma": sigma, "train": train})
 
 
 def _identity(row: dict[str, Any]) -> str:
@@ -92,7 +92,7 @@ def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
     known = [json.loads(line) for line in target.read_text().splitlines()] if add and target.exists() else []
     # A run that was published before is replaced, whatever version has made it.
     merged = {_identity(row): row for row in [*known, *map(compact, rows)]}
-    target.write_text("".join(json.dumps(row) + "\n" for row in merged.values()))
+    target.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in merged.values()))
     note = {"kept": kept} if kept else {}
     beside.write_text(json.dumps([*earlier, made_by(folder) | note], indent=1) + "\n")
     if name == "regimes":  # losses, σ and maps need the trained models, which are not published
