@@ -187,9 +187,9 @@ class TrainConfig:
     """Adam's rate for the log σ_gen head."""
     schedule: Literal["constant", "decay", "cosine"] = "decay"
     """How the rate of θ and ψ goes on: constant, constant and linear to 0 over the last fifth, or cosine to 0."""
-    engine: Literal["auto", "reference", "fused"] = "reference"
+    engine: Literal["auto", "reference", "fused"] = "auto"
     """How a training step is computed: in plain JAX, or by fused kernels for a GPU where they take the shapes (on a CPU
-    they are interpreted, which is slow); auto has kernels on a GPU. They round matrix products to TF32."""
+    they are interpreted, which is slow); auto has kernels on a GPU. They round factors of matrix products to TF32."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg."""
     seed: int = 0
@@ -221,7 +221,7 @@ class Config:
             group = getattr(self, part.name)
             names = {f.name for f in dataclasses.fields(group)}
             changes = {name: fields.pop(name) for name in list(fields) if name in names}
-            parts[part.name] = dataclasses.replace(group, **changes)
+            parts[part.name] = dataclasses.replace(group, **changes) if changes else group
         if fields:
             raise InputError(f"{', '.join(fields)}: no such config field")
         return Config(**parts)

@@ -4,6 +4,7 @@ A mask observes exactly round(fraction · N) of the N points (at least one), the
 channels. With one seed, the mask of a smaller fraction lies inside the mask of a larger one.
 """
 
+import functools
 import math
 
 import jax
@@ -11,19 +12,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 
+def _observe(key: PRNGKeyArray, space: tuple[int, ...], num_observed: Float[Array, ""]) -> Bool[Array, "*space"]:
+    rank = jnp.argsort(jax.random.permutation(key, math.prod(space)))
+    return (rank < num_observed).reshape(space)
+
+
+def _num_observed(space: tuple[int, ...], observed_fraction: Float[Array, ""] | float) -> Float[Array, ""]:
+    return jnp.maximum(jnp.round(observed_fraction * math.prod(space)), 1)
+
+
 def draw_mask(
     key: PRNGKeyArray, space: tuple[int, ...], observed_fraction: Float[Array, ""] | float
 ) -> Bool[Array, "*space"]:
     """One mask, True where the point is observed."""
-    num_points = math.prod(space)
-    num_observed = jnp.maximum(jnp.round(observed_fraction * num_points), 1)
-    rank = jnp.argsort(jax.random.permutation(key, num_points))
-    return (rank < num_observed).reshape(space)
+    return _observe(key, space, _num_observed(space, observed_fraction))
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _observe_all(key, count: int, space: tuple[int, ...], num_observed) -> Bool[Array, "count *space"]:
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))
+    return jax.vmap(lambda k: _observe(k, space, num_observed))(keys)
 
 
 def draw_masks(
     key: PRNGKeyArray, count: int, space: tuple[int, ...], observed_fraction: float
 ) -> Bool[Array, "count *space"]:
     """`count` masks; mask i depends on the key and on i alone."""
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))
-    return jax.vmap(lambda k: draw_mask(k, space, observed_fraction))(keys)
+    # The number is found outside of the compiled part, where the fraction is not yet rounded to float32.
+    return _observe_all(key, count, space, _num_observed(space, observed_fraction))

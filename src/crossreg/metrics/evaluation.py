@@ -131,13 +131,17 @@ class SurrogatePredictor(eqx.Module):
 
 def batches_of(pairs: Pairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
     """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count."""
-    num_pairs = int(pairs.num_pairs)
+    # Fetched as it is: a product of it would wait behind all that the device still has to do.
+    num_pairs = int(pairs.num_trajectories) * pairs.horizon
     if not num_pairs:
         raise InputError("the split has no trajectories to score on")
-    points_per_call = _POINTS_PER_CALL["cpu" if jax.default_backend() == "cpu" else "accelerator"]
-    most = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
-    # A power of two where few are enough: splits of about one size share a program.
-    chunk = min(most, 1 << (num_pairs - 1).bit_length())
+    on_cpu = jax.default_backend() == "cpu"
+    points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
+    chunk = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
+    if on_cpu:
+        # A power of two where few are enough: splits of about one size share a program. An accelerator takes longer to
+        # compile a further program than to score a split that is filled up.
+        chunk = min(chunk, 1 << (num_pairs - 1).bit_length())
     for start in range(0, num_pairs, chunk):
         # Filled up with the last pair and gathered outside: one program serves all chunks.
         index = np.minimum(np.arange(start, start + chunk), num_pairs - 1)

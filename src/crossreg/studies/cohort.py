@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 
-from crossreg.config import Config, TrainConfig
+from crossreg.config import Config, ModelConfig, TrainConfig
 from crossreg.data.pairs import Data, replica_axes
 from crossreg.errors import InputError
 from crossreg.nn.build import build_model, check_scale
@@ -90,9 +90,14 @@ def start_cohort(
         check_memory(config, math.prod(split.train.trajectories.shape[2:]))
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
+    return _build(configs[0].model, tasks), tasks, train_config
+
+
+@eqx.filter_jit
+def _build(config: ModelConfig, tasks: Task) -> Surrogate:
+    """A model for every task."""
 
     def build(pairs, key):
-        return build_model(configs[0].model, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
+        return build_model(config, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
 
-    build_all = eqx.filter_jit(eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0)))
-    return build_all(tasks.train, tasks.key), tasks, train_config
+    return eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)

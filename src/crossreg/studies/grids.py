@@ -1,8 +1,10 @@
 """The sweeps that have a name, and grids over any config field. No JAX here."""
 
+import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -57,24 +59,25 @@ ABLATION: list[dict[str, Any]] = [
 NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "ablation", "grid")
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """One row of a sweep: a config, its method, and the fields that the sweep changes in it."""
 
     base: Config
     method: Method
     changes: dict[str, Any]
 
-    @property
+    @functools.cached_property
     def config(self) -> Config:
         """The config without its method."""
         return self.base.replace(**self.changes)
 
-    @property
+    @functools.cached_property
     def configs(self) -> list[Config]:
         """The config of each candidate of the method."""
         return self.method.configs(self.base, self.changes)
 
-    @property
+    @functools.cached_property
     def keeps_part_of_reg(self) -> bool:
         """Whether a part of reg is kept from what learns on reg, for the method's wrappers to use."""
         return self.method.wrapped and self.method.learns_on_reg(self.configs)

@@ -10,21 +10,25 @@ written down: the numbers depend on the width of a program in their last digits,
 happens, must find the same programs.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from crossreg.config import Config, changed_fields, from_dict, to_dict
+from crossreg.config import Config, TrainConfig, changed_fields, from_dict, to_dict
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
@@ -36,15 +40,17 @@ from crossreg.report.progress import SweepDisplay
 from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.run_folder import write_json
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Snapshot, first_snapshot, train_replicas, unstack
+from crossreg.training.loop import Snapshot, compile_for, first_snapshot, train_replicas, unstack
+from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
-FORMAT = 3
+FORMAT = 4
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
 _MEMORY_SHARE = 0.5
+_COMPILERS = 4
 
 
 def digest_of(value: Any) -> str:
@@ -162,15 +168,40 @@ def _finish(snapshot: Snapshot) -> Finished:
     return Finished(last, best, snapshot.best_nll, state.diverged_at)
 
 
+def _start(program: Program, trajectories: Trajectories) -> tuple[Surrogate, Task, TrainConfig]:
+    trainings = list(program.trainings.values())
+    return start_cohort(
+        [t.config for t in trainings], [t.data(trajectories) for t in trainings], [t.member for t in trainings]
+    )
+
+
+@contextlib.contextmanager
+def compiled_ahead(programs: Sequence[Program], folder: Path, trajectories: Trajectories) -> Iterator[None]:
+    """Compiles programs that are still to be trained while others train.
+
+    Not on a CPU, which would only have less time for the training.
+    """
+    if jax.default_backend() == "cpu":
+        yield
+        return
+    pool = ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1))
+    try:
+        for program in programs[1:]:
+            if not program.is_done(folder):
+                # What goes wrong there goes wrong again, and is reported, when its turn comes.
+                pool.submit(lambda program: compile_for(*_start(program, trajectories)), program)
+        yield
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def train_program(
     program: Program, folder: Path, trajectories: Trajectories, display: SweepDisplay
 ) -> dict[str, Trained]:
     """The trained replicas of a program: read if they are there, gone on with if they were begun."""
     done, part, history_file = (program.file(folder, ending) for ending in (".npz", ".part.npz", ".jsonl"))
     trainings = list(program.trainings.values())
-    models, tasks, train_config = start_cohort(
-        [t.config for t in trainings], [t.data(trajectories) for t in trainings], [t.member for t in trainings]
-    )
+    models, tasks, train_config = _start(program, trajectories)
     begun = eqx.filter_eval_shape(first_snapshot, models)
     if done.exists():
         finished = load_arrays(done, eqx.filter_eval_shape(_finish, begun))

@@ -10,6 +10,7 @@ one share it. Finished points and trainings are found by their content hash.
 
 import contextlib
 import fcntl
+import functools
 import json
 import math
 import sys
@@ -19,7 +20,7 @@ from typing import Any
 
 from crossreg.config import Config, changed_fields, from_dict
 from crossreg.data.apebench import load_trajectories
-from crossreg.data.pairs import Pairs, check_split
+from crossreg.data.pairs import Pairs, check_split, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files import replacing
@@ -34,7 +35,8 @@ from crossreg.studies.programs import (
     FORMAT,
     TRAINED_FOLDER,
     Training,
-    data_of,
+    cohort_of,
+    compiled_ahead,
     digest_of,
     on_device,
     plan_programs,
@@ -177,10 +179,9 @@ def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, a
     check_points(points)
     trajectories = on_device(load_trajectories(points[0].config.data))
     channels, *space = trajectories.train.shape[2:]
-    for point in points:
-        for config in point.configs:
-            check_memory(config, math.prod(trajectories.train.shape[2:]))
-            model_like(config.model, channels, tuple(space), config.data.mask_channel)
+    for config in {cohort_of(config): config for point in points for config in point.configs}.values():
+        check_memory(config, math.prod(trajectories.train.shape[2:]))
+        model_like(config.model, channels, tuple(space), config.data.mask_channel)
     with open_sweep(folder, (asked or {}) | {"data": trajectories.digest}):
         rows = _fill(points, folder, trajectories, progress)
     return _join(points, rows, trajectories.digest)
@@ -203,7 +204,8 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     machine = describe_machine()
     on = {name: machine[name] for name in ("crossreg", "jax", "device")}
     steps = sum(program.replica_steps for program in due)
-    with SweepDisplay(steps, len(due), len(waiting), enabled=progress) as display:
+    display = SweepDisplay(steps, len(due), len(waiting), enabled=progress)
+    with display, compiled_ahead(due, folder, trajectories):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
                 display.begin(_label(program.config, len(program.trainings)), program.config.train.steps)
@@ -231,13 +233,15 @@ def _score(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of points whose trainings are done."""
     reads: list[ReadOut] = []
+    splits_of = functools.cache(lambda config: make_data(trajectories, config))  # the same for many points
 
     def jobs() -> Iterator[tuple[Predictor, Pairs]]:
         for point in points.values():
             candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
-            data = data_of(point.config, trajectories, keeps_part_of_reg=point.keeps_part_of_reg)
+            whole = splits_of(point.config.data)
+            data = whole.keep_part_of_reg(point.config.train.seed) if point.keeps_part_of_reg else whole
             reads.append(read_out(point.method, candidates, data, point.config.train.evaluation_samples))
-            splits = {"test": data.test, "reg": data_of(point.config, trajectories).reg, "train": data.train}
+            splits = {"test": data.test, "reg": whole.reg, "train": data.train}
             for name in _splits(point):
                 yield reads[-1].predictor, splits[name]
 

@@ -23,13 +23,16 @@ from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.nn.waiting import Path
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge, route
 from crossreg.streams import MEMBER_STREAM
-from crossreg.training.step import Task, TrainState, init_state, reg_step, train_step
+from crossreg.training.step import Task, TrainState, init_state, path_of, reg_step, train_step
 
 _CHUNK_SECONDS = 1.0
-_EVALUATION_POINTS = 2**13
+_MONITOR_POINTS = 2**13
+# As many as a train step draws: 30 would cost a tenth of a training, and choose no other checkpoint.
+_MONITOR_SAMPLES = 10
 
 
 class Record(NamedTuple):
@@ -113,9 +116,15 @@ def stack(models: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_inexact_array(xs[0]) else xs[0], *models)
 
 
+@eqx.filter_jit
+def _take(models: PyTree, index: Int[Array, ""]) -> PyTree:
+    return jax.tree.map(lambda x: x[index], models)
+
+
 def unstack(models: PyTree, index: int) -> PyTree:
     """One replica out of stacked models."""
-    return jax.tree.map(lambda x: x[index] if eqx.is_inexact_array(x) else x, models)
+    arrays, rest = eqx.partition(models, eqx.is_inexact_array)
+    return eqx.combine(_take(arrays, jnp.asarray(index)), rest)
 
 
 def make_task(data: Data, seed: int, member: int = 0) -> Task:
@@ -175,15 +184,17 @@ def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: Train
 
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
-        return split_scores(model, task.monitor, config.evaluation_samples)
+        num_samples = min(config.evaluation_samples, _MONITOR_SAMPLES)
+        return split_scores(model, task.monitor, num_samples, path_of(config))
 
     return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
 
 
-def split_scores(model: Surrogate, pairs: Pairs, num_samples: int):
+def split_scores(model: Surrogate, pairs: Pairs, num_samples: int, path: Path = "plain"):
     """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.trajectories.shape[2:])
-    chunk = max(1, min(_EVALUATION_POINTS // points_per_pair, pairs.max_pairs))
+    chunk = max(1, min(_MONITOR_POINTS // points_per_pair, pairs.max_pairs))
+    chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
     num_chunks = -(-pairs.max_pairs // chunk)
     key = evaluation_key(0)
 
@@ -191,7 +202,7 @@ def split_scores(model: Surrogate, pairs: Pairs, num_samples: int):
         index = number * chunk + jnp.arange(chunk)
         batch = pairs.gather(index)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-        mixture = predict(model, batch.x, key=keys, num_samples=num_samples)
+        mixture = predict(model, batch.x, key=keys, num_samples=num_samples, path=path)
         weight = jnp.broadcast_to(batch.weight, batch.y.shape)
         return mixture.cdf(batch.y), -mixture.log_prob(batch.y), jnp.sqrt(mixture.var_of_means), weight
 
@@ -218,6 +229,14 @@ def first_snapshot(models: Surrogate) -> Snapshot:
     return Snapshot(
         jnp.asarray(0), state, (state.theta_psi, state.rho), jnp.full(state.train_loss.shape, jnp.inf, jnp.float32)
     )
+
+
+def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
+    """Compiles what `train_replicas` will run on the same arguments: no step, and one look at the monitored split."""
+    config = dataclasses.replace(config, seed=0)
+    static, state = route(models).static, first_snapshot(models).state
+    advance(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
+    monitor_scores(state, static, tasks, config)
 
 
 def train_replicas(
