@@ -170,14 +170,16 @@ class TrainConfig:
     """Pairs per update."""
     k_reg: int = 5
     """Train updates for each update of ρ."""
+    settle: float = 0.1
+    """The last share of a run, in which ρ is updated after every train update: it has caught up with θ at the end."""
     num_samples: int = 10
     """Model instances S of each update."""
     train_samples: int | None = None
     """Model instances of each train update, where they differ; by default num_samples."""
     evaluation_samples: int = 30
     """Model instances for scores and predictions. Of 10 draws, 2 in 11 others lie outside: few miss the tails."""
-    reg_objective: RegObjective = "crps"
-    """What ρ minimises on reg: the CRPS, the scaled CRPS, or the NLL of the moment-matched Gaussian (as the paper has
+    reg_objective: RegObjective = "scaled-crps"
+    """What ρ minimises on reg: the scaled CRPS, the CRPS, or the NLL of the moment-matched Gaussian (as the paper has
     it, or fair: freed of the bias of few samples) or of the mixture."""
     learning_rate: float = 2e-3
     """Adam's rate for the backbone θ and the log σ_pred head."""
@@ -195,6 +197,16 @@ class TrainConfig:
     seed: int = 0
     """Seed of the weights, the batches and the noise."""
 
+    @property
+    def settled_after(self) -> int:
+        """The step behind which ρ is updated after every step."""
+        return round(self.steps * (1 - self.settle))
+
+    def reg_updates_until(self, step: int) -> int:
+        """How many updates of ρ the first steps hold."""
+        before = min(step, self.settled_after)
+        return before // self.k_reg + step - before
+
     def __post_init__(self):
         _check_choices(self)
         for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluation_samples", "evaluate_every"):
@@ -203,6 +215,7 @@ class TrainConfig:
             _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
             _check(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "must be positive and finite")
+        _check(0 <= self.settle <= 1, "settle", self.settle, "must lie in [0, 1]")
         _check_seed("seed", self.seed)
 
 

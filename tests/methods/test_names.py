@@ -38,7 +38,7 @@ def test_one_method_has_one_name():
         "dropout-0.1234567": "dropout-0.1234567",
         "fixed-noise-2.0": "fixed-noise-2",
         "xreg-both": "xreg",
-        "xreg-crps-layer": "xreg-layer",
+        "xreg-scaled-layer": "xreg-layer",
         "xreg-element-layer": "xreg-layer-element",
         "xreg-scaled-heads": "xreg-heads",
         "xreg-heads-crps": "xreg-heads-crps",

@@ -297,7 +297,7 @@ def test_the_papers_four_regimes():
     assert [c.model.generalization_head for c in (reference, low, head, plain)] == [True, True, True, False]
     # The paper's own reference regime has no σ_gen head.
     assert not preset("protocol").model.generalization_head
-    assert reference.train.reg_objective == "crps"
+    assert reference.train.reg_objective == "scaled-crps"
 
 
 def test_help_does_not_import_jax():

@@ -17,7 +17,7 @@ from crossreg.data.pairs import make_data
 from crossreg.errors import InputError
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
-from crossreg.metrics.evaluation import evaluate
+from crossreg.metrics.evaluation import evaluate, sigma_per_site
 from crossreg.report import comparison_tables
 from crossreg.studies import sweep as module
 from crossreg.studies.cohort import start_cohort
@@ -31,9 +31,9 @@ METHODS = (
     "fixed-noise,dropout+temperature,persistence,persistence-masked+conformal"
 )
 
-# Test NLL and CRPS of a tiny run.
-DEFAULTS = "9f06f49d6569fabf2ab6"
-GOLDEN = [1.16317, 0.418345]
+# The default settings; test NLL, CRPS and σ at the first site of a tiny run.
+DEFAULTS = "4b4003926a6e06e9da4f"
+GOLDEN = [1.16345, 0.418403]
 
 
 @pytest.fixture
@@ -286,12 +286,15 @@ def test_a_settings_file_that_says_nothing_of_steps_leaves_the_sweep_its_own(tmp
 def test_the_same_settings_give_the_same_numbers_as_before(tiny, trajectories):
     """If this fails, numbers have changed: raise FORMAT in studies/programs.py, so that no sweep begun before is gone
     on with, and write the new ones here. Three digits, so that another machine has them too."""
-    assert FORMAT == 4
-    config = xreg.configure(tiny)
+    assert FORMAT == 5
+    # ρ moves far enough to be seen in three digits.
+    config = xreg.configure(tiny).replace(k_reg=2, settle=0.3, site_learning_rate=0.1)
     data = make_data(trajectories, config.data)
     *_, last = train_replicas(*start_cohort([config], [data]))
-    scores = evaluate(unstack(last.models, 0), data.test, num_samples=5)
-    assert [scores["nll"], scores["crps"]] == pytest.approx(GOLDEN, rel=1e-3)
+    model = unstack(last.models, 0)
+    scores = evaluate(model, data.test, num_samples=5)
+    sigma = sigma_per_site(model)["block1"]
+    assert [scores["nll"], scores["crps"], *sigma] == pytest.approx(GOLDEN, rel=1e-3)
 
 
 def test_command_line(tiny, cached_waves, tmp_path, capsys):
@@ -388,4 +391,4 @@ def test_a_run_is_known_by_what_it_changes(tiny):
     assert len(set(names)) == len(names)
     # A default that changes makes other runs of the same hash: raise FORMAT then. A field that is new does not: only
     # write the new digest here.
-    assert (FORMAT, digest_of(to_dict(Config()))) == (4, DEFAULTS)
+    assert (FORMAT, digest_of(to_dict(Config()))) == (5, DEFAULTS)

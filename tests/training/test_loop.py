@@ -19,8 +19,8 @@ from crossreg.objectives import mixture_nll
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.fit import fit
 from crossreg.training import loop
-from crossreg.training.loop import train_replicas, unstack
-from crossreg.training.step import _rate_factor
+from crossreg.training.loop import split_scores, train_replicas, unstack
+from crossreg.training.step import _rate_factor, train_step
 
 
 def run(configs, data, **fields):
@@ -106,12 +106,34 @@ def test_reg_scores_are_those_of_the_mixture(cohort, trained):
 
 
 def test_rho_moves_every_k_reg_steps_only(data, tiny):
-    config = tiny.replace(k_reg=4, steps=11, evaluate_every=1)
-    records = run([config], [data])[1]
-    sigma = np.stack([r.sigma["block1"][0].ravel() for r in records])
-    moved = (np.diff(sigma, axis=0) != 0).any(axis=1)
-    assert [i + 2 for i in np.flatnonzero(moved)] == [4, 8]
-    assert [np.isfinite(r.reg_loss[0]) for r in records] == [t % 4 == 0 for t in range(1, 12)]
+    for settle, due in ((0.0, [4, 8]), (0.4, [4, 8, 9, 10, 11]), (0.45, [4, 7, 8, 9, 10, 11])):
+        config = tiny.replace(k_reg=4, steps=11, evaluate_every=1, settle=settle)
+        records = run([config], [data])[1]
+        sigma = np.stack([r.sigma["block1"][0].ravel() for r in records])
+        moved = (np.diff(sigma, axis=0) != 0).any(axis=1)
+        assert [i + 2 for i in np.flatnonzero(moved)] == due
+        assert [np.isfinite(r.reg_loss[0]) for r in records] == [t in due for t in range(1, 12)]
+        assert config.train.reg_updates_until(11) == len(due)
+
+
+def test_updates_of_rho_do_not_depend_on_where_the_host_looks(data, tiny):
+    """Settling begins off the multiples of k_reg; evaluations, and with them chunks, end anywhere."""
+    config = tiny.replace(k_reg=4, steps=11, settle=0.45)
+    fine, coarse = (run([config.replace(evaluate_every=every)], [data])[0] for every in (1, 11))
+    assert_equal(fine.models, coarse.models)
+
+
+def test_what_is_compiled_ahead_is_what_trains(cohort, monkeypatch):
+    traced = []
+    monkeypatch.setattr(loop, "train_step", lambda *args: traced.append(1) or train_step(*args))
+    monkeypatch.setattr(loop, "split_scores", lambda *args: traced.append(2) or split_scores(*args))
+    configs, data = cohort
+    started = start_cohort([config.replace(steps=3, batch_size=5) for config in configs], data)
+    loop.compile_for(*started)
+    assert set(traced) == {1, 2}
+    traced.clear()
+    list(train_replicas(*started))
+    assert not traced
 
 
 def test_training_learns(data, tiny):

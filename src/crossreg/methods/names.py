@@ -2,7 +2,7 @@
 
     base[-variant…][+early][+temperature][+conformal]
 
-One method has one name, whatever it was called by: `ensemble-3` is `ensemble`, `xreg-crps-layer` is `xreg-layer`.
+One method has one name, whatever it was called by: `ensemble-3` is `ensemble`, `xreg-scaled-layer` is `xreg-layer`.
 A base is a change of the config, or several of which held-out data choose one; and a number of members that are
 pooled. The wrappers act after training. No JAX here.
 """

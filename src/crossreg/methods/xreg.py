@@ -12,16 +12,15 @@ from crossreg.config import Config
 CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
     {  # where the noise stands: on features, at the output, on both, or on Fourier modes
         "internal": {"feature_noise": "generalization", "generalization_head": False},
-        # Without noise inside, the CRPS leaves single points with far too small a σ, and the NLL runs away from it.
-        "heads": {"feature_noise": "none", "generalization_head": True, "reg_objective": "scaled-crps"},
+        "heads": {"feature_noise": "none", "generalization_head": True},
         "both": {"feature_noise": "generalization", "generalization_head": True},
         "modes": {"feature_noise": "none", "generalization_head": False, "mode_noise": "generalization"},
     },
     {"channel": {"sigma_per": "channel"}, "layer": {"sigma_per": "layer"}},
     {"element": {"epsilon_per": "element"}},
     {  # what ρ minimises
-        "crps": {"reg_objective": "crps"},
         "scaled": {"reg_objective": "scaled-crps"},
+        "crps": {"reg_objective": "crps"},
         "fair": {"reg_objective": "fair"},
         "mm": {"reg_objective": "moment-matched"},
         "mixture": {"reg_objective": "mixture"},
@@ -40,8 +39,8 @@ def telling(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
-    """The default: five feature sites owned by ρ, σ and ε per channel, σ_pred and σ_gen heads, ρ on the CRPS; then
-    what `words` change. The paper's reference has no σ_gen head and the moment-matched objective: `internal`, `mm`."""
+    """The default: five feature sites owned by ρ, σ and ε per channel, σ_pred and σ_gen heads, ρ on the scaled CRPS;
+    then what `words` change. The paper's reference has no σ_gen head and the moment-matched objective: `internal`, `mm`."""
     config = config.replace(
         feature_noise="generalization",
         sites=(),
@@ -51,7 +50,7 @@ def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
         lift_noise=0.0,
         generalization_head=True,
         train_samples=None,
-        reg_objective="crps",
+        reg_objective="scaled-crps",
     )
     for word in sorted(words, key=list(VARIANTS).index):
         config = config.replace(**VARIANTS[word])

@@ -17,7 +17,7 @@ PAPER_METHODS = "xreg,dropout,ensemble,unregularized"
 # `--methods all`: every kind of method, and the wrappers that make sense behind it.
 ALL_METHODS = ",".join(
     [
-        "xreg,xreg-scaled,xreg-fair,xreg-mm,xreg-mixture,xreg-internal,xreg-internal-mm,xreg-heads,xreg-modes,xreg-layer",
+        "xreg,xreg-crps,xreg-fair,xreg-mm,xreg-mixture,xreg-internal,xreg-internal-mm,xreg-heads,xreg-modes,xreg-layer",
         "xreg-element,xreg-layer-element,xreg-ensemble,xreg+early,xreg+temperature,xreg+conformal",
         "dropout,dropout+early,dropout+temperature,dropout+conformal,dropout+early+temperature",
         "dropout-reg,dropout-reg+temperature,dropout-reg+conformal",
@@ -48,8 +48,9 @@ ABLATION: list[dict[str, Any]] = [
     {"sigma_per": "layer", "epsilon_per": "element"},
     {"generalization_head": False},
     {"mode_noise": "generalization"},
-    *({"reg_objective": objective} for objective in ("scaled-crps", "fair", "moment-matched", "mixture")),
+    *({"reg_objective": objective} for objective in ("crps", "fair", "moment-matched", "mixture")),
     *({"k_reg": k} for k in (1, 20, 50)),
+    {"settle": 0.0},
     *({"num_samples": count} for count in (2, 30)),
     *({"reg_size": size} for size in (3, 5, 10, 20)),
     *({"log_sigma_pred_start": start} for start in (-5.0, -2.0)),

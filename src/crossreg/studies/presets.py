@@ -61,6 +61,7 @@ def protocol(config: Config) -> Config:
         evaluation_samples=10,
         reg_objective="moment-matched",
         generalization_head=False,
+        settle=0.0,
     )
 
 

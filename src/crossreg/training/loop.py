@@ -155,7 +155,10 @@ def _task_axes(tasks: Task) -> PyTree:
 def advance(
     state: TrainState, static: PyTree, tasks: Task, start: Int[Array, ""], stop: Int[Array, ""], config: TrainConfig
 ) -> TrainState:
-    """Steps start+1 … stop of all replicas; one compiled program for any number of steps."""
+    """Steps start+1 … stop of all replicas; one compiled program for any number of steps.
+
+    ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
+    """
     axes = (0, _task_axes(tasks), None)
     trains = jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes)
     regularizes = jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes)
@@ -170,9 +173,11 @@ def advance(
     # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
     def segment(carry):
         step, state = carry
-        end = jnp.minimum((step // config.k_reg + 1) * config.k_reg, stop)
+        due = jnp.minimum((step // config.k_reg + 1) * config.k_reg, config.settled_after)
+        end = jnp.minimum(jnp.where(step < config.settled_after, due, step + 1), stop)
         state = train_until(step, end, state)
-        state = jax.lax.cond(end % config.k_reg == 0, lambda s: regularizes(s, tasks, end), lambda s: s, state)
+        is_due = (end % config.k_reg == 0) | (end > config.settled_after)
+        state = jax.lax.cond(is_due, lambda s: regularizes(s, tasks, end), lambda s: s, state)
         return end, state
 
     return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
@@ -287,10 +292,9 @@ def _record(state, static, tasks, config, step: int, steps_since: int) -> Record
     """The history line of this step."""
     nll, ece, std_mu = monitor_scores(state, static, tasks, config)
     diverged_at = np.asarray(state.diverged_at)
-    # Reg updates fall on multiples of k_reg.
-    reg_updates = step // config.k_reg - (step - steps_since) // config.k_reg
-    if not state.rho.vector.size:
-        reg_updates = 0
+    reg_updates = 0
+    if state.rho.vector.size:
+        reg_updates = config.reg_updates_until(step) - config.reg_updates_until(step - steps_since)
 
     def mean_loss(total, updates):
         mean = np.asarray(total) / updates if updates else np.nan
