@@ -40,7 +40,10 @@ def telling(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
     """The default: five feature sites owned by ρ, σ and ε per channel, σ_pred and σ_gen heads, ρ on the scaled CRPS;
-    then what `words` change. The paper's reference has no σ_gen head and the moment-matched objective: `internal`, `mm`."""
+    then what `words` change.
+
+    The paper's reference has no σ_gen head and the moment-matched objective: `internal`, `mm`.
+    """
     config = config.replace(
         feature_noise="generalization",
         sites=(),
