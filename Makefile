@@ -25,11 +25,18 @@ paper: $(READY)
 	$(BIN)/crossreg figures runs/regimes
 	$(BIN)/crossreg sweep equal-data --seeds 10 --out runs/equal-data
 	$(BIN)/crossreg sweep ablation --seeds 5 --out runs/ablation
+	$(BIN)/crossreg sweep paper --seeds 5 --first-seed 100 --methods xreg,dropout,ensemble,ensemble+temperature \
+	  --grid mask_seed=1,2,3 --out runs/confirmation
+	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg-internal-mm --grid learning_rate=0.001 --grid schedule=constant \
+	  --grid scaled_start=false --grid log_sigma_pred_start=-2.0 --grid evaluation_samples=10 --grid settle=0.0 \
+	  --out runs/protocol
 	$(BIN)/python benchmarks/publish.py runs/paper paper
 	$(BIN)/python benchmarks/publish.py runs/paper-long paper --add
 	$(BIN)/python benchmarks/publish.py runs/regimes regimes
 	$(BIN)/python benchmarks/publish.py runs/equal-data equal_data
 	$(BIN)/python benchmarks/publish.py runs/ablation ablation
+	$(BIN)/python benchmarks/publish.py runs/confirmation confirmation
+	$(BIN)/python benchmarks/publish.py runs/protocol protocol
 
 # The speed of a step beside its peers, whose packages stand apart from everything else.
 bench: $(READY) .venv/bench/ready

@@ -17,7 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.report.comparison import base_setting, collect, difference, heads_alone, regime_of, verdicts
+from crossreg.report.comparison import (
+    base_setting,
+    clearly_best,
+    collect,
+    difference,
+    fair_group,
+    heads_alone,
+    regime_of,
+    regimes,
+    verdicts,
+    with_interval,
+)
 from crossreg.report.comparison_tables import (
     as_markdown,
     decomposition_as_markdown,
@@ -31,15 +42,25 @@ from crossreg.studies.sweep import PLAN, asked_rows
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
-FIGURES, REGIME_FIGURES = Path("docs/figures/paper"), Path("docs/figures/regimes")
+FIGURES, REGIME_FIGURES = Path("docs/figures"), Path("docs/figures/regimes")
 DRAWN = ("xreg", "dropout", "ensemble", "unregularized")
+DRAWN_EQUAL_DATA = ("xreg", "dropout", "ensemble", "ensemble+early+conformal", "unregularized+conformal")
+INTRODUCTION = [
+    "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the interval of"
+    " the difference. Seeds vary weights, batches and noise, not the data, nor the mask where nothing else is said."
+    " Rows and how to get them: `docs/results/`. Written by `python benchmarks/publish.py`."
+]
 TITLES = {
-    "paper": "The paper's regimes",
     "equal_data": "Equal data",
+    "paper": "The paper's regimes",
+    "confirmation": "The paper's regimes, with masks and seeds that nothing was chosen on",
+    "variants": "Variants of XReg",
+    "protocol": "As the paper trains",
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
 _DIGITS = 5
+_SHORT = 20  # lines of a table that the page itself shows
 # Of train, what the decomposition is held against; the rest can be had by running the command.
 _OF_TRAIN = ("nll", "ece_mix", "rmse", "rms_predictive", "rms_generalization")
 
@@ -57,13 +78,12 @@ def compact(row: dict[str, Any]) -> dict[str, Any]:
     """A row for publication: few digits, σ as one number per site, of train what tables show; versions stand beside."""
     sigma = {site: float(np.exp(np.mean(np.log(values)))) for site, values in row["sigma"].items()}
     train = {name: row["train"][name] for name in _OF_TRAIN} if row.get("train") else None
-    return rounded({k: v for k, v in row.items() if k != "on"} | {"sigma": sigma, "train": train})
+    return rounded({k: v for k, v in row.items() if k not in ("on", "key")} | {"sigma": sigma, "train": train})
 
 
 def _identity(row: dict[str, Any]) -> str:
-    return str(
-        (sorted(regime_of(row).items(), key=str), row["train_size"], row["reg_size"], row["method"], row["seed"])
-    )
+    seeds = (row["seed"], row["changes"].get("mask_seed"))
+    return str((sorted(regime_of(row).items(), key=str), row["train_size"], row["reg_size"], row["method"], seeds))
 
 
 def command_of(asked: dict[str, Any]) -> str:
@@ -161,12 +181,36 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
     return said
 
 
-def draw(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The paper's figures of its own methods at 10,000 steps, and the lines that show them."""
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    shown = [row for row in rows if row["method"] in DRAWN and row["steps"] == 10_000]
+def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What a user gets out of one total of trajectories: ours and the best rival of each regime, in a few columns."""
+    shown = ("xreg", "dropout", "ensemble", "ensemble+conformal", "ensemble+early+conformal", "unregularized+conformal")
+    head = ["observed", "trajectories", *(f"`{method}`" for method in shown)]
+    table = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for group in regimes(collect(rows)):
+        lines = {line.method: line for line in fair_group(group)}
+        best = clearly_best([lines[method] for method in shown], "test_nll")
+        texts = []
+        for method in shown:
+            nll, ece = (lines[method].interval(score) for score in ("test_nll", "test_ece_mix"))
+            text = f"{with_interval(nll, 2)} / {'–' if ece is None else f'{ece.mean:.3f}'}"
+            texts.append(f"**{text}**" if best is lines[method] else text)
+        regime = lines["xreg"].regime
+        table.append(f"| {regime['observed_fraction']} | {regime['total']} | " + " | ".join(texts) + " |")
+    return [
+        "Test NLL (± 95% interval) / ECE out of one total: `xreg` and the wrapped rivals hold out a fifth of it,"
+        " `dropout` and `ensemble` train on all. Bold: the lowest NLL of these six beyond the interval.",
+        "",
+        *table,
+    ]
+
+
+def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
+    """Figures of some methods at 10,000 steps, and the lines that show them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = DRAWN_EQUAL_DATA if any(row["changes"].get("one_pool") for row in rows) else DRAWN
+    shown = [row for row in rows if row["method"] in drawn and row["steps"] == 10_000]
     lines = []
-    for path in figures_of_rows(shown, FIGURES):
+    for path in figures_of_rows(shown, folder):
         if path.suffix == ".png":
             lines.append(f"![{path.stem.replace('_', ' ')}]({path.relative_to(PAGE.parent)})")
         else:
@@ -174,49 +218,49 @@ def draw(rows: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def section(name: str, title: str) -> list[str]:
+    """What the page says of one set of rows; its tables go into a page of their own."""
+    rows = [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
+    made = json.loads((RESULTS / f"{name}.json").read_text())
+    parts = [f"## {title}", ""]
+    for one in made:
+        device = one["starts"][-1]
+        kept = f" ({one['kept']})" if "kept" in one else ""
+        parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.")
+    if name == "paper":
+        parts += ["", *lead(rows), "", *draw(rows, FIGURES / "paper")]
+    if name == "equal_data":
+        parts += ["", *lead_equal_data(rows), "", *draw(rows, FIGURES)]
+    if name == "regimes":
+        shown = [f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))]
+        parts += ["", *lead_regimes(rows), "", *shown]
+    tables = [f"# {title}: all tables", "", *INTRODUCTION]
+    for steps in sorted({row["steps"] for row in rows}):
+        lines = collect(row for row in rows if row["steps"] == steps)
+        if counted := duels_as_markdown(lines):
+            parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", counted]
+        if parted := decomposition_as_markdown(lines):
+            tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", parted]
+        if changed := settings_as_markdown(lines):
+            parts += ["", f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**", "", changed]
+        for part_title, part in sections(lines):
+            table = ["", f"**{part_title or title}, {steps:,} steps**", "", as_markdown(part)]
+            tables += table
+            parts += table if len(part) <= _SHORT else []
+        said = [f"- {sentence}" for sentence in verdicts(lines)]
+        parts += ["", *(sentence for sentence in said if not sentence.startswith(("- test CRPS", "- test RMSE")))]
+        tables += ["", *said]
+    target = RESULTS / f"{name}.md"
+    target.write_text("\n".join(tables) + "\n")
+    return [*parts, "", f"[All tables]({target.relative_to(PAGE.parent)})"]
+
+
 def page() -> None:
-    """Writes docs/results.md."""
-    parts = [
-        "# Results",
-        "",
-        "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the"
-        " interval of the difference. Seeds vary weights, batches and noise, not the data or the mask."
-        " Rows and how to get them: `docs/results/`. Written by `python benchmarks/publish.py`.",
-    ]
+    """Writes docs/results.md, and the tables beside the rows."""
+    parts = ["# Results", "", *INTRODUCTION]
     for name, title in TITLES.items():
-        path = RESULTS / f"{name}.jsonl"
-        if not path.exists():
-            continue
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        made = json.loads((RESULTS / f"{name}.json").read_text())
-        parts += ["", f"## {title}", ""]
-        for one in made:
-            device = one["starts"][-1]
-            kept = f" ({one['kept']})" if "kept" in one else ""
-            parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.")
-        if name == "paper":
-            parts += ["", *lead(rows), "", *draw(rows)]
-        if name == "regimes":
-            shown = [
-                f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))
-            ]
-            parts += ["", *lead_regimes(rows), "", *shown]
-        for steps in sorted({row["steps"] for row in rows}):
-            lines = collect(row for row in rows if row["steps"] == steps)
-            if counted := duels_as_markdown(lines):
-                parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", counted]
-            if parted := decomposition_as_markdown(lines):
-                parts += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", parted]
-            if changed := settings_as_markdown(lines):
-                parts += [
-                    "",
-                    f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**",
-                    "",
-                    changed,
-                ]
-            for section, part in sections(lines):
-                parts += ["", f"**{section or title}, {steps:,} steps**", "", as_markdown(part)]
-            parts += ["", *(f"- {sentence}" for sentence in verdicts(lines))]
+        if (RESULTS / f"{name}.jsonl").exists():
+            parts += ["", *section(name, title)]
     PAGE.write_text("\n".join(parts) + "\n")
     print(PAGE)
 

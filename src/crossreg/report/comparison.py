@@ -79,7 +79,7 @@ class Line(NamedTuple):
     split: tuple[int, int]
     seeds: int
     diverged: int
-    by_seed: dict[str, dict[int, float]]
+    by_seed: dict[str, dict[tuple[int, int], float]]  # seeds of the mask and of the training
 
     def values(self, score: str) -> list[float]:
         """A score of every seed that has it."""
@@ -95,13 +95,13 @@ class Line(NamedTuple):
 
 
 def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row was trained on and for how long, its method and seed aside.
+    """What a row was trained on and for how long, its method and seeds aside; that of the mask is a seed like another.
 
     Where train and reg come out of one pool, the regime is their total: how to divide it is the method's choice.
     """
     sizes = {"train_size": row["train_size"], "reg_size": row["reg_size"]}
     changes = row.get("changes", {})
-    others = {k: v for k, v in changes.items() if k not in (*sizes, "observed_fraction", "one_pool")}
+    others = {k: v for k, v in changes.items() if k not in (*sizes, "observed_fraction", "one_pool", "mask_seed")}
     regime = {"total": sum(sizes.values())} if changes.get("one_pool") else sizes
     scenario = {} if row.get("scenario", _PAPERS_SCENARIO) == _PAPERS_SCENARIO else {"scenario": row["scenario"]}
     return scenario | {"observed_fraction": row["observed_fraction"]} | regime | others | {"steps": row["steps"]}
@@ -111,19 +111,25 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
     """One line per regime and method, ordered by regime, then ours before the rivals."""
     lines: dict[tuple, Line] = {}
     seen: set[tuple] = set()
+    mask_of: dict[tuple, int] = {}
     for row in rows:
         regime = regime_of(row)
         sizes = (row["train_size"], row["reg_size"])
         key = (str(sorted(regime.items())), row["method"], sizes)
+        mask = row.get("changes", {}).get("mask_seed", -1)
+        # Where nothing is hidden, runs of several masks are one run.
+        if row["observed_fraction"] == 1 and mask != mask_of.setdefault((key, row["seed"]), mask):
+            continue
+        seeds = (mask, row["seed"])
         line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}))
-        if (key, row["seed"]) in seen:
+        if (key, seeds) in seen:
             raise InputError(f"two rows of {row['method']}, seed {row['seed']}, in the regime {regime}")
-        seen.add((key, row["seed"]))
+        seen.add((key, seeds))
         if not row["diverged"]:
             for name, (split, score, _) in SCORES.items():
                 value = (row.get(split) or {}).get(score)
                 if value is not None:
-                    line.by_seed[name][row["seed"]] = value
+                    line.by_seed[name][seeds] = value
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
     return sorted(lines.values(), key=_order)
 

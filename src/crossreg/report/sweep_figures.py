@@ -12,13 +12,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.comparison import Line, collect, decomposed, regime_of, regimes, setting_of
+from crossreg.report.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
 from crossreg.report.figures import COLORS, STYLE, save
 
 _MARKERS = "os^Dv<>P"
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
 # Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.
 _LARGEST_NLL = 1.5
+_LARGEST_ECE = 0.1
 
 
 def _look(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
@@ -38,20 +39,20 @@ def _curve(axis: Axes, x: Sequence[float], lines: Sequence[Line], score: str, **
     axis.errorbar(at, [i.mean for i in intervals], half, ms=4, lw=1.3, capsize=2, **look)
 
 
-def _cut(axis: Axes) -> None:
-    """Ends the axis at `_LARGEST_NLL`, with a mark and the number for every mean above it."""
+def _cut(axis: Axes, largest: float = _LARGEST_NLL, digits: int = 0) -> None:
+    """Ends the axis at `largest`, with a mark and the number for every mean above it."""
     curves = [container[0] for container in axis.containers]  # pyright: ignore[reportIndexIssue]
     lowest = min(float(np.min(curve.get_ydata())) for curve in curves)
-    axis.set_ylim(lowest - 0.08 * (_LARGEST_NLL - lowest), _LARGEST_NLL)
+    axis.set_ylim(lowest - 0.08 * (largest - lowest), largest)
     above: dict[float, int] = {}
     for curve in curves:
         for x, y in zip(*curve.get_data(), strict=True):
-            if y > _LARGEST_NLL:
+            if y > largest:
                 above[x] = above.get(x, 0) + 1
                 look: dict[str, Any] = {"color": curve.get_color(), "clip_on": False}
-                axis.plot(x, _LARGEST_NLL, marker="^", ms=5, ls="none", **look)
-                place = (x, _LARGEST_NLL), (0, 7 * above[x] - 3)
-                axis.annotate(f"{y:.0f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
+                axis.plot(x, largest, marker="^", ms=5, ls="none", **look)
+                place = (x, largest), (0, 7 * above[x] - 3)
+                axis.annotate(f"{y:.{digits}f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
 
 
 def sweep_curves(
@@ -76,6 +77,39 @@ def sweep_curves(
         handles, labels = axes[0][0].get_legend_handles_labels()
         if len(labels) > 1:
             figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+        return save(figure, path)
+
+
+def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
+    """NLL and ECE against the total of trajectories, one column for each observed fraction.
+
+    Each method divides the total in its own way; where there are several, the one that holds out about a fifth.
+    """
+    lines = [line for group in regimes(lines) for line in fair_group(group)]
+    looks = _look(lines)
+    fractions = sorted({line.regime["observed_fraction"] for line in lines})
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            2, len(fractions), figsize=(2.9 * len(fractions), 4.6), layout="constrained", squeeze=False, sharex=True
+        )
+        for column, fraction in zip(axes.T, fractions, strict=True):
+            for axis, score in zip(column, ("test_nll", "test_ece_mix"), strict=True):
+                for method, look in looks.items():
+                    own = [li for li in lines if (li.method, li.regime["observed_fraction"]) == (method, fraction)]
+                    own = sorted(own, key=lambda line: line.regime["total"])
+                    _curve(axis, [float(line.regime["total"]) for line in own], own, score, label=method, **look)
+                if score == "test_nll" and axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0:
+                    _cut(axis)
+                elif score != "test_nll":
+                    if axis.get_ylim()[1] > 1.5 * _LARGEST_ECE:
+                        _cut(axis, _LARGEST_ECE, 2)
+                    axis.set_ylim(bottom=0)
+            column[0].set_title(f"{fraction:g} observed", fontsize=8, pad=18)
+            column[1].set(xlabel="trajectories in all", xticks=sorted({line.regime["total"] for line in lines}))
+        axes[0][0].set_ylabel(_LABELS["test_nll"])
+        axes[1][0].set_ylabel(_LABELS["test_ece_mix"])
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
         return save(figure, path)
 
 
@@ -194,9 +228,13 @@ def _mean_over_seeds(seeds, value) -> tuple[list[int], np.ndarray]:
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
     """All figures that the rows of a sweep can give: curves over what varies, and a montage for each method."""
-    rows = [row for row in rows if not setting_of(regime_of(row)) and "total" not in regime_of(row)]
-    lines = collect(rows)
+    rows = [row for row in rows if not setting_of(regime_of(row))]
     written: list[Path] = []
+    divided = collect(row for row in rows if "total" in regime_of(row))
+    if len({line.regime["total"] for line in divided}) > 1:
+        written += equal_data_curves(divided, folder / "equal_data")
+    rows = [row for row in rows if "total" not in regime_of(row)]
+    lines = collect(rows)
     if len(regimes(lines)) > 1:
         by_size = [line for line in lines if line.regime["observed_fraction"] == 0.7]
         by_fraction = [line for line in lines if line not in by_size and line.regime["train_size"] == 50]
