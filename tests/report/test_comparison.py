@@ -167,3 +167,19 @@ def test_one_seed_is_neither_level_nor_worse():
     rows = made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-0.5])
     assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 0)
     assert not [said for said in comparison.verdicts(comparison.collect(rows)) if "dropout" in said]
+
+
+def test_the_seed_of_the_mask_is_a_seed(tmp_path):
+    masked = [
+        row | {"changes": {"mask_seed": mask}}
+        for fraction in (0.4, 1.0)
+        for mask, shift in ((3, 0.0), (1, 0.5 if fraction < 1 else 0.0))
+        for row in made_up("xreg", [-1.0 + shift, -1.2 + shift], fraction=fraction)
+    ]
+    partly, fully = comparison.collect(masked)
+    assert sorted(partly.values("test_nll")) == pytest.approx([-1.2, -1.0, -0.7, -0.5])
+    # Where all is observed the mask changes nothing: counted twice, the runs would make the interval too small.
+    assert (fully.seeds, fully.values("test_nll")) == (2, [-1.0, -1.2])
+    assert "vary the training and the mask" in comparison_tables.write_tables(masked, tmp_path)
+    with pytest.raises(InputError, match="two rows"):
+        comparison.collect([*masked, masked[0]])

@@ -57,6 +57,24 @@ def test_curves_are_means_with_intervals(kept, tmp_path):
             assert line.get_xdata().tolist() == [0.4, 0.8, 1.0]
 
 
+def test_equal_data_is_drawn_against_the_total(kept, tmp_path):
+    def divided(method, total, held_out):
+        rows = rows_of(method, (0.4, 1.0), size=total - held_out)
+        return [row | {"reg_size": held_out, "changes": {"one_pool": True}} for row in rows]
+
+    rows = [row for total in (25, 60) for row in divided("ensemble", total, 0)]
+    rows += [row for total in (25, 60) for held in {5, total // 5} for row in divided("xreg", total, held)]
+    assert [path.stem for path in sweep_figures.figures_of_rows(rows, tmp_path)].count("equal_data") == 2
+    figure = kept[0]
+    assert len(figure.axes) == 4  # NLL and ECE for each observed fraction
+    axis = figure.axes[1]
+    drawn = {container.get_label(): container.lines[0] for container in axis.containers}
+    assert drawn["xreg"].get_xdata().tolist() == [25, 60]
+    # Of 60, the way that holds out a fifth.
+    picked = [r for r in rows if (r["method"], r["train_size"], r["observed_fraction"]) == ("xreg", 48, 1.0)]
+    assert drawn["xreg"].get_ydata()[1] == pytest.approx(np.mean([r["test"]["nll"] for r in picked]))
+
+
 def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
     rows = rows_of("xreg", (0.4, 1.0)) + rows_of("xreg", (0.7,), size=20)
     rows[0]["diverged"] = True
