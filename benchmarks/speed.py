@@ -150,7 +150,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    base = Config().replace(observed_fraction=0.7, train_size=50)
+    # So long a run that its schedule and its last phase are out of reach.
+    base = Config().replace(observed_fraction=0.7, train_size=50, steps=10**8)
     data = make_data(load_trajectories(base.data), base.data)
     device = jax.devices()[0].device_kind
     work = {"device": device, "batch": base.train.batch_size, "samples": base.train.num_samples, "replicas": 1}
