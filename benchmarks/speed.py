@@ -32,6 +32,7 @@ from crossreg.training.loop import advance, first_snapshot
 Steps = Callable[[int], Any]
 RESULTS = Path("docs/results/speed.json")
 _TURN_SECONDS = 0.5
+_PAUSE_SECONDS = 0.3
 
 
 def ours(config: Config, data: Data, *, replicas: int = 1, one_at_a_time: bool = False) -> Steps:
@@ -120,6 +121,8 @@ def take_turns(contenders: dict[str, Steps], rounds: int) -> dict[str, list[floa
     turns: dict[str, list[float]] = {name: [] for name in sizes}
     for _ in range(rounds):
         for name, size in sizes.items():
+            time.sleep(_PAUSE_SECONDS)  # threads of the one before may still be spinning
+            contenders[name](max(1, size // 10))
             started = time.perf_counter()
             contenders[name](size)
             turns[name].append((time.perf_counter() - started) / size)

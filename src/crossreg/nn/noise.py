@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from crossreg.nn.bounds import Bounds, bound, unbound
+from crossreg.nn.draws import normal
 from crossreg.nn.groups import Psi, Rho
 
 Owner = Literal["predictive", "generalization"]
@@ -98,8 +99,10 @@ class GaussianNoise(AbstractNoise):
 
     def factor(self, shape, *, key, dtype):
         if self.epsilon_per == "channel":
-            shape = (shape[0],) + (1,) * (len(shape) - 1)
-        return 1.0 + self.scale.sigma() * jax.random.normal(key, shape, dtype)
+            epsilon = normal(key, shape[0], dtype).reshape(-1, *(1,) * (len(shape) - 1))
+        else:
+            epsilon = jax.random.normal(key, shape, dtype)
+        return 1.0 + self.scale.sigma() * epsilon
 
 
 class NoiseChain(AbstractNoise):

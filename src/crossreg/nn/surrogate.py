@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
 from crossreg.nn.waiting import Path, TakesMany, Waiting
@@ -63,7 +64,7 @@ def _run(stages, h, key):
     """Applies stages in order, each that draws noise with a key of its own."""
     for number, stage in enumerate(stages):
         if is_stochastic(stage):
-            h = stage(h, key=jax.random.fold_in(key, number))
+            h = stage(h, key=fold_in(key, number))
         elif not isinstance(stage, AbstractNoise):  # a site whose noise is taken out does nothing
             h = stage(h)
     return h
@@ -75,7 +76,7 @@ def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: Path
     for number, stage in enumerate(stages):
         stage_keys = None
         if is_stochastic(stage):
-            stage_keys = jax.vmap(lambda key, number=number: jax.random.fold_in(key, number))(keys)
+            stage_keys = jax.vmap(lambda key, number=number: fold_in(key, number))(keys)
         elif isinstance(stage, AbstractNoise):
             continue
         if (later := waiting.then(stage, stage_keys)) is not None:
@@ -96,7 +97,7 @@ def _take(stage: TakesMany, waiting: Waiting, path: Path) -> Float[Array, "chann
         done = stage.fused(waiting, weight_gradients=path == "kernels")
         if done is not None:
             return done
-    return stage(waiting.done()) if path == "plain" else stage.reverse(waiting.done())
+    return stage(waiting.done()) if path == "plain" else stage.reverse(waiting.done(path))
 
 
 def _read(heads: Heads, waiting: Waiting, path: Path) -> Moments:
@@ -104,7 +105,7 @@ def _read(heads: Heads, waiting: Waiting, path: Path) -> Moments:
     moments = heads.fused(waiting) if path in ("kernels", "noise kernels") else None
     if moments is not None:
         return moments
-    return heads(waiting.done()) if path == "plain" else heads.reverse(waiting.done())
+    return heads(waiting.done()) if path == "plain" else heads.reverse(waiting.done(path))
 
 
 def predict(

@@ -50,15 +50,35 @@ class Waiting(NamedTuple):
         ones = jnp.ones(self.field.shape[:2], self.field.dtype)
         return ones if self.first is None else self.first, ones if self.second is None else self.second
 
-    def done(self) -> Float[Array, "channel sample *space"]:
+    def done(self, path: Path = "plain") -> Float[Array, "channel sample *space"]:
         """The fields, with the work done."""
-
-        def spread(factor):
-            return factor.reshape(*factor.shape, *(1,) * (self.field.ndim - 2))
-
-        h = self.field if self.first is None else self.field * spread(self.first)
+        scale = _scaled if path == "plain" else _scaled_in_reverse
+        h = self.field if self.first is None else scale(self.field, self.first)
         h = jax.nn.gelu(h) if self.gelu else h
-        return h if self.second is None else h * spread(self.second)
+        return h if self.second is None else scale(h, self.second)
+
+
+def _scaled(h: Float[Array, "channel sample *space"], factor: Float[Array, "channel sample"]):
+    return h * factor.reshape(*factor.shape, *(1,) * (h.ndim - 2))
+
+
+@jax.custom_vjp
+def _scaled_in_reverse(h, factor):
+    """`_scaled`, with the gradient of the factor as a matrix product: XLA's sums over points take ten times as long."""
+    return _scaled(h, factor)
+
+
+def _scale_forward(h, factor):
+    return _scaled(h, factor), (h, factor)
+
+
+def _scale_backward(kept, grad):
+    h, factor = kept
+    products = (h * grad).reshape(*factor.shape, -1)
+    return _scaled(grad, factor), jnp.matmul(products, jnp.ones(products.shape[-1:], h.dtype), precision="float32")
+
+
+_scaled_in_reverse.defvjp(_scale_forward, _scale_backward)
 
 
 class TakesMany(eqx.Module):
