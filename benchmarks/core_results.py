@@ -69,9 +69,10 @@ def main() -> None:
             "command": "; ".join(one["command"] for one in made),
             "versions": made[-1]["starts"][-1],
             "data": made[-1]["data"],
-            "rows": rows,
         }
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+        # A row a line.
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        arguments.out.write_text(json.dumps(result, indent=1).removesuffix("\n}") + f',\n "rows": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":
