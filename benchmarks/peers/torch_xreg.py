@@ -89,7 +89,7 @@ def reg_loss(mean, log_pred, log_gen, y) -> torch.Tensor:
     to_truth = _mean_absolute(y - mean, variance).mean(0)
     i, j = torch.triu_indices(samples, samples, 1, device=mean.device)
     within = _mean_absolute(mean[i] - mean[j], variance[i] + variance[j]).mean(0)
-    return (to_truth - 0.5 * within).mean()
+    return (to_truth / within + 0.5 * within.log()).mean()
 
 
 def make_steps(
