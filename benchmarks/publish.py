@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from crossreg.config import Config, to_dict
 from crossreg.report.comparison import (
     base_setting,
     clearly_best,
@@ -182,7 +183,7 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What a user gets out of one total of trajectories: ours and the best rival of each regime, in a few columns."""
+    """What a user gets out of one total of trajectories: ours and the rivals that people would try."""
     shown = ("xreg", "dropout", "ensemble", "ensemble+conformal", "ensemble+early+conformal", "unregularized+conformal")
     head = ["observed", "trajectories", *(f"`{method}`" for method in shown)]
     table = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -218,6 +219,18 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     return lines
 
 
+def _other_defaults(made: dict[str, Any]) -> str:
+    """What was another default when the rows were made."""
+    then, now = made["config"], to_dict(Config())
+    fields = [(part, name) for part in now for name in now[part] if name not in ("steps", "seed")]
+    others = [
+        f"`{name}` {then[part][name]}" if name in then[part] else f"no `{name}`"
+        for part, name in fields
+        if then[part].get(name, "none") != now[part][name]
+    ]
+    return f" The default was another one then: {', '.join(others)}." if others else ""
+
+
 def section(name: str, title: str) -> list[str]:
     """What the page says of one set of rows; its tables go into a page of their own."""
     rows = [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
@@ -226,7 +239,7 @@ def section(name: str, title: str) -> list[str]:
     for one in made:
         device = one["starts"][-1]
         kept = f" ({one['kept']})" if "kept" in one else ""
-        parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.")
+        parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.{_other_defaults(one)}")
     if name == "paper":
         parts += ["", *lead(rows), "", *draw(rows, FIGURES / "paper")]
     if name == "equal_data":

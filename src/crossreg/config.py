@@ -177,7 +177,8 @@ class TrainConfig:
     train_samples: int | None = None
     """Model instances of each train update, where they differ; by default num_samples."""
     evaluation_samples: int = 30
-    """Model instances for scores and predictions. Of 10 draws, 2 in 11 others lie outside: few miss the tails."""
+    """Model instances for scores and predictions; at most 10 of them while training. Of 10 draws, 2 in 11 others lie
+    outside: few miss the tails."""
     reg_objective: RegObjective = "scaled-crps"
     """What ρ minimises on reg: the scaled CRPS, the CRPS, or the NLL of the moment-matched Gaussian (as the paper has
     it, or fair: freed of the bias of few samples) or of the mixture."""

@@ -181,5 +181,7 @@ def test_the_seed_of_the_mask_is_a_seed(tmp_path):
     # Where all is observed the mask changes nothing: counted twice, the runs would make the interval too small.
     assert (fully.seeds, fully.values("test_nll")) == (2, [-1.0, -1.2])
     assert "vary the training and the mask" in comparison_tables.write_tables(masked, tmp_path)
+    one_mask = [row for row in masked if row["changes"]["mask_seed"] == 3]
+    assert "not the data or the mask" in comparison_tables.write_tables(one_mask, tmp_path)
     with pytest.raises(InputError, match="two rows"):
         comparison.collect([*masked, masked[0]])

@@ -116,7 +116,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
         regime = regime_of(row)
         sizes = (row["train_size"], row["reg_size"])
         key = (str(sorted(regime.items())), row["method"], sizes)
-        mask = row.get("changes", {}).get("mask_seed", -1)
+        mask = row.get("changes", {}).get("mask_seed", DataConfig.mask_seed)
         # Where nothing is hidden, runs of several masks are one run.
         if row["observed_fraction"] == 1 and mask != mask_of.setdefault((key, row["seed"]), mask):
             continue

@@ -262,7 +262,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
     lines = collect(rows)
     said = [*verdicts(lines), *([f"{missing} of {len(rows) + missing} runs are not finished."] if missing else [])]
     steps = " and ".join(f"{n:,}" for n in sorted({line.regime["steps"] for line in lines}))
-    masks = any(mask >= 0 for line in lines for mask, _ in line.by_seed["test_nll"])
+    masks = any(len({mask for mask, _ in line.by_seed["test_nll"]}) > 1 for line in lines)
     vary = "the training and the mask, not the data" if masks else "the training and not the data or the mask"
     note = (
         f"{steps} steps; ± is the 95% interval over seeds, which vary {vary};"

@@ -18,7 +18,7 @@ from crossreg.errors import InputError
 from crossreg.nn.build import build_model, check_scale
 from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
-from crossreg.training.loop import make_task, stack_tasks
+from crossreg.training.loop import MONITOR_POINTS, MONITOR_SAMPLES, make_task, stack_tasks
 from crossreg.training.step import Task
 
 # Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
@@ -60,7 +60,7 @@ def memory_bytes() -> int:
 def bytes_of(config: Config, num_points: int) -> int:
     """About what one replica takes, in a train step and when it is monitored."""
     step = config.train.num_samples * config.train.batch_size * num_points * (config.model.num_blocks + 1)
-    monitor = config.train.evaluation_samples * max(2**13, num_points)
+    monitor = min(config.train.evaluation_samples, MONITOR_SAMPLES) * max(MONITOR_POINTS, num_points)
     return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
 
 

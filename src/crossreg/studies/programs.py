@@ -176,23 +176,30 @@ def _start(program: Program, trajectories: Trajectories) -> tuple[Surrogate, Tas
 
 
 @contextlib.contextmanager
-def compiled_ahead(programs: Sequence[Program], folder: Path, trajectories: Trajectories) -> Iterator[None]:
+def compiled_ahead(
+    programs: Sequence[Program], folder: Path, trajectories: Trajectories, memory: int
+) -> Iterator[None]:
     """Compiles programs that are still to be trained while others train.
 
-    Not on a CPU, which would only have less time for the training.
+    Not on a CPU, which would only have less time for the training, and not those that are too large to be looked at
+    beside another: compiling runs them once on the monitored split.
     """
     if jax.default_backend() == "cpu":
         yield
         return
+    num_points = math.prod(trajectories.train.shape[2:])
+    share = (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
     pool = ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1))
     try:
         for program in programs[1:]:
-            if not program.is_done(folder):
+            fits = len(program.trainings) * bytes_of(program.config, num_points) <= share
+            if fits and not program.is_done(folder):
                 # What goes wrong there goes wrong again, and is reported, when its turn comes.
                 pool.submit(lambda program: compile_for(*_start(program, trajectories)), program)
         yield
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Not waited for: after a stop, nobody wants what they compile.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def train_program(

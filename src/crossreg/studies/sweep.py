@@ -205,7 +205,7 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     on = {name: machine[name] for name in ("crossreg", "jax", "device")}
     steps = sum(program.replica_steps for program in due)
     display = SweepDisplay(steps, len(due), len(waiting), enabled=progress)
-    with display, compiled_ahead(due, folder, trajectories):
+    with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
                 display.begin(_label(program.config, len(program.trainings)), program.config.train.steps)

@@ -30,9 +30,9 @@ from crossreg.streams import MEMBER_STREAM
 from crossreg.training.step import Task, TrainState, init_state, path_of, reg_step, train_step
 
 _CHUNK_SECONDS = 1.0
-_MONITOR_POINTS = 2**13
-# As many as a train step draws: 30 would cost a tenth of a training, and choose no other checkpoint.
-_MONITOR_SAMPLES = 10
+MONITOR_POINTS = 2**13
+# As many as a train step draws: 30 would cost a tenth of a training.
+MONITOR_SAMPLES = 10
 
 
 class Record(NamedTuple):
@@ -189,7 +189,7 @@ def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: Train
 
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
-        num_samples = min(config.evaluation_samples, _MONITOR_SAMPLES)
+        num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)
         return split_scores(model, task.monitor, num_samples, path_of(config))
 
     return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
@@ -198,7 +198,7 @@ def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: Train
 def split_scores(model: Surrogate, pairs: Pairs, num_samples: int, path: Path = "plain"):
     """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.trajectories.shape[2:])
-    chunk = max(1, min(_MONITOR_POINTS // points_per_pair, pairs.max_pairs))
+    chunk = max(1, min(MONITOR_POINTS // points_per_pair, pairs.max_pairs))
     chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
     num_chunks = -(-pairs.max_pairs // chunk)
     key = evaluation_key(0)
