@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import math
+import queue
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,13 @@ from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
 from crossreg.report import comparison_tables
+from crossreg.studies import programs
 from crossreg.studies import sweep as module
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.grids import ALL_METHODS, Point, plan
 from crossreg.studies.programs import FORMAT, digest_of, plan_programs, read_programs
 from crossreg.studies.sweep import point_key, read_rows, run_sweep, trainings_of
+from crossreg.training import loop
 from crossreg.training.loop import make_task, train_replicas, unstack
 
 METHODS = (
@@ -392,3 +396,29 @@ def test_a_run_is_known_by_what_it_changes(tiny):
     # A default that changes makes other runs of the same hash: raise FORMAT then. A field that is new does not: only
     # write the new digest here.
     assert (FORMAT, digest_of(to_dict(Config()))) == (6, DEFAULTS)
+
+
+def test_programs_compiled_ahead_give_the_same_rows(cached_waves, tiny, tmp_path, monkeypatch):
+    """As on an accelerator, where the programs behind the first are compiled in threads beside it."""
+    points = plan(
+        "grid", methods="unregularized,dropout", seeds=2, grid=["train_size=3,5"], base=tiny.replace(steps=20)
+    )
+    rows = run_sweep(points, tmp_path / "one-after-another", progress=False)
+    compiled = queue.Queue()
+
+    def compile_for(*started):
+        compiled.put(started)
+        if failing:
+            raise RuntimeError("no memory left")
+        loop.compile_for(*started)
+
+    monkeypatch.setattr(programs, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(programs, "compile_for", compile_for)
+    for failing in (False, True):
+        assert run_sweep(points, tmp_path / f"ahead-{failing}", progress=False) == rows
+        compiled.get(timeout=30)  # the thread may end after the sweep
+        assert compiled.empty()  # the first trains at once
+    # None that would have to share memory with what trains.
+    monkeypatch.setattr(module, "memory_bytes", lambda: 2**20)
+    run_sweep(points, tmp_path / "little memory", progress=False)
+    assert compiled.empty()
