@@ -1,0 +1,124 @@
+"""Programs of a sweep: which trainings share one, what identifies them, and equal numbers for equal settings."""
+
+import dataclasses
+import queue
+from types import SimpleNamespace
+
+import pytest
+
+from crossreg.config import Config, changed_fields, to_dict
+from crossreg.data.pairs import make_data
+from crossreg.methods import xreg
+from crossreg.methods.names import parse_method
+from crossreg.metrics.evaluation import evaluate, sigma_per_site
+from crossreg.studies import programs
+from crossreg.studies import sweep as module
+from crossreg.studies.cohort import start_cohort
+from crossreg.studies.grids import Point, plan
+from crossreg.studies.programs import FORMAT, digest_of, plan_programs
+from crossreg.studies.sweep import point_key, run_sweep, trainings_of
+from crossreg.training import loop
+from crossreg.training.loop import train_replicas, unstack
+
+# The default settings; test NLL, CRPS and σ at the first site of a tiny run.
+DEFAULTS = "4b4003926a6e06e9da4f"
+GOLDEN = [1.1631, 0.418337, 0.00534468, 0.00529072, 0.00338317, 0.0026792]
+
+
+@pytest.fixture
+def points(cached_waves, tiny):
+    names = "xreg,ensemble,ensemble-1,unregularized,dropout+temperature,persistence"
+    return plan("grid", methods=names, seeds=2, steps=20, grid=["observed_fraction=0.5,1.0"], base=tiny)
+
+
+def test_programs_are_decided_once(points, cached_waves, tmp_path):
+    digest = cached_waves.digest
+
+    def planned(some, memory, folder="s"):
+        (tmp_path / folder / "trained").mkdir(parents=True, exist_ok=True)
+        trainings = [t for p in some for members in trainings_of(p) for t in members]
+        return {p.name: list(p.trainings) for p in plan_programs(trainings, tmp_path / folder, digest, 40, memory)}
+
+    first = planned(points, 10**9)
+    keys = [key for program in first.values() for key in program]
+    assert len(keys) == len(set(keys))
+    # 4 points of ensembles of 3 share their members with the plain model: 12 of one program.
+    assert max(map(len, first.values())) == 12
+    # Neither other memory nor fewer points change what was decided.
+    assert planned(points, 1) == first
+    assert planned(points[:3], 10**9) == first
+    alone = planned(points, 1, "small")
+    assert {len(program) for program in alone.values()} == {1}
+    assert sorted(key for program in alone.values() for key in program) == sorted(keys)
+
+
+def test_hashes_tell_settings_apart(tiny):
+    def point(method="xreg", **fields):
+        return Point(tiny.replace(**fields), parse_method(method), {})
+
+    keys = [
+        point_key(p, digest)
+        for p, digest in [
+            (point(), "a"),
+            (point(), "b"),
+            (point(seed=1), "a"),
+            (point(steps=31), "a"),
+            (point("xreg-layer"), "a"),
+            (point("xreg+early"), "a"),
+            (point("ensemble-2"), "a"),
+            (point("ensemble-3"), "a"),
+            (point("persistence"), "a"),
+        ]
+    ]
+    assert len(set(keys)) == len(keys)
+    assert point_key(point(), "a") == keys[0]
+
+
+def test_the_same_settings_give_the_same_numbers_as_before(tiny, trajectories):
+    """If this fails, numbers have changed: raise FORMAT in studies/programs.py, so that no sweep begun before is gone
+    on with, and write the new ones here. Three digits, so that another machine has them too."""
+    assert FORMAT == 6
+    # ρ moves far enough to be seen in three digits.
+    config = xreg.configure(tiny).replace(k_reg=2, settle=0.3, site_learning_rate=0.1)
+    data = make_data(trajectories, config.data)
+    *_, last = train_replicas(*start_cohort([config], [data]))
+    model = unstack(last.models, 0)
+    scores = evaluate(model, data.test, num_samples=5)
+    sigma = sigma_per_site(model)["block1"]
+    assert [scores["nll"], scores["crps"], *sigma] == pytest.approx(GOLDEN, rel=1e-3)
+
+
+def test_a_run_is_known_by_what_it_changes(tiny):
+    assert changed_fields(Config()) == {}
+    assert changed_fields(Config().replace(k_reg=7, train_size=3)) == {"train_size": 3, "k_reg": 7}
+    names = [f.name for part in dataclasses.fields(Config) for f in dataclasses.fields(part.default_factory)]  # pyright: ignore[reportArgumentType]
+    assert len(set(names)) == len(names)
+    # A default that changes makes other runs of the same hash: raise FORMAT then. A field that is new does not: only
+    # write the new digest here.
+    assert (FORMAT, digest_of(to_dict(Config()))) == (6, DEFAULTS)
+
+
+def test_programs_compiled_ahead_give_the_same_rows(cached_waves, tiny, tmp_path, monkeypatch):
+    """As on an accelerator, where the programs behind the first are compiled in threads beside it."""
+    points = plan(
+        "grid", methods="unregularized,dropout", seeds=2, grid=["train_size=3,5"], base=tiny.replace(steps=20)
+    )
+    rows = run_sweep(points, tmp_path / "one-after-another", progress=False)
+    compiled = queue.Queue()
+
+    def compile_for(*started):
+        compiled.put(started)
+        if failing:
+            raise RuntimeError("no memory left")
+        loop.compile_for(*started)
+
+    monkeypatch.setattr(programs, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(programs, "compile_for", compile_for)
+    for failing in (False, True):
+        assert run_sweep(points, tmp_path / f"ahead-{failing}", progress=False) == rows
+        compiled.get(timeout=30)  # the thread may end after the sweep
+        assert compiled.empty()  # the first trains at once
+    # None that would have to share memory with what trains.
+    monkeypatch.setattr(module, "memory_bytes", lambda: 2**20)
+    run_sweep(points, tmp_path / "little memory", progress=False)
+    assert compiled.empty()
