@@ -32,6 +32,7 @@ from crossreg.report.comparison import (
 )
 from crossreg.report.comparison_tables import (
     as_markdown,
+    common_setting,
     decomposition_as_markdown,
     duels_as_markdown,
     sections,
@@ -55,12 +56,11 @@ TITLES = {
     "equal_data": "Equal data",
     "paper": "The paper's regimes",
     "confirmation": "The paper's regimes, with masks and seeds that nothing was chosen on",
-    "variants": "Variants of XReg",
     "protocol": "As the paper trains",
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
-_DIGITS = 5
+_DIGITS = 4
 _SHORT = 20  # lines of a table that the page itself shows
 # Of train, what the decomposition is held against; the rest can be had by running the command.
 _OF_TRAIN = ("nll", "ece_mix", "rmse", "rms_predictive", "rms_generalization")
@@ -76,10 +76,15 @@ def rounded(value: Any) -> Any:
 
 
 def compact(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for publication: few digits, σ as one number per site, of train what tables show; versions stand beside."""
+    """A row for publication: few digits, σ as one number per site, nothing empty; versions stand beside the rows.
+
+    Of train it keeps what tables show, and that once: wrappers start from the training of the method they wrap.
+    """
     sigma = {site: float(np.exp(np.mean(np.log(values)))) for site, values in row["sigma"].items()}
-    train = {name: row["train"][name] for name in _OF_TRAIN} if row.get("train") else None
-    return rounded({k: v for k, v in row.items() if k not in ("on", "key")} | {"sigma": sigma, "train": train})
+    train = row.get("train") if "+" not in row["method"] else None
+    kept = {k: v for k, v in row.items() if k not in ("on", "key")} | {"sigma": sigma}
+    kept["train"] = {name: train[name] for name in _OF_TRAIN} if train else None
+    return rounded({k: v for k, v in kept.items() if k == "changes" or v not in (None, {})})
 
 
 def _identity(row: dict[str, Any]) -> str:
@@ -256,6 +261,9 @@ def section(name: str, title: str) -> list[str]:
             tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", parted]
         if changed := settings_as_markdown(lines):
             parts += ["", f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**", "", changed]
+        if shared := common_setting(lines):
+            parts += ["", shared]
+            tables += ["", shared]
         for part_title, part in sections(lines):
             table = ["", f"**{part_title or title}, {steps:,} steps**", "", as_markdown(part)]
             tables += table

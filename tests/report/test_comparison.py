@@ -163,6 +163,13 @@ def test_without_the_default_the_first_setting_is_the_base(tmp_path):
         assert "3 of 7 runs are not finished" in (tmp_path / name).read_text()
 
 
+def test_what_all_have_in_common_is_said_once(tmp_path):
+    rows = [row | {"changes": {"k_reg": 20}} for m in ("xreg", "dropout") for row in made_up(m, [-1.0, -1.1])]
+    text = comparison_tables.write_tables(rows, tmp_path)
+    assert "All with k_reg 20." in text
+    assert "setting" not in text
+
+
 def test_one_seed_is_neither_level_nor_worse():
     rows = made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-0.5])
     assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 0)

@@ -59,7 +59,7 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     has_paper = any(_paper_of(line) for line in lines)
     shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
     divided = any("total" in line.regime for line in lines)
-    changed = any(setting_of(line.regime) for line in lines)
+    changed = len({setting_of(line.regime) for line in lines}) > 1
     header = [TITLES.get(f, f) for f in fields] + (["train + reg"] if divided else [])
     header += ["setting"] if changed else []
     header += ["method", "seeds", "diverged"] + [TITLES[s] for s in shown]
@@ -82,6 +82,12 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
                 row += [Cell(signed(paper[0], 2)), Cell(signed(paper[1], 3))] if paper else [Cell("–"), Cell("–")]
             body.append(row)
     return header, body
+
+
+def common_setting(lines: Sequence[Line]) -> str:
+    """The fields that all lines have changed alike, which no column then repeats; empty where they differ."""
+    settings = {setting_of(line.regime) for line in lines}
+    return f"All with {settings.pop()}." if len(settings) == 1 and "" not in settings else ""
 
 
 def _identity(line: Line | None) -> tuple | None:
@@ -268,6 +274,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
         f"{steps} steps; ± is the 95% interval over seeds, which vary {vary};"
         " * or bold: best of its regime beyond the interval of the difference"
     )
+    said = [shared, *said] if (shared := common_setting(lines)) else said
     parts = sections(lines)
     markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
     for more in (
