@@ -28,7 +28,7 @@ paper: $(READY)
 	$(BIN)/crossreg sweep paper --seeds 5 --first-seed 100 --methods xreg,dropout,ensemble,ensemble+temperature \
 	  --grid mask_seed=1,2,3 --out runs/confirmation
 	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg-internal-mm --grid learning_rate=0.001 --grid schedule=constant \
-	  --grid scaled_start=false --grid log_sigma_pred_start=-2.0 --grid evaluation_samples=10 --grid settle=0.0 \
+	  --grid scaled_start=false --grid log_sigma_pred_start=-2.0 --grid evaluation_samples=10 --grid settle=0.0 --grid clip=0.0 \
 	  --out runs/protocol
 	$(BIN)/python benchmarks/publish.py runs/paper paper
 	$(BIN)/python benchmarks/publish.py runs/paper-long paper --add

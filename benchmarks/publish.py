@@ -170,13 +170,13 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
         )
         if heads_alone(line):
             train, reg, pred, gen = (
-                float(np.mean(line.values(score))) ** 2
+                float(np.median(line.values(score))) ** 2
                 for score in ("train_rmse", "reg_rmse", "reg_rms_predictive", "reg_rms_generalization")
             )
             said.append(
-                f"  Residuals r_train = {train**0.5:.4f} and r_reg = {reg**0.5:.4f} would have √U_pred ="
-                f" {((reg + train) / 2) ** 0.5:.4f} and √U_gen = {(max(reg - train, 0) / 2) ** 0.5:.4f} on reg;"
-                f" they are {pred**0.5:.4f} and {gen**0.5:.4f}."
+                f"  Medians over seeds: residuals r_train = {train**0.5:.4f} and r_reg = {reg**0.5:.4f} would have"
+                f" √U_pred = {((reg + train) / 2) ** 0.5:.4f} and √U_gen = {(max(reg - train, 0) / 2) ** 0.5:.4f}"
+                f" on reg; they are {pred**0.5:.4f} and {gen**0.5:.4f}."
             )
     said.append(
         "- The fixed point, U_pred = (r_reg² + r_train²)/2 and U_gen = (r_reg² − r_train²)/2, is that of Gaussian"

@@ -190,6 +190,8 @@ class TrainConfig:
     """Adam's rate for the log σ_gen head."""
     schedule: Literal["constant", "decay", "cosine"] = "decay"
     """How the rate of θ and ψ goes on: constant, constant and linear to 0 over the last fifth, or cosine to 0."""
+    clip: float = 10.0
+    """Gradients longer than this many times their running root mean square are shortened to it; 0: never."""
     engine: Literal["auto", "reference", "fused"] = "auto"
     """How a training step is computed: in plain JAX, or by fused kernels for a GPU where they take the shapes (on a CPU
     they are interpreted, which is slow); auto has kernels on a GPU. They round factors of matrix products to TF32."""
@@ -216,6 +218,8 @@ class TrainConfig:
             _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
             _check(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "must be positive and finite")
+        allowed = self.clip == 0 or 1 <= self.clip < float("inf")
+        _check(allowed, "clip", self.clip, "must be 0, or at least 1 and finite")
         _check(0 <= self.settle <= 1, "settle", self.settle, "must lie in [0, 1]")
         _check_seed("seed", self.seed)
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.nn.bounds import bound, unbound
+from crossreg.nn.bounds import bound, bound_in_reverse, unbound
 from crossreg.nn.noise import Dropout, NoiseChain, NoNoise, gaussian_noise, is_stochastic, noises, site_sigmas
 
 SHAPE = (3, 4, 5)
@@ -76,6 +76,20 @@ def test_the_bound_is_smooth_monotone_and_kept():
     assert (jnp.diff(value) >= -2e-5).all()
     inside = jnp.linspace(-5, 0, 11)
     np.testing.assert_allclose(bound(inside, (-8.0, 3.0)), inside, atol=0.06)
+
+
+def test_beyond_a_bound_only_the_way_back_is_open():
+    bounds = (-8.0, 3.0)
+
+    def slope(b, raw, sign):  # descent on sign · b(raw) makes b smaller for 1, larger for −1
+        return sign * jax.vmap(jax.grad(lambda r: sign * b(r, bounds)))(raw)
+
+    inside, above, below = jnp.linspace(-7.9, 2.9, 41), jnp.array([3.1, 9.0, 60.0]), jnp.array([-8.1, -20.0, -90.0])
+    for raw, inward in ((inside, 0), (above, 1), (below, -1)):
+        np.testing.assert_array_equal(bound_in_reverse(raw, bounds), bound(raw, bounds))
+        for sign in (1.0, -1.0):
+            expected = 0.5 if sign == inward else slope(bound, raw, sign)
+            np.testing.assert_allclose(slope(bound_in_reverse, raw, sign), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_far_bounds_do_not_overflow():

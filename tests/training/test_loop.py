@@ -18,8 +18,9 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import mixture_nll
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.fit import fit
-from crossreg.training import loop
+from crossreg.training import loop, step
 from crossreg.training.loop import split_scores, train_replicas, unstack
+from crossreg.training.packed import Packed
 from crossreg.training.step import _rate_factor, train_step
 
 
@@ -244,3 +245,26 @@ def test_what_fit_and_predict_cannot_use_is_named(data, tiny):
         fit(model, data.train)  # pyright: ignore[reportArgumentType]
     with pytest.raises((ValueError, TypeError), match="batch"):
         predict(model, jnp.zeros((4, 40)), key=jax.random.key(0))
+
+
+def test_a_gradient_far_longer_than_usual_is_shortened():
+    optimizer = step._ADAM.init(jnp.zeros(5))
+    usual = jnp.array([0.3, -2.0, 0.1, 0.0, 1.0])
+    for _ in range(3):
+        _, optimizer = step._ADAM.update(usual, optimizer)
+    np.testing.assert_array_equal(step.shorten(3.9 * usual, optimizer, 4.0), 3.9 * usual)
+    long = jnp.array([5.0, 0.0, 1e5, -3e5, 7.0])
+    shortened = step.shorten(long, optimizer, 4.0)
+    np.testing.assert_allclose(jnp.linalg.norm(shortened), 4 * jnp.linalg.norm(usual), rtol=1e-4)
+    np.testing.assert_allclose(shortened / jnp.linalg.norm(shortened), long / jnp.linalg.norm(long), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("clip", "is_learned"), [(10.0, True), (0.0, False)])
+def test_one_spike_does_not_end_learning(clip, is_learned, tiny):
+    """Descent on (w - 3)², with one gradient 10⁶ times too long on the way."""
+    config = tiny.replace(clip=clip).train
+    w, optimizer = Packed.of({"w": jnp.zeros(2)}), step._ADAM.init(jnp.zeros(2))
+    descend = jax.jit(lambda w, g, o: step._descend(w, dataclasses.replace(w, vector=g), o, 0.02, config))
+    for t in range(600):
+        w, optimizer = descend(w, 2 * (w.vector - 3) * (1e6 if t == 20 else 1.0), optimizer)
+    assert bool(jnp.all(jnp.abs(w.vector - 3) < 0.1)) is is_learned

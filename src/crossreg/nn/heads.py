@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from crossreg.nn.bounds import Bounds, bound, unbound
+from crossreg.nn.bounds import Bounds, bound, bound_in_reverse, unbound
 from crossreg.nn.groups import Psi, Rho
 from crossreg.nn.pointwise import PointwiseLinear
 from crossreg.nn.waiting import Waiting
@@ -60,11 +60,11 @@ class Heads(eqx.Module):
 
     def reverse(self, features: Float[Array, "width *any_space"]) -> Moments:
         """The same, to be differentiated in reverse mode only."""
-        pred = bound(self.sigma_pred.linear.reverse(features), self.sigma_pred.bounds)
+        pred = bound_in_reverse(self.sigma_pred.linear.reverse(features), self.sigma_pred.bounds)
         gen = None
         if self.sigma_gen is not None:
             still = jax.lax.stop_gradient(features)
-            gen = bound(self.sigma_gen.linear.reverse(still), self.sigma_gen.bounds)
+            gen = bound_in_reverse(self.sigma_gen.linear.reverse(still), self.sigma_gen.bounds)
         return Moments(self.mean.reverse(features), pred, gen)
 
     def fused(self, waiting: Waiting) -> Moments | None:
@@ -80,8 +80,8 @@ class Heads(eqx.Module):
         weight, bias = (jnp.concatenate([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
         out = jnp.asarray(fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu, stopped))
         mean, pred, *gen = jnp.split(out, len(layers))
-        sigma_gen = None if self.sigma_gen is None else bound(gen[0], self.sigma_gen.bounds)
-        return Moments(mean, bound(pred, self.sigma_pred.bounds), sigma_gen)
+        sigma_gen = None if self.sigma_gen is None else bound_in_reverse(gen[0], self.sigma_gen.bounds)
+        return Moments(mean, bound_in_reverse(pred, self.sigma_pred.bounds), sigma_gen)
 
 
 def _constant_linear(width: int, channels: int, value: Float[Array, "#channel"]) -> PointwiseLinear:

@@ -150,7 +150,7 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
 
 
 def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
-    r"""Mean U_pred and U_gen stacked, and the mean squared error $r^2$, on train, reg and test.
+    r"""Mean U_pred and U_gen stacked, and the mean squared error $r^2$, on train, reg and test: medians over seeds.
 
     Dashed: where both objectives would have them, $U_{pred} = (r_{reg}^2 + r_{train}^2)/2$ and
     $U_{pred} + U_{gen} = r_{reg}^2$.
@@ -158,7 +158,8 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
     splits = ("train", "reg", "test")
 
     def mean_square(line: Line, score: str) -> list[float]:
-        return [float(np.mean(np.square(line.values(f"{split}_{score}")))) for split in splits]
+        # One seed of many with a σ far too large at a few points would be all that a mean shows.
+        return [float(np.median(np.square(line.values(f"{split}_{score}")))) for split in splits]
 
     columns = min(4, len(lines))
     depth = math.ceil(len(lines) / columns)

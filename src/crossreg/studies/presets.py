@@ -55,6 +55,7 @@ def protocol(config: Config) -> Config:
         reg_objective="moment-matched",
         generalization_head=False,
         settle=0.0,
+        clip=0.0,
     )
 
 

@@ -45,7 +45,7 @@ from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
-FORMAT = 6
+FORMAT = 7
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512

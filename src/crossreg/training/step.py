@@ -5,6 +5,7 @@ randomness follows from the replica's key and the step number.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,7 +22,8 @@ from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.streams import REG_STREAM, TRAIN_STREAM
 from crossreg.training.packed import Packed
 
-_ADAM = optax.scale_by_adam()
+_BETA_2 = 0.999
+_ADAM = optax.scale_by_adam(b2=_BETA_2)
 # The share of a run over which the schedule `decay` takes the rate to 0.
 _FINAL_DECAY = 0.2
 
@@ -78,9 +80,26 @@ def path_of(config: TrainConfig, *, noise_only: bool = False) -> Path:
     return "noise kernels" if noise_only else "kernels"
 
 
-def _descend(parameters: Packed, gradients: Packed, optimizer, rates) -> tuple[Packed, optax.OptState]:
+def shorten(gradient: Float[Array, " size"], optimizer: Any, clip: float) -> Float[Array, " size"]:
+    r"""A gradient g of at most `clip` times the length that Adam's state remembers of those before it.
+
+    $$ g \min(1, c \, \|\hat v\|_1^{1/2} / \|g\|_2), \qquad \hat v \text{ the running mean of } g^2 $$
+
+    One that is 10⁵ times too long moves no parameter far, since Adam divides by √v; but v then needs 10⁴ steps to
+    forget it, in which next to nothing is learned. In units of what is usual, c fits data of any scale.
+    """
+    # The mean of t squares, however few: Adam's correction of its start.
+    usual = jnp.sum(optimizer.nu) / -jnp.expm1(optimizer.count * jnp.log(_BETA_2))
+    longer = jnp.sum(gradient**2) / (clip**2 * usual)
+    return jnp.where(longer > 1, gradient * jax.lax.rsqrt(longer), gradient)
+
+
+def _descend(parameters: Packed, gradients: Packed, optimizer, rates, config) -> tuple[Packed, optax.OptState]:
     """Adam with a rate for every parameter."""
-    directions, optimizer = _ADAM.update(gradients.vector, optimizer)
+    gradient = gradients.vector
+    if config.clip:
+        gradient = jnp.where(optimizer.count > 0, shorten(gradient, optimizer, config.clip), gradient)
+    directions, optimizer = _ADAM.update(gradient, optimizer)
     return dataclasses.replace(parameters, vector=parameters.vector - rates * directions), optimizer
 
 
@@ -120,7 +139,7 @@ def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, "
     tree, rho = state.theta_psi.tree(), state.rho.tree()
     loss, gradients = jax.value_and_grad(loss_of)(tree)
     rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
-    theta_psi, optimizer = _descend(state.theta_psi, Packed.of(gradients), state.train_optimizer, rates)
+    theta_psi, optimizer = _descend(state.theta_psi, Packed.of(gradients), state.train_optimizer, rates, config)
     new = eqx.tree_at(
         lambda s: (s.theta_psi, s.train_optimizer, s.train_loss),
         state,
@@ -149,6 +168,6 @@ def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""]
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     loss, gradients = jax.value_and_grad(loss_of)(tree)
     rates = state.rho.spread(learning_rates(tree, config))
-    rho, optimizer = _descend(state.rho, Packed.of(gradients), state.reg_optimizer, rates)
+    rho, optimizer = _descend(state.rho, Packed.of(gradients), state.reg_optimizer, rates, config)
     new = eqx.tree_at(lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss))
     return _keep_finite(new, state, (loss, gradients), step)
