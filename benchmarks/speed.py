@@ -104,7 +104,9 @@ def torch_peers(config: Config, data: Data) -> dict[str, Steps]:
     return peers_of(config, data)
 
 
-def take_turns(contenders: dict[str, Steps], rounds: int) -> dict[str, list[float]]:
+def take_turns(
+    contenders: dict[str, Steps], rounds: int, turn_seconds: float = _TURN_SECONDS
+) -> dict[str, list[float]]:
     """Seconds per step of each turn. A contender that fails in its warm-up is left out, and said to be."""
     sizes: dict[str, int] = {}
     for name, steps in contenders.items():
@@ -112,7 +114,7 @@ def take_turns(contenders: dict[str, Steps], rounds: int) -> dict[str, list[floa
             steps(5)
             started = time.perf_counter()
             steps(10)
-            sizes[name] = max(10, int(_TURN_SECONDS / (time.perf_counter() - started) * 10))
+            sizes[name] = max(10, int(turn_seconds / (time.perf_counter() - started) * 10))
             steps(sizes[name])
         except Exception as error:  # a peer's compiler may be missing: what remains is still a comparison
             if name.startswith("crossreg"):

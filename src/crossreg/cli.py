@@ -102,6 +102,8 @@ class Sweep:
     """No progress display."""
     json: bool = False
     """Print the rows as JSON lines in place of the table."""
+    plan: bool = False
+    """Only say what would be trained, and about how long it would take on this device."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ def _quickstart(command: Quickstart) -> None:
 def _sweep(command: Sweep) -> None:
     from crossreg.report.comparison_tables import write_tables
     from crossreg.studies.grids import default_steps, plan
-    from crossreg.studies.sweep import run_sweep
+    from crossreg.studies.sweep import describe_sweep, run_sweep
 
     base = None
     if command.config:
@@ -216,6 +218,9 @@ def _sweep(command: Sweep) -> None:
         grid=command.grid,
         base=base,
     )
+    if command.plan:
+        print(describe_sweep(points, command.out))
+        return
     asked = {
         "name": command.name,
         "methods": command.methods,

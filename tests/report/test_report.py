@@ -113,24 +113,24 @@ def test_maps_show_the_fields_on_one_range(kept, tmp_path):
 
 def test_a_sweep_shows_its_share_and_the_time_left():
     stream = io.StringIO()
-    with SweepDisplay(2 * 500 * 2, 2, 3, stream=stream) as display:
+    with SweepDisplay(2000.0, 2, 3, stream=stream) as display:
         display.scored()
         for label in ("xreg × 2", "plain × 2"):
-            display.begin(label, 500)
-            display.skip(2 * 100)
-            display.update(report(250), 2)
-            display.update(report(500, diverged_at=7), 2)
+            display.begin(label, 500, 1000.0)
+            display.skip(100)
+            display.update(report(250))
+            display.update(report(500, diverged_at=7))
         display.scored(2)
     first, *_, last = stream.getvalue().splitlines()
     assert first.startswith("trained   0%  scored 1/3  left –")
     assert last.startswith("trained 100%  scored 3/3  left 0:00  program 2/2 plain × 2")
-    lines = shown_lines(SweepDisplay(1000, 1, 3, stream=Terminal()))
+    lines = shown_lines(SweepDisplay(1000.0, 1, 3, stream=Terminal()))
     assert "left 0:00 + scoring" in lines
     assert "diverged 1" in lines
 
 
 def shown_lines(display: SweepDisplay) -> str:
     with display:
-        display.begin("xreg × 2", 500)
-        display.update(report(500, diverged_at=7), 2)
+        display.begin("xreg × 2", 500, 1000.0)
+        display.update(report(500, diverged_at=7))
         return display._text()

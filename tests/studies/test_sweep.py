@@ -80,8 +80,8 @@ def test_a_killed_sweep_goes_on_where_it_was(at, cached_waves, tiny, tmp_path, m
     class Stopping(module.SweepDisplay):
         stops = True
 
-        def update(self, report, replicas):
-            super().update(report, replicas)
+        def update(self, report):
+            super().update(report)
             steps.append(report.step)
             if report.step == at and Stopping.stops:
                 raise KeyboardInterrupt

@@ -125,26 +125,28 @@ class TrainingDisplay:
 class SweepDisplay:
     """A context that shows how far a whole sweep is: what trains now, and the time left for training and scoring.
 
-    `replica_steps` and `points` are what there is to do: steps of all replicas, and rows to score.
+    `work` and `points` are what there is to do: the training, in any unit that time is about proportional to, and rows
+    to score.
     """
 
     def __init__(
         self,
-        replica_steps: int,
+        work: float,
         programs: int,
         points: int,
         *,
         enabled: bool = True,
         stream: TextIO | TextIOBase | None = None,
     ):
-        self._total, self._programs, self._points = replica_steps, programs, points
+        self._total, self._programs, self._points = work, programs, points
         self._enabled = enabled
         self._stream: Any = stream or sys.stderr
-        self._done = self._base = self._number = self._scored = 0
-        self._steps = 1
+        self._done = self._base = self._timed = 0.0
+        self._number = self._scored = 0
+        self._steps, self._work = 1, 0.0
         self._label, self._step, self._scores = "", "", ""
         self._seconds = {"compile": 0.0, "train": 0.0, "score": 0.0}
-        self._compiling, self._compiled, self._timed = False, 0, 0
+        self._compiling, self._compiled = False, 0
         self._now = "score"
         self._since = time.perf_counter()
         self._printed = -math.inf
@@ -165,24 +167,26 @@ class SweepDisplay:
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, label: str, steps: int) -> None:
-        """A program starts: `label` says what trains in it."""
+    def begin(self, label: str, steps: int, work: float) -> None:
+        """A program starts: `label` says what trains in it, and `work` is its part of the whole."""
         self._clock("score")
         self._number += 1
         self._compiling = True
         self._label, self._steps, self._step, self._scores = label, steps, "compiling …", ""
-        self._base = self._done
+        self._base += self._work
+        self._work = work
+        self._done = self._base
         self._show(force=True)
 
-    def skip(self, replica_steps: int) -> None:
-        """The part of this program that an earlier sweep has done."""
-        self._done = self._base + replica_steps
+    def skip(self, step: int) -> None:
+        """An earlier sweep has brought this program to a step."""
+        self._done = self._base + self._work * step / self._steps
 
-    def update(self, report: Progress, replicas: int) -> None:
+    def update(self, report: Progress) -> None:
         """Takes in where the program stands."""
         # The first report of a program comes after its compilation, which says nothing of the steps to come.
         self._clock("compile" if self._compiling else "train")
-        before, self._done = self._done, self._base + report.step * replicas
+        before, self._done = self._done, self._base + self._work * report.step / self._steps
         self._timed += 0 if self._compiling else self._done - before
         self._compiled += self._compiling
         self._compiling = False

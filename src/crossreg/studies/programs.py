@@ -38,6 +38,7 @@ from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import SweepDisplay
 from crossreg.studies.cohort import bytes_of, start_cohort
+from crossreg.studies.cost import seconds_of
 from crossreg.studies.run_folder import write_json
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.loop import Snapshot, compile_for, first_snapshot, train_replicas, unstack
@@ -91,9 +92,14 @@ class Program(NamedTuple):
         """The config of one of them: they differ in data and seeds only."""
         return next(iter(self.trainings.values())).config
 
-    @property
-    def replica_steps(self) -> int:
-        return len(self.trainings) * self.config.train.steps
+    def seconds(self, space: tuple[int, ...]) -> float | None:
+        """About how long it trains on this device, compilation aside, or None where nothing is known of the device."""
+        return seconds_of(self.config, space, len(self.trainings))
+
+    def work(self, space: tuple[int, ...]) -> float:
+        """The same in some unit that all programs share."""
+        seconds = self.seconds(space)
+        return float(len(self.trainings) * self.config.train.steps) if seconds is None else seconds
 
     def file(self, folder: Path, ending: str) -> Path:
         return folder / TRAINED_FOLDER / f"{self.name}{ending}"
@@ -118,9 +124,9 @@ def read_programs(folder: Path) -> list[Program]:
 
 
 def plan_programs(
-    trainings: Iterable[Training], folder: Path, digest: str, num_points: int, memory: int
+    trainings: Iterable[Training], folder: Path, digest: str, num_points: int, memory: int, *, write: bool = True
 ) -> list[Program]:
-    """The programs of a folder, new ones written down for trainings that are in none."""
+    """The programs of a folder, and new ones, written down unless they are only looked at, for trainings in none."""
     programs = read_programs(folder)
     known = {key for program in programs for key in program.trainings}
     cohorts: dict[tuple, dict[str, Training]] = {}
@@ -132,11 +138,12 @@ def plan_programs(
         count = math.ceil(len(keys) / most_replicas(cohort[keys[0]].config, num_points, memory))
         for part in np.array_split(keys, count):
             program = Program(digest_of(part.tolist()), {key: cohort[key] for key in part.tolist()})
-            described = [
-                {"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()
-            ]
-            write_json(program.file(folder, ".json"), described)
             programs.append(program)
+            if write:
+                described = [
+                    {"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()
+                ]
+                write_json(program.file(folder, ".json"), described)
     return programs
 
 
@@ -207,18 +214,17 @@ def train_program(
 ) -> dict[str, Trained]:
     """The trained replicas of a program: read if they are there, gone on with if they were begun."""
     done, part, history_file = (program.file(folder, ending) for ending in (".npz", ".part.npz", ".jsonl"))
-    trainings = list(program.trainings.values())
     models, tasks, train_config = _start(program, trajectories)
     begun = eqx.filter_eval_shape(first_snapshot, models)
     if done.exists():
         finished = load_arrays(done, eqx.filter_eval_shape(_finish, begun))
-        display.skip(program.replica_steps)
+        display.skip(train_config.steps)
     else:
         start, history = None, []
         if part.exists():
             start = load_arrays(part, begun)
             history = [line for line in _read_history(history_file) if line["step"] <= int(start.step)]
-            display.skip(len(trainings) * int(start.step))
+            display.skip(int(start.step))
         report, saved = None, time.perf_counter()
 
         def save():
@@ -234,7 +240,7 @@ def train_program(
                     history = [*history, *lines]
                 # Only now: a snapshot must not be ahead of its history, whenever a stop comes.
                 report = latest
-                display.update(report, len(trainings))
+                display.update(report)
                 if time.perf_counter() - saved > _SECONDS_BETWEEN_SNAPSHOTS:
                     save()
                     saved = time.perf_counter()

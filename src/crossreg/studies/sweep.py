@@ -14,9 +14,11 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
 
 from crossreg.config import Config, changed_fields, from_dict
 from crossreg.data.apebench import load_trajectories
@@ -28,12 +30,13 @@ from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
-from crossreg.report.progress import SweepDisplay
+from crossreg.report.progress import SweepDisplay, clock
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import (
     FORMAT,
     TRAINED_FOLDER,
+    Program,
     Training,
     cohort_of,
     compiled_ahead,
@@ -187,28 +190,65 @@ def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, a
     return _join(points, rows, trajectories.digest)
 
 
-def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, progress: bool) -> dict[str, dict]:
+class _Open(NamedTuple):
+    """What is still to be done of a sweep: rows by key, the trainings each waits for, and programs in their order."""
+
+    waiting: dict[str, Point]
+    needs: dict[str, set[str]]
+    due: list[Program]
+
+
+def _open_work(
+    points: Sequence[Point], folder: Path, trajectories: Trajectories, rows: Container[str], *, write: bool
+) -> _Open:
     digest = trajectories.digest
-    rows = {row["key"]: row for row in read_rows(folder)}
     keyed = {point_key(point, digest): point for point in points}
     every = [training for point in keyed.values() for members in trainings_of(point) for training in members]
     num_points = math.prod(trajectories.train.shape[2:])
-    programs = plan_programs(every, folder, digest, num_points, memory_bytes())
+    programs = plan_programs(every, folder, digest, num_points, memory_bytes(), write=write)
     waiting = {key: point for key, point in keyed.items() if key not in rows}
     needs = {key: {t.key(digest) for ms in trainings_of(p) for t in ms} for key, p in waiting.items()}
     # A program is trained whole: a part of it would have other last digits.
     due = [p for p in programs if any(p.trainings.keys() & needed for needed in needs.values())]
     order = {training.key(digest): i for i, training in enumerate(every)}
     due.sort(key=lambda program: min(order.get(key, len(order)) for key in program.trainings))
+    return _Open(waiting, needs, due)
+
+
+def describe_sweep(points: Sequence[Point], folder: Path) -> str:
+    """What `run_sweep` would do, and about how long it would train; nothing is run or written."""
+    check_points(points)
+    trajectories = load_trajectories(points[0].config.data)
+    space = trajectories.train.shape[3:]
+    work = _open_work(points, folder, trajectories, {row["key"] for row in read_rows(folder)}, write=False)
+    due = [program for program in work.due if not program.is_done(folder)]
+    seconds = [program.seconds(space) for program in due]
+    known = [s for s in seconds if s is not None]
+    device = jax.devices()[0].device_kind
+    took = f"about {clock(sum(known))} of training" if len(known) == len(seconds) else "no times are known"
+    lines = [
+        f"{len(work.waiting)} of {len(points)} rows to make, {len(due)} program{'s' * (len(due) != 1)} to train;"
+        f" {took} on {device}, compilation and scoring aside"
+    ]
+    for program, s in zip(due, seconds, strict=True):
+        steps = f"{program.config.train.steps:,} steps"
+        lines.append(f"  {_label(program, work):<40}{steps:>15}{'' if s is None else clock(s):>10}")
+    return "\n".join(lines)
+
+
+def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, progress: bool) -> dict[str, dict]:
+    rows = {row["key"]: row for row in read_rows(folder)}
+    work = _open_work(points, folder, trajectories, rows, write=True)
+    waiting, needs, due = work
     trained: dict[str, Trained] = {}
     machine = describe_machine()
     on = {name: machine[name] for name in ("crossreg", "jax", "device")}
-    steps = sum(program.replica_steps for program in due)
-    display = SweepDisplay(steps, len(due), len(waiting), enabled=progress)
+    space = trajectories.train.shape[3:]
+    display = SweepDisplay(sum((p.work(space) for p in due), 0.0), len(due), len(waiting), enabled=progress)
     with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
-                display.begin(_label(program.config, len(program.trainings)), program.config.train.steps)
+                display.begin(_label(program, work), program.config.train.steps, program.work(space))
                 trained |= train_program(program, folder, trajectories, display)
             ready = {key: waiting[key] for key, needed in needs.items() if needed <= trained.keys()}
             with (folder / ROWS).open("a") as file:
@@ -222,10 +262,12 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     return rows
 
 
-def _label(config: Config, replicas: int) -> str:
-    """What trains, in a few words."""
-    noise = {"generalization": "xreg", "none": "plain"}.get(config.model.feature_noise, config.model.feature_noise)
-    return f"{'xreg' if config.model.learns_on_reg else noise} × {replicas}"
+def _label(program: Program, work: _Open) -> str:
+    """For which methods a program trains, and how many replicas."""
+    methods = {p.method.name for key, p in work.waiting.items() if work.needs[key] & program.trainings.keys()}
+    first, *others = sorted(methods, key=lambda name: (len(name), name))
+    more = f" and {len(others)} more" if others else ""
+    return f"{first}{more} × {len(program.trainings)}"
 
 
 def _score(

@@ -1,0 +1,79 @@
+"""The cost model: its counts against the compiler's, and what a sweep says before it runs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.cli import main
+from crossreg.config import Config, save_yaml
+from crossreg.data.pairs import make_data
+from crossreg.data.trajectories import Trajectories, digest
+from crossreg.methods.names import parse_method
+from crossreg.nn.build import build_model
+from crossreg.routing import route
+from crossreg.studies import cost
+from crossreg.training.loop import make_task
+from crossreg.training.step import init_state, train_step
+
+
+def flops_by_xla(config: Config, space: tuple[int, ...]) -> float:
+    """Floating-point operations of a train update, as the compiler counts them before it optimises."""
+    draw = np.random.default_rng(0)
+    train, test = (draw.normal(size=(n, 3, 1, *space)).astype(np.float32) for n in (9, 1))
+    data = make_data(Trajectories(train, test, {}, digest(train, test)), config.data)
+    model = build_model(config.model, data.train, key=jax.random.key(0))
+    state, static, task = init_state(model), route(model).static, make_task(data, 0)
+    step = jax.jit(lambda state: train_step(state, static, task, jnp.asarray(1), config.train))
+    return step.lower(state).cost_analysis()["flops"]
+
+
+@pytest.mark.parametrize(
+    ("method", "space", "fields"),
+    [
+        ("xreg", (160,), {}),
+        ("xreg", (96,), {"width": 24, "num_modes": 5, "num_samples": 4, "num_blocks": 3}),
+        ("xreg", (20, 24), {"num_modes": 4, "width": 6, "num_samples": 3}),
+        ("unregularized", (160,), {}),
+        ("dropout", (128,), {"sites": ("block3",), "num_blocks": 4}),
+    ],
+)
+def test_operations_are_those_that_the_compiler_counts(method, space, fields):
+    base = Config().replace(train_size=3, reg_size=3, test_size=1, one_pool=True, k_reg=10**6, settle=0.0, **fields)
+    [config] = parse_method(method).configs(base)
+    work = cost.work_of(config, space, "cpu")
+    counted = work.dft + work.fft + work.mixing
+    assert counted == pytest.approx(flops_by_xla(config, space), rel=0.3)
+
+
+def test_blocks_before_the_first_noise_run_once():
+    def once(method, **fields):
+        [config] = parse_method(method).configs(Config())
+        return cost.blocks_before_noise(config.replace(**fields).model)
+
+    assert once("xreg") == 1
+    assert once("xreg", sites=("pre_head", "block3")) == 3
+    assert once("xreg", sites=("pre_head",)) == 4
+    assert once("unregularized") == once("xreg-heads") == 4
+    assert once("fixed-noise") == once("xreg-modes") == 0
+
+
+def test_reg_updates_are_those_of_the_whole_run():
+    config = Config().replace(steps=1000, k_reg=5, settle=0.1)
+    assert cost.reg_updates_per_step(config) == pytest.approx((900 / 5 + 100) / 1000)
+    [plain] = parse_method("unregularized").configs(config)
+    assert cost.reg_updates_per_step(plain) == 0
+
+
+def test_a_plan_says_what_would_be_run_and_writes_nothing(cached_waves, tiny, tmp_path, capsys, monkeypatch):
+    save_yaml(tiny, tmp_path / "c.yaml")
+    command = ["sweep", "grid", "--grid", "k_reg=2,3", "--methods", "xreg,ensemble", "--seeds", "2", "--steps", "20"]
+    command += ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out"), "--plan"]
+    monkeypatch.setattr(cost, "rates_of", lambda device: (0.5, 0.0, 0.0, 0.0, 0.0, 0.0))
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert "8 of 8 rows to make, 4 programs to train" in said
+    # Updates alone cost here, half a second each: 20 of θ in all four programs, and of ρ in those of xreg after every
+    # second or third of the first 18, and after the last two.
+    assert f"about 0:{round(0.5 * (4 * 20 + 9 + 2 + 6 + 2)):02d} of training" in said
