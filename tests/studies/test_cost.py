@@ -25,7 +25,9 @@ def flops_by_xla(config: Config, space: tuple[int, ...]) -> float:
     model = build_model(config.model, data.train, key=jax.random.key(0))
     state, static, task = init_state(model), route(model).static, make_task(data, 0)
     step = jax.jit(lambda state: train_step(state, static, task, jnp.asarray(1), config.train))
-    return step.lower(state).cost_analysis()["flops"]
+    counted = step.lower(state).cost_analysis()
+    assert counted is not None
+    return counted["flops"]
 
 
 @pytest.mark.parametrize(
