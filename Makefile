@@ -25,8 +25,8 @@ paper: $(READY)
 	$(BIN)/crossreg figures runs/regimes
 	$(BIN)/crossreg sweep equal-data --seeds 10 --out runs/equal-data
 	$(BIN)/crossreg sweep ablation --seeds 5 --out runs/ablation
-	$(BIN)/crossreg sweep paper --seeds 5 --first-seed 100 --methods xreg,dropout,ensemble,ensemble+temperature \
-	  --grid mask_seed=1,2,3 --out runs/confirmation
+	$(BIN)/crossreg sweep paper --seeds 5 --first-seed 200 --methods xreg,dropout,ensemble,ensemble+temperature \
+	  --grid mask_seed=4,5,6 --out runs/confirmation
 	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg-internal-mm --grid learning_rate=0.001 --grid schedule=constant \
 	  --grid scaled_start=false --grid log_sigma_pred_start=-2.0 --grid evaluation_samples=10 --grid settle=0.0 --grid clip=0.0 \
 	  --out runs/protocol

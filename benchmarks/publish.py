@@ -27,6 +27,7 @@ from crossreg.report.comparison import (
     heads_alone,
     regime_of,
     regimes,
+    signed,
     verdicts,
     with_interval,
 )
@@ -40,10 +41,12 @@ from crossreg.report.comparison_tables import (
 )
 from crossreg.report.sweep_figures import figures_of_rows
 from crossreg.studies.figures import sweep_figures
+from crossreg.studies.run_folder import describe_machine
 from crossreg.studies.sweep import PLAN, asked_rows
 
 RESULTS = Path("docs/results")
-PAGE = Path("docs/results.md")
+PAGE, README = Path("docs/results.md"), Path("README.md")
+_MARKS = ("<!-- written by benchmarks/publish.py -->", "<!-- end -->")
 FIGURES, REGIME_FIGURES = Path("docs/figures"), Path("docs/figures/regimes")
 DRAWN = ("xreg", "dropout", "ensemble", "unregularized")
 DRAWN_EQUAL_DATA = ("xreg", "dropout", "ensemble", "ensemble+early+conformal", "unregularized+conformal")
@@ -126,6 +129,8 @@ def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
             if path.suffix != ".png" or path.stem.startswith("calibration"):
                 path.unlink()
     print(f"{target}: {len(rows)} rows")
+    if made_by(folder)["starts"][-1].get("source") != describe_machine()["source"]:
+        print("  made by another state of the code than this one")
 
 
 def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -165,8 +170,9 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
     for line in collect(rows):
         nll = line.values("test_nll")
         said.append(
-            f"- `{line.method}`, {line.regime['observed_fraction']} observed: median test NLL {np.median(nll):.3f},"
-            f" from {min(nll):.3g} to {max(nll):.5g} over {line.seeds} seeds."
+            f"- `{line.method}`, {line.regime['observed_fraction']} observed: median test NLL"
+            f" {signed(float(np.median(nll)), 2)}, from {signed(min(nll), 2)} to {signed(max(nll), 2)} over"
+            f" {line.seeds} seeds."
         )
         if heads_alone(line):
             train, reg, pred, gen = (
@@ -210,6 +216,31 @@ def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
+def readme_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The README's table: test NLL / ECE of the paper's three methods at 10,000 steps."""
+    shown = {"xreg": "XReg", "dropout": "MC dropout", "ensemble": "3-member ensemble"}
+    lines = collect(row for row in rows if row["method"] in shown and row["steps"] == 10_000)
+    table = ["| observed, trajectories | " + " | ".join(shown.values()) + " |", "|" + "---|" * (len(shown) + 1)]
+    for group in (group for _, part in sections(lines) for group in regimes(part)):
+        by = {line.method: line for line in group}
+        cells = []
+        for method in shown:
+            nll, ece = (by[method].interval(score) for score in ("test_nll", "test_ece_mix"))
+            cells.append(
+                f"{with_interval(nll, 2)} / {with_interval(ece, 3)}".replace("/ 0.", "/ .").replace("± 0.", "± .")
+            )
+        line = by["xreg"]
+        table.append(f"| {line.regime['observed_fraction']}, {line.split[0]} | " + " | ".join(cells) + " |")
+    return table
+
+
+def write_readme(rows: Sequence[dict[str, Any]]) -> None:
+    """Puts the table between the marks that the README has for it."""
+    text = README.read_text()
+    before, rest = text.split(_MARKS[0])
+    README.write_text("\n".join([before + _MARKS[0], *readme_table(rows), _MARKS[1] + rest.split(_MARKS[1])[1]]))
+
+
 def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     """Figures of some methods at 10,000 steps, and the lines that show them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -246,6 +277,7 @@ def section(name: str, title: str) -> list[str]:
         kept = f" ({one['kept']})" if "kept" in one else ""
         parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.{_other_defaults(one)}")
     if name == "paper":
+        write_readme(rows)
         parts += ["", *lead(rows), "", *draw(rows, FIGURES / "paper")]
     if name == "equal_data":
         parts += ["", *lead_equal_data(rows), "", *draw(rows, FIGURES)]

@@ -259,6 +259,23 @@ def test_a_gradient_far_longer_than_usual_is_shortened():
     np.testing.assert_allclose(shortened / jnp.linalg.norm(shortened), long / jnp.linalg.norm(long), rtol=1e-4)
 
 
+@pytest.mark.parametrize("first", [0.0, 1e-25])
+def test_after_gradients_of_nothing_any_is_usual(first):
+    """Their squares are 0: a limit of 0 would hold for ever."""
+    optimizer = step._ADAM.init(jnp.zeros(3))
+    gradient = jnp.array([3.0, -4.0, 0.0])
+    np.testing.assert_array_equal(step.shorten(gradient, optimizer, 10.0), gradient)
+    _, optimizer = step._ADAM.update(jnp.full(3, first), optimizer)
+    np.testing.assert_array_equal(step.shorten(gradient, optimizer, 10.0), gradient)
+    assert not step.shorten(jnp.zeros(3), optimizer, 10.0).any()
+
+
+def test_a_gradient_whose_square_overflows_is_shortened_too():
+    optimizer = step._ADAM.init(jnp.zeros(3))
+    _, optimizer = step._ADAM.update(jnp.array([3.0, 0.0, 4.0]), optimizer)
+    np.testing.assert_allclose(step.shorten(jnp.array([0.0, -1e30, 0.0]), optimizer, 10.0), [0, -50, 0], rtol=1e-4)
+
+
 @pytest.mark.parametrize(("clip", "is_learned"), [(10.0, True), (0.0, False)])
 def test_one_spike_does_not_end_learning(clip, is_learned, tiny):
     """Descent on (w - 3)², with one gradient 10⁶ times too long on the way."""

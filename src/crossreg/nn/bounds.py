@@ -7,7 +7,7 @@ the reg gradient can drive a scale to several hundred and the run to NaN.
 
 Flat also means that a gradient has no way back: a head that one step throws far beyond a bound would stay there for
 the rest of its run. So in training a gradient that points back inside keeps, beyond a bound, the slope ½ that $b$ has
-at it. (The σ of a site is a parameter of its own, which Adam moves back however small its gradient is.)
+at it. (The σ of a site is a parameter of its own: it is not thrown there, and its outward gradient dies on the way.)
 """
 
 import functools

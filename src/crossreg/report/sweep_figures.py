@@ -180,7 +180,7 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
                     axis.axhline(height, color="0.3", lw=0.9, ls="--", label="fixed point of the objectives")
             axis.set_title(f"{line.method}, {line.regime['observed_fraction']:g} observed", fontsize=8)
             axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-        axes[0][0].set_ylabel("mean over points")
+        axes[0][0].set_ylabel("mean over points, median over seeds")
         handles, labels = axes[0][0].get_legend_handles_labels()
         first = {label: handle for handle, label in zip(handles, labels, strict=True)}
         figure.legend(first.values(), first, loc="outside lower center", ncols=4, fontsize=7)

@@ -88,17 +88,21 @@ def shorten(gradient: Float[Array, " size"], optimizer: Any, clip: float) -> Flo
     One that is 10⁵ times too long moves no parameter far, since Adam divides by √v; but v then needs 10⁴ steps to
     forget it, in which next to nothing is learned. In units of what is usual, c fits data of any scale.
     """
+    largest = jnp.max(jnp.abs(gradient), initial=0.0)
+    length = largest * jnp.linalg.norm(gradient / jnp.where(largest > 0, largest, 1.0))  # squares must not overflow
     # The mean of t squares, however few: Adam's correction of its start.
-    usual = jnp.sum(optimizer.nu) / -jnp.expm1(optimizer.count * jnp.log(_BETA_2))
-    longer = jnp.sum(gradient**2) / (clip**2 * usual)
-    return jnp.where(longer > 1, gradient * jax.lax.rsqrt(longer), gradient)
+    remembered = jnp.sum(optimizer.nu) / jnp.maximum(1 - _BETA_2**optimizer.count, 1 - _BETA_2)
+    limit = clip * jnp.sqrt(remembered)
+    # Where there is nothing to compare with, at the first update or behind zeros, any length is usual.
+    is_long = (limit > 0) & (length > limit)
+    return gradient * jnp.where(is_long, limit / jnp.where(is_long, length, 1.0), 1.0)
 
 
-def _descend(parameters: Packed, gradients: Packed, optimizer, rates, config) -> tuple[Packed, optax.OptState]:
+def _descend(
+    parameters: Packed, gradients: Packed, optimizer: Any, rates: Any, config: TrainConfig
+) -> tuple[Packed, optax.OptState]:
     """Adam with a rate for every parameter."""
-    gradient = gradients.vector
-    if config.clip:
-        gradient = jnp.where(optimizer.count > 0, shorten(gradient, optimizer, config.clip), gradient)
+    gradient = shorten(gradients.vector, optimizer, config.clip) if config.clip else gradients.vector
     directions, optimizer = _ADAM.update(gradient, optimizer)
     return dataclasses.replace(parameters, vector=parameters.vector - rates * directions), optimizer
 
