@@ -11,7 +11,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from crossreg.config import Config, to_dict
 from crossreg.report.comparison import (
+    Line,
     base_setting,
     clearly_best,
     collect,
@@ -193,13 +194,13 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
     return said
 
 
-def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What a user gets out of one total of trajectories: ours and the rivals that people would try."""
+def equal_data_table(groups: Iterable[Sequence[Line]]) -> list[str]:
+    """NLL / ECE of the methods that people would try, a line for each regime and total."""
     shown = ("xreg", "dropout", "ensemble", "ensemble+conformal", "ensemble+early+conformal", "unregularized+conformal")
     head = ["observed", "trajectories", *(f"`{method}`" for method in shown)]
     table = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for group in regimes(collect(rows)):
-        lines = {line.method: line for line in fair_group(group)}
+    for group in groups:
+        lines = {line.method: line for line in group}
         best = clearly_best([lines[method] for method in shown], "test_nll")
         texts = []
         for method in shown:
@@ -208,11 +209,22 @@ def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
             texts.append(f"**{text}**" if best is lines[method] else text)
         regime = lines["xreg"].regime
         table.append(f"| {regime['observed_fraction']} | {regime['total']} | " + " | ".join(texts) + " |")
+    return table
+
+
+def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What a user gets out of one total of trajectories, when a fifth of them is held out and when five are."""
+    groups = regimes(collect(rows))
+    five = [[line for line in group if line.split[1] in (0, 5)] for group in groups if group[0].regime["total"] > 25]
     return [
         "Test NLL (± 95% interval) / ECE out of one total: `xreg` and the wrapped rivals hold out a fifth of it,"
         " `dropout` and `ensemble` train on all. Bold: the lowest NLL of these six beyond the interval.",
         "",
-        *table,
+        *equal_data_table(fair_group(group) for group in groups),
+        "",
+        "The same where only five trajectories are held out: more to train on, less to calibrate with.",
+        "",
+        *equal_data_table(five),
     ]
 
 
