@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import NullFormatter
 from scipy.optimize import nnls
 
 from crossreg.config import Config
@@ -144,7 +145,7 @@ def fit(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def draw(rows: Sequence[dict[str, Any]], rates: dict[str, Any]) -> None:
-    """Measured points, and the model as lines: µs per replica and step."""
+    """Measured points, and the model as lines: ms per replica and step."""
     numeric = [axis for axis in AXES if axis != "method"]
     devices = list(dict.fromkeys(row["device"] for row in rows))
     with plt.rc_context(STYLE):
@@ -159,17 +160,24 @@ def draw(rows: Sequence[dict[str, Any]], rates: dict[str, Any]) -> None:
                         next(color)
                         continue
                     x = [_value(r) for r in line]
-                    measured = [1e6 * r["seconds"][0] / r["replicas"] for r in line]
+                    measured = [1e3 * r["seconds"][0] / r["replicas"] for r in line]
                     modelled = [
-                        1e6 * float(_features(r) @ np.asarray(rates[device]["rates"])) / r["replicas"] for r in line
+                        1e3 * float(_features(r) @ np.asarray(rates[device]["rates"])) / r["replicas"] for r in line
                     ]
                     shade = next(color)
                     label = device if name == "replicas" else f"{device}, {count} replica{'s' * (count > 1)}"
                     axis.loglog(x, measured, "o", ms=3.5, color=shade, label=label if name != "replicas" else None)
                     axis.loglog(x, modelled, "-", lw=1, color=shade)
+            ticks = sorted({_value(r) for r in rows if r["axis"] == name})
+            axis.set_xticks(ticks, [str(t) if i % 2 == 0 or len(ticks) < 6 else "" for i, t in enumerate(ticks)])
             axis.set_xlabel(name)
+            low, high = axis.get_ylim()
+            axis.set_ylim(low / 2, high * 2)
+            for ruler in (axis.xaxis, axis.yaxis):
+                ruler.set_minor_formatter(NullFormatter())
+            axis.minorticks_off()
         for axis in axes[:, 0]:
-            axis.set_ylabel("µs per replica and step")
+            axis.set_ylabel("ms per replica and step")
         handles, labels = axes[0][1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7)
         for path in save(figure, FIGURE):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -112,6 +113,8 @@ class Table:
 
     folder: tyro.conf.Positional[Path]
     """Folder of the sweep."""
+    all: bool = False
+    """Every finished run of the folder, not only those that were asked for last."""
 
 
 @dataclass(frozen=True)
@@ -231,16 +234,24 @@ def _sweep(command: Sweep) -> None:
         "config": to_dict(base or Config()),
     }
     rows = run_sweep(points, command.out, progress=not command.quiet, asked=asked)
-    text = write_tables(rows, command.out)
+    text = write_tables(rows, command.out, width=_terminal_width())
     print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
 
 
 def _table(command: Table) -> None:
     from crossreg.report.comparison_tables import write_tables
-    from crossreg.studies.sweep import asked_rows
+    from crossreg.studies.sweep import all_rows, asked_rows
 
-    rows, total = asked_rows(command.folder)
-    print(write_tables(rows, command.folder, missing=total - len(rows)))
+    every = all_rows(command.folder)
+    rows, total = (every, len(every)) if command.all else asked_rows(command.folder)
+    print(write_tables(rows, command.folder, missing=total - len(rows), width=_terminal_width()))
+    if len(every) > len(rows):
+        print(f"{len(every) - len(rows)} further runs of earlier sweeps are in the folder: --all shows them too")
+
+
+def _terminal_width() -> int | None:
+    """How wide the terminal is, or None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _figures(command: Figures) -> None:

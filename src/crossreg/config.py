@@ -307,8 +307,17 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
                 return float(value)
         if isinstance(option, type) and type(value) is option:
             return value
-    names = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-    raise InputError(f"{where} is {value!r}; expected {names}")
+    raise InputError(f"{where} is {value!r}; expected {' or '.join(map(_kind, options))}")
+
+
+def _kind(option: Any) -> str:
+    """A type, as one would say it."""
+    if typing.get_origin(option) is Literal:
+        return f"one of {', '.join(map(str, typing.get_args(option)))}"
+    if typing.get_origin(option) is tuple:
+        return "a list, [a, b]"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return names.get(option, str(option))
 
 
 def save_yaml(config: Config, path: Path) -> None:

@@ -170,6 +170,17 @@ def test_what_all_have_in_common_is_said_once(tmp_path):
     assert "setting" not in text
 
 
+def test_a_narrow_terminal_gets_the_columns_that_matter_most():
+    lines = comparison.collect(made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-0.5, -0.6]))
+    whole, narrow = comparison_tables.as_text(lines), comparison_tables.as_text(lines, width=80)
+    assert comparison_tables.as_text(lines, width=500) == whole
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, whole.splitlines()))
+    for title in ("method", "seeds", "test NLL", "test ECE"):
+        assert title in narrow
+    assert "reg ECE" in whole
+    assert "reg ECE" not in narrow
+
+
 def test_one_seed_is_neither_level_nor_worse():
     rows = made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-0.5])
     assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 0)

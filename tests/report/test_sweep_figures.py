@@ -89,16 +89,16 @@ def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
 
 
 def test_the_decomposition_stacks_both_parts(kept, tmp_path):
-    rows = rows_of("xreg-heads", (0.3, 0.7), seeds=2)
+    rows = rows_of("xreg-heads", (0.3, 0.7), seeds=3)
     for row in rows:
         row["test"]["std_mu"] = 0.0
     paths = sweep_figures.figures_of_rows(rows, tmp_path)
     assert "decomposition" in {path.stem for path in paths}
-    figure = next(f for f in kept if f.axes[0].get_ylabel() == "mean over points")
+    figure = next(f for f in kept if f.axes[0].get_ylabel().startswith("mean over points"))
     assert len(figure.axes) == 2
     first = [row["reg"] for row in rows if row["observed_fraction"] == 0.3]
     pred, gen, error = (
-        np.mean([s[name] ** 2 for s in first]) for name in ("rms_predictive", "rms_generalization", "rmse")
+        np.median([s[name] ** 2 for s in first]) for name in ("rms_predictive", "rms_generalization", "rmse")
     )
     lower, upper = (container[1] for container in figure.axes[0].containers)
     assert lower.get_height() == pytest.approx(pred)

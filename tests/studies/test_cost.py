@@ -75,7 +75,7 @@ def test_a_plan_says_what_would_be_run_and_writes_nothing(cached_waves, tiny, tm
     assert main(command) == 0
     said = capsys.readouterr().out
     assert not (tmp_path / "out").exists()
-    assert "8 of 8 rows to make, 4 programs to train" in said
-    # Updates alone cost here, half a second each: 20 of θ in all four programs, and of ρ in those of xreg after every
+    assert "8 of 8 rows to make, 3 programs to train" in said
+    # Updates alone cost here, half a second each: 20 of θ in all three programs, and of ρ in those of xreg after every
     # second or third of the first 18, and after the last two.
-    assert f"about 0:{round(0.5 * (4 * 20 + 9 + 2 + 6 + 2)):02d} of training" in said
+    assert f"about 0:{round(0.5 * (3 * 20 + 9 + 2 + 6 + 2)):02d} of training" in said

@@ -236,7 +236,7 @@ def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     (folder / "config.yaml").write_text(text.replace("width: 4", "width: 6"))
     assert "not float32(6, 2)" in refused(capsys, "evaluate", folder)
     (folder / "config.yaml").write_text(text.replace("width: 4", "width: wide"))
-    assert "model.width is 'wide'; expected int" in refused(capsys, "evaluate", folder)
+    assert "model.width is 'wide'; expected a whole number" in refused(capsys, "evaluate", folder)
     (folder / "config.yaml").write_text(text)
     fields = json.loads((folder / "fields.json").read_text())
     (folder / "fields.json").write_text(json.dumps(fields | {"digest": "0" * 64}))
@@ -269,7 +269,7 @@ def test_a_config_file_and_flags_combine(cached_waves, tmp_path):
     [
         ({"train": {"stepz": 3}}, "train has no field 'stepz'"),
         ({"training": {}}, "no section 'training'"),
-        ({"train": {"steps": 2.5}}, "train.steps is 2.5; expected int"),
+        ({"train": {"steps": 2.5}}, "train.steps is 2.5; expected a whole number"),
         ({"data": {"mask_per": "week"}}, "data.mask_per is 'week'"),
         ([1, 2], "expected the sections data, model, train"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -192,7 +193,9 @@ def test_named_sweeps():
         (["grid", "--grid", "colour=1"], "colour: no such config field"),
         (["grid", "--grid", "observed_fracton=1"], "did you mean observed_fraction"),
         (["paper", "--methods", ""], "names none"),
-        (["grid", "--grid", "width=wide"], "'wide'; expected int"),
+        (["grid", "--grid", "width=wide"], "'wide'; expected a whole number"),
+        (["grid", "--grid", "reg_objective=foo"], "expected one of fair, moment-matched,"),
+        (["grid", "--grid", "sites=foo"], r"expected a list, \[a, b\]"),
         (["grid", "--grid", "seed=1,2"], "--seeds"),
         (["grid", "--grid", "observed_fraction=0.5,1.5"], r"1.5: must lie in \(0, 1\]"),
         (["grid", "--grid", "reg_size=0", "--methods", "xreg"], "xreg: needs --reg-size 1 or more, not 0"),
@@ -211,8 +214,6 @@ def test_named_sweeps():
     ],
 )
 def test_bad_sweeps_are_refused(arguments, message, capsys, tmp_path, cached_waves):
-    import re
-
     assert main(["sweep", *arguments, "--out", str(tmp_path / "s")]) == 2
     shown = capsys.readouterr()
     assert re.search(message, shown.err)
@@ -223,7 +224,7 @@ def test_bad_sweeps_are_refused(arguments, message, capsys, tmp_path, cached_wav
 def test_a_settings_file_that_says_nothing_of_steps_leaves_the_sweep_its_own(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "run_sweep", lambda points, *_, **__: asked.extend(points) or [])
-    monkeypatch.setattr(comparison_tables, "write_tables", lambda *_: "")
+    monkeypatch.setattr(comparison_tables, "write_tables", lambda *_, **__: "")
     for text, steps in (("data: {mask_seed: 3}", 10_000), ("train: {steps: 70}", 70)):
         (tmp_path / "c.yaml").write_text(text)
         assert main(["sweep", "paper", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "s")]) == 0
@@ -316,3 +317,31 @@ def test_another_command_says_what_it_replaces(tiny, cached_waves, tmp_path, cap
     run_sweep(points[:2], out, progress=False, asked=asked | {"seeds": 2})
     assert [len(p.trainings) for p in read_programs(out)] == [3]
     assert "held a sweep grid --seeds 3 --grid observed_fraction=1.0" in capsys.readouterr().err
+
+
+def test_rows_say_what_was_set_and_idle_settings_train_nothing_twice(cached_waves, tiny, tmp_path, capsys):
+    save_yaml(tiny.replace(test_size=2), tmp_path / "c.yaml")
+    command = ["sweep", "grid", "--seeds", "2", "--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet"]
+    out = str(tmp_path / "s")
+    grid = ["--grid", "k_reg=2,5", "--methods", "xreg,unregularized"]
+    assert main([*command, *grid, "--out", out]) == 0
+    rows = read_rows(tmp_path / "s")
+    assert sorted((r["method"], r["settings"]["k_reg"]) for r in rows if r["seed"] == 0) == [
+        ("unregularized", 2), ("unregularized", 5), ("xreg", 2), ("xreg", 5)
+    ]  # fmt: skip
+    assert all(row["settings"]["test_size"] == 2 for row in rows)
+    # k_reg means nothing to a model that learns nothing on reg: one program for both.
+    assert len(read_programs(tmp_path / "s")) == 3
+    table = capsys.readouterr().out
+    assert re.search("All with .*test_size 2", table)
+    assert "Difference from k_reg 5\n" in table  # the default, and nothing of what all share
+    # Another command's table says that there is more, and how to see it.
+    assert main([*command, "--grid", "k_reg=3", "--methods", "persistence", "--out", out]) == 0
+    capsys.readouterr()
+    assert main(["table", out]) == 0
+    assert "8 further runs of earlier sweeps are in the folder: --all" in capsys.readouterr().out
+    assert main(["table", out, "--all"]) == 0
+    shown = capsys.readouterr().out
+    assert "unregularized" in shown
+    assert "persistence" in shown
+    assert "further" not in shown

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from crossreg.config import DataConfig
+from crossreg.config import Config, DataConfig, to_dict
 from crossreg.errors import InputError
 
 # Column name → (split, score, digits).
@@ -131,7 +131,32 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
                 if value is not None:
                     line.by_seed[name][seeds] = value
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
+    if len({line.split[1] for line in lines.values()}) == 1:  # a size that all share says nothing of any of them
+        lines = {
+            key: line._replace(regime={k: v for k, v in line.regime.items() if k != "reg_size"})
+            for key, line in lines.items()
+        }
     return sorted(lines.values(), key=_order)
+
+
+def default_settings() -> dict[str, Any]:
+    """Every field of a config at its default."""
+    return {name: value for part in to_dict(Config()).values() for name, value in part.items()}
+
+
+def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The settings off their defaults that all rows share and that no sweep has set, in words."""
+    defaults = default_settings()
+    changed = {name for row in rows for name in row.get("changes", {})}
+    shared = {}
+    for name in dict.fromkeys(name for row in rows for name in row.get("settings", {})):
+        values = [row.get("settings", {}).get(name, defaults.get(name)) for row in rows]
+        if name not in changed and all(value == values[0] for value in values) and values[0] != defaults.get(name):
+            shared[name] = values[0]
+    sizes = {row["reg_size"] for row in rows}
+    if len(sizes) == 1 and sizes != {DataConfig.reg_size} and not changed & {"one_pool", "reg_size"}:
+        shared["reg_size"] = sizes.pop()
+    return ", ".join(f"{name} {value}" for name, value in shared.items())
 
 
 def _order(line: Line) -> tuple:
@@ -236,9 +261,16 @@ def decomposed(lines: Sequence[Line]) -> list[Line]:
 
 
 def base_setting(lines: Sequence[Line]) -> str:
-    """What other settings are compared with: the default, "", or, where it is not among the lines, the first."""
+    """What other settings are compared with: the default, "" or by its values, or, where it is not there, the first."""
+    defaults = default_settings()
     settings = [setting_of(line.regime) for line in lines]
-    return "" if "" in settings or not settings else settings[0]
+    usual = [
+        setting_of(line.regime)
+        for line in lines
+        if all(defaults.get(k) == v for k, v in line.regime.items() if k not in (*_DATA, "steps"))
+        and line.regime.get("reg_size", DataConfig.reg_size) == DataConfig.reg_size
+    ]
+    return "" if "" in settings or not settings else [*usual, settings[0]][0]
 
 
 def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, dict[str, Interval | None]]]:

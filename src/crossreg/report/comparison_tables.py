@@ -23,6 +23,7 @@ from crossreg.report.comparison import (
     fair_group,
     regimes,
     setting_of,
+    shared_settings,
     signed,
     varying,
     verdicts,
@@ -33,6 +34,8 @@ from crossreg.report.paper import PAPER
 # What the printed tables show; the CSV has all.
 SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
 # Residuals, and what the two parts of the uncertainty make of them, on each split.
+# Columns that a narrow terminal does without, in this order; the files have all of them.
+_FIRST_TO_GO = ("reg ECE", "test RMSE", "test CRPS", "Std_ω[μ]", "paper ECE", "paper NLL", "diverged")
 DECOMPOSITION = tuple(
     f"{split}_{score}"
     for split in ("train", "reg", "test")
@@ -110,9 +113,16 @@ def _in_order(lines: Sequence[Line]) -> list[Line]:
     return [line for group in regimes(lines) for line in group]
 
 
-def as_text(lines: Sequence[Line]) -> str:
-    """Aligned columns for a terminal; a clear winner has a star."""
+def as_text(lines: Sequence[Line], width: int | None = None) -> str:
+    """Aligned columns for a terminal, the least needed left out where it is narrow; a clear winner has a star."""
     header, body = cells(lines)
+    for title in _FIRST_TO_GO:
+        texts = [header, *([cell.text for cell in row] for row in body)]
+        if width is None or sum(3 + max(map(len, column)) for column in zip(*texts, strict=True)) <= width:
+            break
+        if title in header:
+            at = header.index(title)
+            header, body = header[:at] + header[at + 1 :], [row[:at] + row[at + 1 :] for row in body]
     rows = [[cell.text + ("*" if cell.bold else " ") for cell in row] for row in body]
     widths = [max(len(row[i]) for row in [[h + " " for h in header], *rows]) for i in range(len(header))]
     out = ["  ".join((h + " ").rjust(w) for h, w in zip(header, widths, strict=True))]
@@ -258,8 +268,8 @@ def as_csv(lines: Sequence[Line]) -> str:
     return out.getvalue()
 
 
-def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: int = 0) -> str:
-    """Writes table.md, table.csv and table.tex into a folder; returns the table for a terminal.
+def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: int = 0, width: int | None = None) -> str:
+    """Writes table.md, table.csv and table.tex into a folder; returns the table for a terminal of some width.
 
     `missing` runs are not finished, which the tables say.
     """
@@ -275,6 +285,9 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
         " * or bold: best of its regime beyond the interval of the difference"
     )
     said = [shared, *said] if (shared := common_setting(lines)) else said
+    said = [f"All with {shared}.", *said] if (shared := shared_settings(rows)) else said
+    if 1 < min(line.seeds for line in lines) < 5:
+        said = ["With fewer than 5 seeds intervals are wide, and little is decided.", *said]
     parts = sections(lines)
     markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
     for more in (
@@ -290,7 +303,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
     for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
         with replacing(folder / name) as file:
             file.write(text.encode())
-    tables = [f"{title}\n{as_text(part)}\n".lstrip("\n") for title, part in parts]
+    tables = [f"{title}\n{as_text(part, width)}\n".lstrip("\n") for title, part in parts]
     if counted := duels_as_text(lines):
         tables.append(f"Number of regimes, beyond the 95% interval\n{counted}\n")
     if changed := settings_as_text(lines):

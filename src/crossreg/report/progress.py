@@ -125,8 +125,8 @@ class TrainingDisplay:
 class SweepDisplay:
     """A context that shows how far a whole sweep is: what trains now, and the time left for training and scoring.
 
-    `work` and `points` are what there is to do: the training, in any unit that time is about proportional to, and rows
-    to score.
+    `work` and `points` are what there is: the training still to be done, in any unit that time is about proportional
+    to, and all rows, `scored` of them before. `seconds_per_work` is a first guess, until something was timed.
     """
 
     def __init__(
@@ -135,14 +135,17 @@ class SweepDisplay:
         programs: int,
         points: int,
         *,
+        scored: int = 0,
+        seconds_per_work: float | None = None,
         enabled: bool = True,
         stream: TextIO | TextIOBase | None = None,
     ):
         self._total, self._programs, self._points = work, programs, points
+        self._guess = seconds_per_work
         self._enabled = enabled
         self._stream: Any = stream or sys.stderr
         self._done = self._base = self._timed = 0.0
-        self._number = self._scored = 0
+        self._number, self._scored, self._before = 0, scored, scored
         self._steps, self._work = 1, 0.0
         self._label, self._step, self._scores = "", "", ""
         self._seconds = {"compile": 0.0, "train": 0.0, "score": 0.0}
@@ -181,6 +184,8 @@ class SweepDisplay:
     def skip(self, step: int) -> None:
         """An earlier sweep has brought this program to a step."""
         self._done = self._base + self._work * step / self._steps
+        if step == self._steps:
+            self._step = "trained before"
 
     def update(self, report: Progress) -> None:
         """Takes in where the program stands."""
@@ -215,15 +220,17 @@ class SweepDisplay:
     def _left(self) -> str:
         """The time left, as far as it is known: before the first score, that of training alone."""
         train_left, score_left = self._total - self._done, self._points - self._scored
-        if train_left and not self._timed:
+        rate = self._seconds["train"] / self._timed if self._timed else self._guess
+        if train_left > 0 and rate is None:
             return "–"
-        seconds = self._seconds["train"] / self._timed * train_left if train_left else 0.0
+        seconds = train_left * (rate or 0.0)
         seconds += self._seconds["compile"] / max(self._compiled, 1) * (self._programs - self._number)
         if not score_left:
             return clock(seconds)
-        if not self._scored:
+        now = self._scored - self._before
+        if not now:
             return f"{clock(seconds)} + scoring"
-        return clock(seconds + self._seconds["score"] / self._scored * score_left)
+        return clock(seconds + self._seconds["score"] / now * score_left)
 
     def _text(self) -> str:
         trained = self._done / self._total if self._total else 1.0

@@ -50,7 +50,7 @@ def _cut(axis: Axes, largest: float = _LARGEST_NLL, digits: int = 0) -> None:
             if y > largest:
                 above[x] = above.get(x, 0) + 1
                 look: dict[str, Any] = {"color": curve.get_color(), "clip_on": False}
-                axis.plot(x, largest, marker="^", ms=5, ls="none", **look)
+                axis.plot(x, largest, marker=r"$\uparrow$", ms=7, ls="none", **look)
                 place = (x, largest), (0, 7 * above[x] - 3)
                 axis.annotate(f"{y:.{digits}f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
 
@@ -104,7 +104,7 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
                     if axis.get_ylim()[1] > 1.5 * _LARGEST_ECE:
                         _cut(axis, _LARGEST_ECE, 2)
                     axis.set_ylim(bottom=0)
-            column[0].set_title(f"{fraction:g} observed", fontsize=8, pad=18)
+            column[0].set_title(f"{fraction} observed", fontsize=8, pad=18)
             column[1].set(xlabel="trajectories in all", xticks=sorted({line.regime["total"] for line in lines}))
         axes[0][0].set_ylabel(_LABELS["test_nll"])
         axes[1][0].set_ylabel(_LABELS["test_ece_mix"])
@@ -178,7 +178,7 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
             if any(gen):
                 for height in ((error[0] + error[1]) / 2, error[1]):
                     axis.axhline(height, color="0.3", lw=0.9, ls="--", label="fixed point of the objectives")
-            axis.set_title(f"{line.method}, {line.regime['observed_fraction']:g} observed", fontsize=8)
+            axis.set_title(f"{line.method}, {line.regime['observed_fraction']} observed", fontsize=8)
             axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         axes[0][0].set_ylabel("mean over points, median over seeds")
         handles, labels = axes[0][0].get_legend_handles_labels()

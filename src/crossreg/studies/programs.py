@@ -81,6 +81,14 @@ def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bo
     return data.keep_part_of_reg(config.train.seed) if keeps_part_of_reg else data
 
 
+def without_idle(config: Config) -> Config:
+    """The config with what concerns ρ at its defaults where nothing learns on reg: the same training, and one hash."""
+    if config.model.learns_on_reg:
+        return config
+    idle = ("k_reg", "settle", "reg_objective", "generalization_head_learning_rate")
+    return config.replace(**{name: getattr(TrainConfig, name) for name in idle})
+
+
 class Program(NamedTuple):
     """Trainings that run side by side, by their keys."""
 

@@ -30,6 +30,7 @@ from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
+from crossreg.report.comparison import default_settings
 from crossreg.report.progress import SweepDisplay, clock
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.grids import Point, plan
@@ -44,16 +45,19 @@ from crossreg.studies.programs import (
     on_device,
     plan_programs,
     train_program,
+    without_idle,
 )
 from crossreg.studies.run_folder import describe_machine, finite_or_none, write_json
 
 PLAN, ROWS, LOCK = "sweep.json", "rows.jsonl", "lock"
+# Settings that every row has under their own name.
+_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 
 
 def trainings_of(point: Point) -> list[list[Training]]:
     """What a point needs: for each candidate, its members."""
     return [
-        [Training(config, member, point.keeps_part_of_reg) for member in range(point.method.members)]
+        [Training(without_idle(config), member, point.keeps_part_of_reg) for member in range(point.method.members)]
         for config in point.configs
     ]
 
@@ -159,6 +163,18 @@ def load_points(folder: Path) -> list[Point]:
         raise InputError(f"{folder / PLAN}: {error!r} is missing or wrong") from error
 
 
+def all_rows(folder: Path) -> list[dict[str, Any]]:
+    """Every finished row of a folder, whichever command asked for it; its changes are all that it sets."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    _read_plan(folder)
+    defaults = default_settings()
+    return [
+        row | {"changes": {k: v for k, v in row.get("settings", {}).items() if v != defaults[k]}}
+        for row in read_rows(folder)
+    ]
+
+
 def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
     """The finished rows among the points asked for last, and how many were asked for."""
     if not folder.is_dir():
@@ -244,7 +260,10 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     machine = describe_machine()
     on = {name: machine[name] for name in ("crossreg", "jax", "device")}
     space = trajectories.train.shape[3:]
-    display = SweepDisplay(sum((p.work(space) for p in due), 0.0), len(due), len(waiting), enabled=progress)
+    whole = sum((program.work(space) for program in due), 0.0)
+    guess = 1.0 if all(program.seconds(space) is not None for program in due) else None
+    done = len(points) - len(waiting)
+    display = SweepDisplay(whole, len(due), len(points), scored=done, seconds_per_work=guess, enabled=progress)
     with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
@@ -300,6 +319,7 @@ def _splits(point: Point) -> tuple[str, ...]:
 
 def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
     data, notes = point.config.data, dict(read.notes)
+    settings = changed_fields(point.config) | point.changes
     if len(point.configs) > 1:
         notes["dropout_rate"] = point.configs[read.chosen].model.dropout_rate
     return finite_or_none(
@@ -311,6 +331,7 @@ def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict
             "method": point.method.name,
             "seed": point.config.train.seed,
             "steps": point.config.train.steps,
+            "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
             "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
             "test": scores["test"],
             "reg": scores.get("reg"),
