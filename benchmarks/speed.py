@@ -1,16 +1,21 @@
-"""How fast one training step is, against what people run today.
+"""How fast one training step is, against what people run today; how fast a run starts, and a whole grid ends.
 
-    make bench                                            # two CPU cores, with its peers
-    python benchmarks/speed.py --replicas 1 32 512        # on a GPU; peers are left out where they are not installed
+    make bench                         # two CPU cores, with the peers
+    python benchmarks/speed.py         # on a GPU; peers are left out where they are not installed
+    python benchmarks/speed.py --page  # only the tables of docs/speed.md, from rows that are there
 
 Contenders of a group take turns in one process: after a warm-up, each runs so many steps that a turn takes about half a
 second, waits for the device, and hands over; medians and quartiles over the turns. Ratios are to the first contender of
-the group, turn by turn. Rows go to docs/results/speed.json, with versions and device; an earlier row of the same work
-on the same device is replaced.
+the group, turn by turn. Starts and the grid are timed in processes of their own, with nothing compiled before. Rows go
+to docs/results/speed.json, with versions and device; an earlier row of the same work on the same device is replaced.
 """
 
 import argparse
 import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,13 +29,15 @@ from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import Data, make_data
 from crossreg.methods import unregularized, xreg
+from crossreg.methods.names import parse_method
 from crossreg.routing import route
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.run_folder import describe_machine
 from crossreg.training.loop import advance, first_snapshot
 
 Steps = Callable[[int], Any]
-RESULTS = Path("docs/results/speed.json")
+RESULTS, PAGE = Path("docs/results/speed.json"), Path("docs/speed.md")
+_MARKS = ("<!-- written by benchmarks/speed.py -->", "<!-- end -->")
 _TURN_SECONDS = 0.5
 _PAUSE_SECONDS = 0.3
 
@@ -94,6 +101,15 @@ def trainax_steps(config: Config, data: Data) -> Steps:
     return steps
 
 
+def trainax_peer(config: Config, data: Data) -> dict[str, Steps]:
+    """trainax, where it is installed."""
+    try:
+        return {"trainax": trainax_steps(config, data)}
+    except ImportError as error:
+        print(f"no trainax: {error}")
+        return {}
+
+
 def torch_peers(config: Config, data: Data) -> dict[str, Steps]:
     """The PyTorch contenders that can run here."""
     try:
@@ -148,13 +164,77 @@ def rows_of(group: str, turns: dict[str, list[float]], work: dict[str, Any]) -> 
     return rows
 
 
+# Seconds from the start of training to the end of its first step and first look at reg.
+_FIRST_STEP = """
+import time, jax, jax.numpy as jnp
+from crossreg.config import Config
+from crossreg.data.apebench import load_trajectories
+from crossreg.data.pairs import make_data
+from crossreg.methods import xreg
+from crossreg.studies.cohort import start_cohort
+from crossreg.training.loop import train_replicas
+config = xreg.configure(Config().replace(steps=1))
+data = make_data(load_trajectories(config.data), config.data)
+jnp.zeros(3).block_until_ready()
+begun = time.perf_counter()
+for report in train_replicas(*start_cohort([config], [data])): jax.block_until_ready(report.snapshot)
+print(time.perf_counter() - begun)
+"""
+
+
+def in_a_process(arguments: Sequence[str], cache: str) -> tuple[float, str]:
+    """Wall time and output of a Python process that keeps its compiled programs in a folder."""
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{arguments[:2]}: {done.stderr[-2000:]}")
+    return time.perf_counter() - started, done.stdout
+
+
+def starts(work: dict[str, Any]) -> list[dict[str, Any]]:
+    """How long a shape takes to its first step, when it is new and when it was run before."""
+    turns: dict[str, list[float]] = {"a new shape": [], "the same again": []}
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as cache:
+            for seconds in turns.values():
+                seconds.append(float(in_a_process(["-c", _FIRST_STEP], cache)[1]))
+    return rows_of("start of a run", turns, work)
+
+
+def grid(work: dict[str, Any]) -> list[dict[str, Any]]:
+    """The paper's grid, from an empty folder and nothing compiled to its tables: 8 regimes, 5 seeds, 10,000 steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["-m", "crossreg.cli", "sweep", "paper", "--methods", "xreg,dropout,ensemble", "--seeds", "5"]
+        seconds, _ = in_a_process([*command, "--quiet", "--out", f"{folder}/sweep"], f"{folder}/cache")
+    return rows_of("the paper's grid", {"crossreg sweep": [seconds]}, work)
+
+
+def engines(base: Config, data: Data, rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
+    """XLA alone against the fused kernels, for few and many replicas."""
+    rows = []
+    for method, count in (("xreg", 1), ("xreg", 80), ("xreg", 512), ("dropout", 80), ("unregularized", 240)):
+        [config] = parse_method(method).configs(base)
+        contenders = {
+            f"crossreg, engine {engine}": ours(config.replace(engine=engine), data, replicas=count)
+            for engine in ("reference", "fused")
+        }
+        rows += rows_of(f"{method}, {count} replicas", take_turns(contenders, rounds), work | {"replicas": count})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", nargs="+", default=["xreg", "element", "plain", "reg"])
-    parser.add_argument("--replicas", nargs="+", type=int, default=[1])
+    parser.add_argument("--groups", nargs="+", help="of xreg, element, plain, reg, engines, start, grid")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="measure nothing")
     arguments = parser.parse_args()
+    if arguments.page:
+        write_page(arguments.out)
+        return
+    on_cpu = jax.default_backend() == "cpu"
+    groups = arguments.groups or ["xreg", "element", "plain", "reg", "start", *([] if on_cpu else ["engines", "grid"])]
     # So long a run that its schedule and its last phase are out of reach.
     base = Config().replace(observed_fraction=0.7, train_size=50, steps=10**8)
     data = make_data(load_trajectories(base.data), base.data)
@@ -162,22 +242,22 @@ def main() -> None:
     work = {"device": device, "batch": base.train.batch_size, "samples": base.train.num_samples, "replicas": 1}
     print(f"{device}, JAX {jax.__version__}, default of crossreg: one step\n")
     rows = []
-    if "xreg" in arguments.groups:
+    if "xreg" in groups:
         config = xreg.configure(base)
         contenders = {
             "crossreg": ours(config, data),
             "crossreg, one step a call": ours(config, data, one_at_a_time=True),
         }
         rows += rows_of("xreg", take_turns(contenders | torch_peers(config, data), arguments.rounds), work)
-    if "element" in arguments.groups:
+    if "element" in groups:
         config = xreg.configure(base, ("element",))
         contenders = {"crossreg": ours(config, data)} | torch_peers(config, data)
         rows += rows_of("xreg, ε per element", take_turns(contenders, arguments.rounds), work)
-    if "plain" in arguments.groups:
+    if "plain" in groups:
         config = unregularized.configure(base)
-        contenders = {"crossreg": ours(config, data), "trainax": trainax_steps(config, data)}
+        contenders = {"crossreg": ours(config, data)} | trainax_peer(config, data)
         rows += rows_of("plain FNO", take_turns(contenders, arguments.rounds), work)
-    if "reg" in arguments.groups:
+    if "reg" in groups:
         config = xreg.configure(base)
         contenders = {
             "crossreg, no reg updates": ours(config.replace(k_reg=10**9), data),
@@ -185,10 +265,14 @@ def main() -> None:
             "crossreg, k_reg 5": ours(config, data),
         }
         rows += rows_of("cost of reg", take_turns(contenders, arguments.rounds), work)
-    for count in [n for n in arguments.replicas if n > 1]:
-        turns = take_turns({"crossreg": ours(xreg.configure(base), data, replicas=count)}, arguments.rounds)
-        rows += rows_of(f"{count} replicas", turns, work | {"replicas": count})
+    if "engines" in groups:
+        rows += engines(base, data, arguments.rounds, work)
+    if "start" in groups:
+        rows += starts(work)
+    if "grid" in groups:
+        rows += grid(work)
     save(rows, arguments.out)
+    write_page(arguments.out)
 
 
 def save(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -201,6 +285,33 @@ def save(rows: Sequence[dict[str, Any]], path: Path) -> None:
     known = json.loads(path.read_text()) if path.exists() else []
     merged = {identity(row): row for row in [*known, *({"versions": versions} | row for row in rows)]}
     path.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
+
+
+def write_page(path: Path) -> None:
+    """Puts a table for each device between the marks that docs/speed.md has for them."""
+    rows = json.loads(path.read_text())
+    lines: list[str] = []
+    for device in dict.fromkeys(row["device"] for row in rows):
+        title = "Two CPU cores" if device == "cpu" else device
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| work | contender | time | times the first (quartiles) |",
+            "|---|---|---|---|",
+        ]
+        before = ""
+        for row in (row for row in rows if row["device"] == device):
+            seconds, (ratio, low, high) = row["seconds"][0] / row["replicas"], row["ratio"]
+            unit, digits = (1, 1) if seconds >= 1 else (1e3, 2) if seconds >= 1e-3 else (1e6, 1)
+            text = f"{seconds * unit:.{digits}f} {'s' if unit == 1 else 'ms' if unit == 1e3 else 'µs'}"
+            against = "" if ratio == low == high == 1 else f"{ratio:.2f} ({low:.2f} … {high:.2f})"
+            work = row["group"] if row["group"] != before else ""
+            lines.append(f"| {work} | {row['contender']} | {text} | {against} |")
+            before = row["group"]
+    text = PAGE.read_text()
+    head, rest = text.split(_MARKS[0])
+    PAGE.write_text("\n".join([head + _MARKS[0], *lines, "", _MARKS[1] + rest.split(_MARKS[1])[1]]))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The XReg training step as a PyTorch user writes it: an eager loop, `torch.fft.rfft`, two Adams.
 
 The same work as the default of crossreg: batch, samples, width, modes, five sites with one σ and one ε per channel, the
-three heads, log-mean-exp on train, the CRPS of distinct samples on reg. `weights_of` reads a crossreg model, so that a
-benchmark can show that both compute the same function.
+three heads, log-mean-exp on train, the scaled CRPS of distinct samples on reg. `weights_of` reads a crossreg model, so
+that a benchmark can show that both compute the same function.
 """
 
 import math
