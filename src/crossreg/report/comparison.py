@@ -367,6 +367,9 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
         if not total:
             continue
         title = f"{TITLES[score]}, variants of {ours} aside: {ours}"
+        if len(undecided) == total > 1:  # all that there is to say in one line
+            said.append(f"{title} and another are within the interval in all {total} regimes.")
+            continue
         said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes{_listed(wins)}.")
         if losses:
             said.append(f"{title} is worse than another beyond the interval in {len(losses)}{_listed(losses)}.")
