@@ -8,6 +8,7 @@ point, `jax.random` is faster: it stores what this would compute again in every 
 Keys of another kind than JAX's default are passed on to `jax.random`.
 """
 
+import functools
 import math
 
 import jax
@@ -20,6 +21,7 @@ _ROUNDS = 13
 Words = tuple[UInt32[Array, "..."], UInt32[Array, "..."]]
 
 
+@functools.partial(jax.jit, static_argnames="rounds")  # traced once, not at each of the thirty places of a step
 def threefry(key: Words, counter: Words, rounds: int = _ROUNDS) -> Words:
     """Two random words for every pair of counters."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))

@@ -90,14 +90,19 @@ def start_cohort(
         check_memory(config, math.prod(split.train.trajectories.shape[2:]))
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
-    return _build(configs[0].model, tasks), tasks, train_config
+    build = _build_on_cpu if jax.default_backend() == "cpu" else _build
+    return build(configs[0].model, tasks), tasks, train_config
 
 
-@eqx.filter_jit
-def _build(config: ModelConfig, tasks: Task) -> Surrogate:
+def _build_all(config: ModelConfig, tasks: Task) -> Surrogate:
     """A model for every task."""
 
     def build(pairs, key):
         return build_model(config, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
 
     return eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)
+
+
+_build = eqx.filter_jit(_build_all)
+# It runs once: what a CPU's compiler would spend on making it fast, 3 s, is never had back.
+_build_on_cpu = eqx.filter_jit(_build_all, compiler_options={"xla_backend_optimization_level": 0})  # pyright: ignore[reportCallIssue]

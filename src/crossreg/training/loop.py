@@ -228,6 +228,7 @@ def _keep_best(snapshot: Snapshot, nll: Float[Array, " replica"]) -> Snapshot:
     return snapshot._replace(best=best, best_nll=jnp.where(better, nll, snapshot.best_nll))
 
 
+@eqx.filter_jit
 def first_snapshot(models: Surrogate) -> Snapshot:
     """The snapshot before the first step of stacked models."""
     state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
