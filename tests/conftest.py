@@ -5,7 +5,9 @@ from pathlib import Path
 
 _KEPT = Path(__file__).parents[1] / ".venv" / "test-cache"
 os.environ["CROSSREG_CACHE"] = str(_KEPT / "data")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_KEPT / "jax"))
+# One for each worker: JAX writes a program in place, and another process that reads half of it crashes.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_KEPT / f"jax{_WORKER}")
 # Programs here run for milliseconds: what counts is how soon they are compiled.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
