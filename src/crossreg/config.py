@@ -253,10 +253,15 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     }
 
 
+def default_settings() -> dict[str, Any]:
+    """Every field of a config at its default."""
+    return {name: value for part in to_dict(Config()).values() for name, value in part.items()}
+
+
 def changed_fields(config: Config) -> dict[str, Any]:
     """The fields that are not at their defaults: what identifies a run, whatever fields later versions add."""
-    default = to_dict(Config())
-    return {k: v for part, fields in to_dict(config).items() for k, v in fields.items() if v != default[part][k]}
+    defaults = default_settings()
+    return {k: v for fields in to_dict(config).values() for k, v in fields.items() if v != defaults[k]}
 
 
 def from_dict(values: Any, *, base: Config | None = None, where: str = "config") -> Config:

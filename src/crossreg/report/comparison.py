@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from crossreg.config import Config, DataConfig, to_dict
+from crossreg.config import DataConfig, default_settings
 from crossreg.errors import InputError
 
 # Column name → (split, score, digits).
@@ -137,11 +137,6 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
             for key, line in lines.items()
         }
     return sorted(lines.values(), key=_order)
-
-
-def default_settings() -> dict[str, Any]:
-    """Every field of a config at its default."""
-    return {name: value for part in to_dict(Config()).values() for name, value in part.items()}
 
 
 def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:

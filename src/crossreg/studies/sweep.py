@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from crossreg.config import Config, changed_fields, from_dict
+from crossreg.config import Config, changed_fields, default_settings, from_dict
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import Pairs, check_split, make_data
 from crossreg.data.trajectories import Trajectories
@@ -30,7 +30,6 @@ from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
-from crossreg.report.comparison import default_settings
 from crossreg.report.progress import SweepDisplay, clock
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.grids import Point, plan
