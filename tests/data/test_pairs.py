@@ -85,7 +85,7 @@ def seen(pairs, index, key=None):
 
 def test_masks_per_run_are_one_for_all_splits(trajectories):
     data = make_data(trajectories, SMALL)
-    patterns = {m.tobytes() for pairs in data[:3] for m in seen(pairs, [0, 1, 5, 11])}
+    patterns = {m.tobytes() for pairs in (data.train, data.reg, data.test) for m in seen(pairs, [0, 1, 5, 11])}
     assert len(patterns) == 1
     other = make_data(trajectories, dataclasses.replace(SMALL, mask_seed=1))
     assert (other.run_mask != data.run_mask).any()  # pyright: ignore[reportOptionalOperand, reportAttributeAccessIssue]

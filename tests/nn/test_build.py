@@ -79,7 +79,7 @@ def test_a_channel_that_is_always_zero_is_no_trouble(trajectories):
 
 def test_the_structure_of_a_model_needs_no_data(data):
     model = build_model(SMALL, data.train, key=jax.random.key(0))
-    like = model_like(SMALL, 2, (20,), False)
+    like = model_like(SMALL, 2, (2, 20))
     assert jax.tree.structure(like) == jax.tree.structure(model)
     shapes = [(a.shape, a.dtype) for a in jax.tree.leaves(model) if hasattr(a, "shape")]
     assert shapes == [(a.shape, a.dtype) for a in jax.tree.leaves(like) if hasattr(a, "shape")]

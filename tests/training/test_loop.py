@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.pairs import Pairs, make_data
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import ece
 from crossreg.nn.build import build_model
@@ -146,6 +146,7 @@ def test_a_diverged_replica_freezes_and_the_others_go_on(cohort):
     configs, data = cohort
     models, tasks, config = start_cohort(configs, data)
     # Pairs of trajectory 3 are not finite; only replicas that train on it can meet them.
+    assert isinstance(tasks.train, Pairs)
     spoiled = tasks.train.trajectories.at[3].set(jnp.inf)
     bad_tasks = eqx.tree_at(lambda t: t.train.trajectories, tasks, spoiled)
     healthy = list(train_replicas(models, tasks, config))[-1]

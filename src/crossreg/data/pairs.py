@@ -1,11 +1,13 @@
-"""One-step pairs (x_t, x_{t+1}) of a split, as the model sees them.
+"""Pairs of input and target of a split, as the model sees them; of trajectories, the one-step pairs (x_t, x_{t+1}).
 
 Nothing is copied per pair: pairs are numbered, and a batch gathers what it needs. A batch
 depends on a key alone, so training has no loader state.
 """
 
+import dataclasses
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -25,30 +27,88 @@ _KEPT_SHARE = 0.3
 
 
 class Batch(NamedTuple):
-    """Inputs, targets, which points of the inputs are seen, and which target points count."""
+    """Inputs, targets, which points of the inputs are seen, and which target points count.
+
+    Targets stand at the points of the inputs or, with `at`, at these of them, numbered in row-major order.
+    """
 
     x: Float[Array, "batch in *space"]
-    y: Float[Array, "batch channel *space"]
+    y: Float[Array, "batch channel *points"]
     mask: Bool[Array, "batch 1 *space"]
-    weight: Float[Array, "batch #channel *#space"]
+    weight: Float[Array, "batch #channel *#points"]
+    at: Int[Array, "batch point"] | None = None
 
 
-class Pairs(eqx.Module):
+class AbstractPairs(eqx.Module):
+    """The pairs of one split: all that training, scoring and methods know of data.
+
+    `rows` are the trajectories (or cars) in use. Only the first `num_rows` of them count: splits of different sizes
+    stack into one replica axis by padding.
+    """
+
+    rows: eqx.AbstractVar[Int[Array, " row"]]
+    num_rows: eqx.AbstractVar[Int[Array, ""]]
+    # Names of the arrays that all replicas have in common.
+    shared: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def in_channels(self) -> int:
+        """Channels that the network reads."""
+
+    @property
+    @abstractmethod
+    def field_shape(self) -> tuple[int, ...]:
+        """Channels that the network gives, and its grid."""
+
+    @property
+    @abstractmethod
+    def pairs_per_row(self) -> int:
+        """Pairs of each row."""
+
+    @abstractmethod
+    def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
+        """The pairs of the given numbers; pair i is of row i // pairs_per_row."""
+
+    @abstractmethod
+    def of(self, numbers: Sequence[int]) -> "AbstractPairs":
+        """The pairs of some rows, by their numbers."""
+
+    @property
+    def max_pairs(self) -> int:
+        """Pairs, those of padding rows included."""
+        return self.rows.shape[-1] * self.pairs_per_row
+
+    @property
+    def num_pairs(self) -> Int[Array, ""]:
+        """Pairs that count."""
+        return self.num_rows * self.pairs_per_row
+
+    def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
+        """A mini-batch, drawn uniformly with replacement."""
+        index_key, mask_key = jax.random.split(key)
+        index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
+        return self.gather(index, mask_key=mask_key)
+
+
+Some = TypeVar("Some", bound=AbstractPairs)
+
+
+class Pairs(AbstractPairs):
     """The one-step pairs of some trajectories under an observation mask.
 
-    `rows` are the trajectories in use. Only the first `num_trajectories` of them count: splits
-    of different sizes stack into one replica axis by padding `rows`. `masks` holds one mask, one
-    per row, or one per pair, as `mask_per` says.
+    `masks` holds one mask, one per row, or one per pair, as `mask_per` says.
     """
 
     trajectories: Float[Array, "trajectory time channel *space"]
     rows: Int[Array, " row"]
-    num_trajectories: Int[Array, ""]
+    num_rows: Int[Array, ""]
     masks: Bool[Array, "mask *space"]
     observed_fraction: Float[Array, ""]
     mask_per: Literal["run", "trajectory", "pair", "step"] = eqx.field(static=True)
     mask_channel: bool = eqx.field(static=True)
     score_on: Literal["all", "observed"] = eqx.field(static=True)
+    shared: ClassVar[tuple[str, ...]] = ("trajectories",)
 
     @property
     def horizon(self) -> int:
@@ -56,14 +116,16 @@ class Pairs(eqx.Module):
         return self.trajectories.shape[1] - 1
 
     @property
-    def max_pairs(self) -> int:
-        """Pairs, those of padding rows included."""
-        return self.rows.shape[-1] * self.horizon
+    def pairs_per_row(self) -> int:
+        return self.horizon
 
     @property
-    def num_pairs(self) -> Int[Array, ""]:
-        """Pairs that count."""
-        return self.num_trajectories * self.horizon
+    def field_shape(self) -> tuple[int, ...]:
+        return self.trajectories.shape[2:]
+
+    @property
+    def in_channels(self) -> int:
+        return self.trajectories.shape[2] + self.mask_channel
 
     def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
         """The pairs of the given numbers; pair i is step i % horizon of row i // horizon.
@@ -81,12 +143,6 @@ class Pairs(eqx.Module):
         counts = (index < self.num_pairs).astype(x.dtype).reshape(-1, *(1,) * (y.ndim - 1))
         return Batch(x, y, mask, counts * seen if self.score_on == "observed" else counts)
 
-    def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
-        """A mini-batch, drawn uniformly with replacement."""
-        index_key, mask_key = jax.random.split(key)
-        index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
-        return self.gather(index, mask_key=mask_key)
-
     def of(self, numbers: Sequence[int]) -> "Pairs":
         """The pairs of some rows, by their numbers, seen under the same masks."""
         index = np.asarray(numbers)
@@ -96,9 +152,9 @@ class Pairs(eqx.Module):
         elif self.mask_per != "run":
             masks = masks[(index[:, None] * self.horizon + np.arange(self.horizon)).ravel()]
         return eqx.tree_at(
-            lambda p: (p.rows, p.num_trajectories, p.masks),
+            lambda p: (p.rows, p.num_rows, p.masks),
             self,
-            (self.rows[index], jnp.full_like(self.num_trajectories, index.size), masks),
+            (self.rows[index], jnp.full_like(self.num_rows, index.size), masks),
         )
 
     def _masks(self, index, row, mask_key) -> Bool[Array, "batch *space"]:
@@ -110,39 +166,42 @@ class Pairs(eqx.Module):
         return self.masks[number[self.mask_per]]
 
 
-class Data(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Data(Generic[Some]):
     """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was."""
 
-    train: Pairs
-    reg: Pairs
-    test: Pairs
+    train: Some
+    reg: Some
+    test: Some
     digest: str
-    kept: Pairs | None = None
+    kept: Some | None = None
 
     @property
-    def unseen(self) -> Pairs:
+    def unseen(self) -> Some:
         """Held-out pairs that nothing learns from, once `keep_part_of_reg` was asked for; reg itself before."""
         return self.reg if self.kept is None else self.kept
 
-    def keep_part_of_reg(self, seed: int) -> "Data":
-        """Takes 30% of the reg trajectories, at least one, out of reg; the seed says which.
+    def keep_part_of_reg(self, seed: int) -> "Data[Some]":
+        """Takes 30% of the rows of reg, at least one, out of reg; the seed says which.
 
-        One part for all seeds would be one draw of few trajectories, and no interval over seeds would know of it.
+        One part for all seeds would be one draw of few rows, and no interval over seeds would know of it.
         """
-        size = int(self.reg.num_trajectories)
+        size = int(self.reg.num_rows)
         if size < 2:
-            raise InputError(f"--reg-size {size}: needs 2 trajectories, one to learn from and one to calibrate on")
+            raise InputError(f"--reg-size {size}: needs 2, one to learn from and one to calibrate on")
         cut = size - max(1, round(_KEPT_SHARE * size))
         order = np.random.default_rng(seed).permutation(size).tolist()
-        return self._replace(reg=self.reg.of(sorted(order[:cut])), kept=self.reg.of(sorted(order[cut:])))
+        learned, kept = (self.reg.of(sorted(part)) for part in (order[:cut], order[cut:]))
+        return dataclasses.replace(self, reg=learned, kept=kept)
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
         """The mask of the run, where the run has just one."""
-        return self.train.masks[0] if self.train.mask_per == "run" else None
+        train = self.train
+        return train.masks[0] if isinstance(train, Pairs) and train.mask_per == "run" else None
 
 
-def load(scenario: str = "diff_ks", **fields) -> Data:
+def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
     """The train, reg and test pairs of an APEBench scenario.
 
     `fields` are those of [`DataConfig`][]: `load("diff_ks", train_size=20, observed_fraction=0.4)`.
@@ -155,14 +214,14 @@ def check_split(config: DataConfig) -> Split:
     return split_trajectories(config.train_size, config.reg_size, config.test_size, one_pool=config.one_pool)
 
 
-def load_data(config: DataConfig) -> Data:
+def load_data(config: DataConfig) -> Data[Pairs]:
     """The pairs that a config describes, generated if they are not cached."""
     # The split is checked before data are made for it.
     check_split(config)
     return make_data(load_trajectories(config), config)
 
 
-def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
+def make_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
     """Splits, observes and pairs trajectories that are already there."""
     split = check_split(config)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
@@ -196,31 +255,39 @@ def make_data(trajectories: Trajectories, config: DataConfig) -> Data:
     return Data(pairs(pool, split.train, 0), pairs(pool, split.reg, 1), pairs(test, split.test, 2), trajectories.digest)
 
 
-def stack_pairs(pairs: list[Pairs]) -> Pairs:
-    """Splits of several replicas as one `Pairs` with a leading replica axis, `rows` and `masks` padded.
+def stack_pairs(pairs: Sequence[Some]) -> Some:
+    """Splits of several replicas as one with a leading replica axis, arrays padded to the longest.
 
-    All share one array of trajectories, which gets no such axis (see `replica_axes`).
+    What replicas share gets no such axis (see `replica_axes`).
     """
     first = pairs[0]
-    if any(p.trajectories.shape != first.trajectories.shape for p in pairs):
+    if any(a.shape != b.shape for p in pairs for a, b in zip(_shared(p), _shared(first), strict=True)):
         raise ValueError("replicas must share one array of trajectories")
-    num_rows = max(p.rows.shape[0] for p in pairs)
-    num_masks = max(p.masks.shape[0] for p in pairs)
 
-    def pad(array, size):
-        return jnp.pad(array, [(0, size - array.shape[0])] + [(0, 0)] * (array.ndim - 1), mode="edge")
+    def stack(*leaves):
+        longest = max((leaf.shape[0] for leaf in leaves if leaf.ndim), default=0)
+        return jnp.stack([_padded(leaf, longest) for leaf in leaves])
 
-    padded = [
-        eqx.tree_at(
-            lambda p: (p.rows, p.masks, p.trajectories), p, (pad(p.rows, num_rows), pad(p.masks, num_masks), None)
-        )
-        for p in pairs
-    ]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *padded)
-    return eqx.tree_at(lambda p: p.trajectories, stacked, first.trajectories, is_leaf=lambda n: n is None)
+    stacked = jax.tree.map(stack, *(_with_shared(p, [None] * len(p.shared)) for p in pairs))
+    return _with_shared(stacked, _shared(first))
 
 
-def replica_axes(pairs: Pairs) -> Pairs:
-    """The `in_axes` that vmap stacked pairs over replicas: all but the trajectories."""
+def _padded(array: Array, length: int) -> Array:
+    """The last row again and again, up to a length; a number stays one."""
+    if not array.ndim:
+        return array
+    return jnp.pad(array, [(0, length - array.shape[0])] + [(0, 0)] * (array.ndim - 1), mode="edge")
+
+
+def _shared(pairs: AbstractPairs) -> list[Any]:
+    return [getattr(pairs, name) for name in pairs.shared]
+
+
+def _with_shared(pairs: Some, values: Sequence[Any]) -> Some:
+    return eqx.tree_at(_shared, pairs, list(values), is_leaf=lambda node: node is None)
+
+
+def replica_axes(pairs: Some) -> Some:
+    """The `in_axes` that vmap stacked pairs over replicas: all but what they share."""
     axes = jax.tree.map(lambda _: 0, pairs)
-    return eqx.tree_at(lambda p: p.trajectories, axes, None)
+    return _with_shared(axes, [None] * len(pairs.shared))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from crossreg.data.pairs import Batch, Pairs
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.metrics.evaluation import Predictor, batches_of, calibration_key
 from crossreg.predictive import Mixture, Recalibrated
 
@@ -67,7 +67,7 @@ def _scores(predictor, batch: Batch, keys) -> Float[Array, "batch channel *space
     return -predictor(batch, keys).log_tail(batch.y)
 
 
-def fit_conformal(predictor: Predictor, pairs: Pairs) -> Conformal:
+def fit_conformal(predictor: Predictor, pairs: AbstractPairs) -> Conformal:
     """Relabels the intervals by their coverage of `pairs`."""
     scores = []
     for batch, keys, size in batches_of(pairs, key=calibration_key()):

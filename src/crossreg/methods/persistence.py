@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from crossreg.data.pairs import Batch, Pairs
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.predictive import Mixture
 
 _SMALLEST_VARIANCE = 1e-20
@@ -28,7 +28,7 @@ class Persistence(eqx.Module):
         return Mixture(mean[None], var[None], jnp.zeros_like(mean)[None])
 
 
-def fit_persistence(pairs: Pairs, *, knows_mask: bool = False) -> Persistence:
+def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persistence:
     """Sizes the errors of persistence on a split."""
     batch = pairs.gather(jnp.arange(int(pairs.num_pairs)))
     squared = (batch.y - batch.x[:, : batch.y.shape[1]]) ** 2

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from crossreg.data.pairs import Batch, Pairs
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.metrics.evaluation import Predictor, batches_of, calibration_key
 from crossreg.predictive import Mixture
 
@@ -36,7 +36,7 @@ def _nll_of_each(predictor, batch: Batch, keys, size, temperatures: Float[Array,
     return jax.lax.map(lambda a: -jnp.sum(weight * mixture.tempered(a).log_prob(batch.y)), temperatures), weight.sum()
 
 
-def fit_temperature(predictor: Predictor, pairs: Pairs) -> Tempered:
+def fit_temperature(predictor: Predictor, pairs: AbstractPairs) -> Tempered:
     """The temperature of the lowest mean NLL on `pairs`, to 10⁻³ of its logarithm."""
 
     def scores(logs: np.ndarray) -> np.ndarray:

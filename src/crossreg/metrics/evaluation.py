@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from crossreg.data.pairs import Batch, Pairs
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
@@ -126,18 +126,18 @@ class SurrogatePredictor(eqx.Module):
     num_samples: int = eqx.field(static=True)
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture:
-        return predict(self.model, batch.x, key=keys, num_samples=self.num_samples)
+        return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
 
 
-def batches_of(pairs: Pairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
+def batches_of(pairs: AbstractPairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
     """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count."""
     # Fetched as it is: a product of it would wait behind all that the device still has to do.
-    num_pairs = int(pairs.num_trajectories) * pairs.horizon
+    num_pairs = int(pairs.num_rows) * pairs.pairs_per_row
     if not num_pairs:
-        raise InputError("the split has no trajectories to score on")
+        raise InputError("the split has nothing to score on")
     on_cpu = jax.default_backend() == "cpu"
     points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
-    chunk = max(1, points_per_call // math.prod(pairs.trajectories.shape[2:]))
+    chunk = max(1, points_per_call // math.prod(pairs.field_shape))
     if on_cpu:
         # A power of two where few are enough: splits of about one size share a program. An accelerator takes longer to
         # compile a further program than to score a split that is filled up.
@@ -149,23 +149,23 @@ def batches_of(pairs: Pairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[
 
 
 @eqx.filter_jit
-def _gather(pairs: Pairs, key: PRNGKeyArray, index: Int[Array, " batch"]) -> tuple[Batch, Key[Array, " batch"]]:
+def _gather(pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]) -> tuple[Batch, Key[Array, " batch"]]:
     return pairs.gather(index), jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
-def score_points(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> Points:
+def score_points(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> Points:
     """Everything that a predictor says at every point of a split, as host arrays."""
     launched = [(_points_of_batch(predictor, batch, keys), size) for batch, keys, size in batches_of(pairs, key=key)]
     chunks = [[values[:size] for values in jax.device_get(points)] for points, size in launched]
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
-def _launch(predictor: Predictor, pairs: Pairs, key: PRNGKeyArray) -> list[Scored]:
+def _launch(predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray) -> list[Scored]:
     """Sends all batches to the device, without waiting for them."""
     return [_score_batch(predictor, batch, keys, jnp.asarray(size)) for batch, keys, size in batches_of(pairs, key=key)]
 
 
-def mean_nll(predictor: Predictor, pairs: Pairs, *, key: PRNGKeyArray) -> float:
+def mean_nll(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> float:
     """NLL per point of a split, to choose by."""
     each = jax.device_get([batch.totals for batch in _launch(predictor, pairs, key)])
     return float(sum(np.float64(t.nll) for t in each) / sum(np.float64(t.weight) for t in each))
@@ -194,7 +194,7 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
     }
 
 
-def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 30, seed: int = 0) -> dict[str, object]:
+def evaluate(model: Surrogate, pairs: AbstractPairs, *, num_samples: int = 30, seed: int = 0) -> dict[str, object]:
     """Scores a surrogate on a split.
 
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
@@ -206,13 +206,13 @@ def evaluate(model: Surrogate, pairs: Pairs, *, num_samples: int = 30, seed: int
     return evaluate_predictor(SurrogatePredictor(model, num_samples), pairs, seed=seed)
 
 
-def evaluate_predictor(predictor: Predictor, pairs: Pairs, *, seed: int = 0) -> dict[str, object]:
+def evaluate_predictor(predictor: Predictor, pairs: AbstractPairs, *, seed: int = 0) -> dict[str, object]:
     """`evaluate` for anything that turns a batch into a predictive distribution."""
     [scores] = evaluate_all([(predictor, pairs)], seed=seed)
     return scores
 
 
-def evaluate_all(jobs: Iterable[tuple[Predictor, Pairs]], *, seed: int = 0) -> Iterator[dict[str, object]]:
+def evaluate_all(jobs: Iterable[tuple[Predictor, AbstractPairs]], *, seed: int = 0) -> Iterator[dict[str, object]]:
     """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on."""
     # Points that wait for a worker stay on the device.
     workers = min(os.cpu_count() or 1, 4)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config import ModelConfig
-from crossreg.data.pairs import Pairs
+from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
 from crossreg.nn.noise import (
@@ -42,7 +42,7 @@ class DataScale(NamedTuple):
     target_std: Float[Array, " channel"]
 
 
-def data_scale(pairs: Pairs) -> DataScale:
+def data_scale(pairs: AbstractPairs) -> DataScale:
     """Root mean square of each input channel, as the network sees it, and the spread of each target channel."""
     # Evenly spaced pairs, so that a large split costs no more than a small one.
     batch = pairs.gather(jnp.arange(_SCALE_PAIRS) * pairs.num_pairs // _SCALE_PAIRS)
@@ -57,7 +57,7 @@ def pred_start(config: ModelConfig, scale: DataScale) -> float | Float[Array, " 
     return jnp.log(scale.target_std) - 0.5
 
 
-def check_scale(config: ModelConfig, pairs: Pairs) -> None:
+def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
     """Refuses data that a model of this config cannot start on."""
     scale = eqx.filter_jit(data_scale)(pairs)  # one small program, not thirty
     for channel, (std, start) in enumerate(
@@ -71,28 +71,28 @@ def check_scale(config: ModelConfig, pairs: Pairs) -> None:
             )
 
 
-def build_model(config: ModelConfig, pairs: Pairs, *, key: PRNGKeyArray) -> Surrogate:
+def build_model(config: ModelConfig, pairs: AbstractPairs, *, key: PRNGKeyArray) -> Surrogate:
     """The surrogate that `config` describes, for the fields of `pairs`.
 
     Two starts are taken from the data. The lift starts as if its input had unit RMS, and the blocks keep that scale.
     log σ_pred starts near the targets' spread (see `pred_start`): a start far below the residual's scale (the paper's
     −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
     """
-    channels, *space = pairs.trajectories.shape[2:]
-    return _build(config, channels, tuple(space), pairs.mask_channel, data_scale(pairs), key)
+    return _build(config, pairs.in_channels, pairs.field_shape, data_scale(pairs), key)
 
 
-def model_like(config: ModelConfig, channels: int, space: tuple[int, ...], mask_channel: bool) -> Surrogate:
+def model_like(config: ModelConfig, in_channels: int, field_shape: tuple[int, ...]) -> Surrogate:
     """The structure of a model without its numbers: `ShapeDtypeStruct`s in place of arrays."""
-    scale = DataScale(jnp.ones(channels + mask_channel), jnp.ones(channels))
-    return eqx.filter_eval_shape(_build, config, channels, space, mask_channel, scale, jax.random.key(0))
+    scale = DataScale(jnp.ones(in_channels), jnp.ones(field_shape[0]))
+    return eqx.filter_eval_shape(_build, config, in_channels, field_shape, scale, jax.random.key(0))
 
 
 def _build(
-    config: ModelConfig, channels: int, space: tuple[int, ...], mask_channel: bool, scale: DataScale, key: PRNGKeyArray
+    config: ModelConfig, in_channels: int, field_shape: tuple[int, ...], scale: DataScale, key: PRNGKeyArray
 ) -> Surrogate:
+    channels, *space = field_shape
     try:
-        check_modes((config.num_modes,) * len(space), space)
+        check_modes((config.num_modes,) * len(space), tuple(space))
     except ValueError as error:
         raise InputError(f"--num-modes {config.num_modes}: {error}") from error
     bounds = (config.log_sigma_min, config.log_sigma_max)
@@ -130,7 +130,7 @@ def _build(
     rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scaled_start else None
     return fno(
         len(space),
-        channels + mask_channel,
+        in_channels,
         channels,
         width=config.width,
         num_blocks=config.num_blocks,

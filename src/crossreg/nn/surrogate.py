@@ -9,7 +9,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
@@ -114,10 +114,12 @@ def predict(
     *,
     key: PRNGKeyArray | Key[Array, " batch"],
     num_samples: int = 30,
+    at: Int[Array, "batch point"] | None = None,
     path: Path = "plain",
 ) -> Mixture:
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 
+    With `at`, only at these points of each input's grid, numbered in row-major order: (sample, batch, channel, point).
     `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
     `path` says how the numbers are computed; all but `plain` can be differentiated in reverse mode only.
     """
@@ -125,12 +127,12 @@ def predict(
         raise ValueError(f"x has shape {x.shape}; expected (batch, channel, *space)")
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
     with jax.default_matmul_precision("float32"):
-        moments = _sample_moments(model, x, keys, num_samples, path)
+        moments = _only_at(at, _sample_moments(model, x, keys, num_samples, path))
         instances = None
         if has_predictive_noise(model.stages):
             # How much of the means' spread is ω's alone. Nothing of this runs where nobody asks for it.
             muted = eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
-            instances = _sample_moments(muted, x, keys, num_samples).mean
+            instances = _only_at(at, _sample_moments(muted, x, keys, num_samples)).mean
     gen = moments.log_sigma_gen
     return Mixture(
         moments.mean,
@@ -138,6 +140,17 @@ def predict(
         jnp.zeros_like(moments.mean) if gen is None else jnp.exp(2 * gen),
         instances,
     )
+
+
+def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
+    """The moments at some points of the grid. Heads are pointwise: to gather behind them is to gather before."""
+    if at is None:
+        return moments
+
+    def gather(field: Float[Array, "sample batch channel *space"]) -> Float[Array, "sample batch channel point"]:
+        return jnp.take_along_axis(field.reshape(*field.shape[:3], -1), at[None, :, None], axis=-1)
+
+    return jax.tree.map(gather, moments)
 
 
 def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: Path = "plain") -> Moments:

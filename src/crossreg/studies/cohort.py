@@ -87,7 +87,7 @@ def start_cohort(
     for config, split in zip(configs, data, strict=True):
         check_scale(config.model, split.train)
         check_learnable(config)
-        check_memory(config, math.prod(split.train.trajectories.shape[2:]))
+        check_memory(config, math.prod(split.train.field_shape))
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
     build = _build_on_cpu if jax.default_backend() == "cpu" else _build

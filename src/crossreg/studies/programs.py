@@ -301,7 +301,7 @@ class Archive:
         """The model as it was at its last step."""
         program, replica = self._homes[key]
         config = program.trainings[key].config
-        like = model_like(config.model, channels, space, config.data.mask_channel)
+        like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
         arrays, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
         stored = load_arrays(program.file(self._folder, ".npz"), Finished(arrays, None, None, None), replica=replica)
         return eqx.combine(stored.last, static)

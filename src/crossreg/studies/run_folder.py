@@ -55,7 +55,7 @@ def check_free(folder: Path) -> None:
 def open_run(folder: Path, config: Config, data: Data) -> None:
     """Makes the folder of a new run and writes what is known before training."""
     check_free(folder)
-    channels, *space = data.train.trajectories.shape[2:]
+    channels, *space = data.train.field_shape
     mask = data.run_mask
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,5 +159,5 @@ def load_run(folder: Path | str) -> Run:
         mask = read_array(folder / MASK, "the run's mask").astype(bool)
         if mask.shape != space:
             raise InputError(f"{folder / MASK}: has shape {mask.shape}; the run's fields have {space}")
-    like = model_like(config.model, channels, space, config.data.mask_channel)
+    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
     return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)

@@ -22,7 +22,7 @@ import jax
 
 from crossreg.config import Config, changed_fields, default_settings, from_dict
 from crossreg.data.apebench import load_trajectories
-from crossreg.data.pairs import Pairs, check_split, make_data
+from crossreg.data.pairs import AbstractPairs, check_split, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files import replacing
@@ -199,7 +199,7 @@ def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, a
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
         check_memory(config, math.prod(trajectories.train.shape[2:]))
-        model_like(config.model, channels, tuple(space), config.data.mask_channel)
+        model_like(config.model, channels + config.data.mask_channel, (channels, *space))
     with open_sweep(folder, (asked or {}) | {"data": trajectories.digest}):
         rows = _fill(points, folder, trajectories, progress)
     return _join(points, rows, trajectories.digest)
@@ -295,7 +295,7 @@ def _score(
     reads: list[ReadOut] = []
     splits_of = functools.cache(lambda config: make_data(trajectories, config))  # the same for many points
 
-    def jobs() -> Iterator[tuple[Predictor, Pairs]]:
+    def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
         for point in points.values():
             candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
             whole = splits_of(point.config.data)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.config import TrainConfig
-from crossreg.data.pairs import Data, Pairs, replica_axes, stack_pairs
+from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.noise import site_sigmas
@@ -195,9 +195,9 @@ def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: Train
     return jax.vmap(one, in_axes=(0, _task_axes(tasks)))(state, tasks)
 
 
-def split_scores(model: Surrogate, pairs: Pairs, num_samples: int, path: Path = "plain"):
+def split_scores(model: Surrogate, pairs: AbstractPairs, num_samples: int, path: Path = "plain"):
     """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
-    points_per_pair = math.prod(pairs.trajectories.shape[2:])
+    points_per_pair = math.prod(pairs.field_shape)
     chunk = max(1, min(MONITOR_POINTS // points_per_pair, pairs.max_pairs))
     chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
     num_chunks = -(-pairs.max_pairs // chunk)
@@ -207,7 +207,7 @@ def split_scores(model: Surrogate, pairs: Pairs, num_samples: int, path: Path = 
         index = number * chunk + jnp.arange(chunk)
         batch = pairs.gather(index)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-        mixture = predict(model, batch.x, key=keys, num_samples=num_samples, path=path)
+        mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
         weight = jnp.broadcast_to(batch.weight, batch.y.shape)
         return mixture.cdf(batch.y), -mixture.log_prob(batch.y), jnp.sqrt(mixture.var_of_means), weight
 

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from crossreg.config import TrainConfig
-from crossreg.data.pairs import Pairs
+from crossreg.data.pairs import AbstractPairs
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.nn.waiting import Path
 from crossreg.objectives import REG_OBJECTIVES, train_objective
@@ -32,13 +32,13 @@ class Task(eqx.Module):
     """What one replica learns from: its splits, and the key that all its randomness follows from.
 
     `monitor` is what it is scored on along the way: reg, or a part of it that nothing is learned from. Stacked tasks
-    have a leading replica axis, the trajectories aside.
+    have a leading replica axis, what they share aside.
     """
 
     key: Key[Array, "*replica"]
-    train: Pairs
-    reg: Pairs
-    monitor: Pairs
+    train: AbstractPairs
+    reg: AbstractPairs
+    monitor: AbstractPairs
 
 
 class TrainState(eqx.Module):
@@ -107,11 +107,10 @@ def _descend(
     return dataclasses.replace(parameters, vector=parameters.vector - rates * directions), optimizer
 
 
-def _keep_finite(new: TrainState, old: TrainState, values: PyTree, step) -> TrainState:
-    """`new` if all `values` are finite and the replica has not diverged before; else `old`, marked."""
+def _keep_finite(new: TrainState, old: TrainState, loss, gradients: Packed, step) -> TrainState:
+    """`new` if loss and gradients are finite and the replica has not diverged before; else `old`, marked."""
     # A sum is not finite as soon as one term is not, and costs one pass.
-    total = sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(values))
-    finite = jnp.isfinite(total)
+    finite = jnp.isfinite(jnp.abs(loss) + jnp.sum(jnp.abs(gradients.vector)))
     keep = finite & (old.diverged_at < 0)
     state = jax.tree.map(lambda n, o: jnp.where(keep, n, o), new, old)
     first_bad = ~finite & (old.diverged_at < 0)
@@ -137,19 +136,20 @@ def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, "
 
     def loss_of(theta_psi):
         model = merge(Routed(theta_psi, rho, static))
-        mixture = predict(model, batch.x, key=noise_key, num_samples=num_samples, path=path_of(config))
+        mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
         return train_objective(mixture, batch.y, batch.weight)
 
     tree, rho = state.theta_psi.tree(), state.rho.tree()
-    loss, gradients = jax.value_and_grad(loss_of)(tree)
+    loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
+    gradients = Packed.of(gradient_tree)
     rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
-    theta_psi, optimizer = _descend(state.theta_psi, Packed.of(gradients), state.train_optimizer, rates, config)
+    theta_psi, optimizer = _descend(state.theta_psi, gradients, state.train_optimizer, rates, config)
     new = eqx.tree_at(
         lambda s: (s.theta_psi, s.train_optimizer, s.train_loss),
         state,
         (theta_psi, optimizer, state.train_loss + loss),
     )
-    return _keep_finite(new, state, (loss, gradients), step)
+    return _keep_finite(new, state, loss, gradients, step)
 
 
 def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
@@ -163,6 +163,7 @@ def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""]
         mixture = predict(
             model,
             batch.x,
+            at=batch.at,
             key=noise_key,
             num_samples=config.num_samples,
             path=path_of(config, noise_only=True),
@@ -170,8 +171,9 @@ def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""]
         return REG_OBJECTIVES[config.reg_objective](mixture, batch.y, batch.weight)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
-    loss, gradients = jax.value_and_grad(loss_of)(tree)
+    loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
+    gradients = Packed.of(gradient_tree)
     rates = state.rho.spread(learning_rates(tree, config))
-    rho, optimizer = _descend(state.rho, Packed.of(gradients), state.reg_optimizer, rates, config)
+    rho, optimizer = _descend(state.rho, gradients, state.reg_optimizer, rates, config)
     new = eqx.tree_at(lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss))
-    return _keep_finite(new, state, (loss, gradients), step)
+    return _keep_finite(new, state, loss, gradients, step)
