@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import sys
 import threading
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import tyro
 
@@ -143,6 +144,53 @@ class Extract:
     """field=value for a field that the sweep varies, as --where observed_fraction=0.4; may be given several times."""
 
 
+@dataclass(frozen=True)
+class Car:
+    """Pressure with error bars on car surfaces: XReg and its rivals on an optimal transport neural operator.
+
+    A flag that is not given is as --profile has it. The same command on the same folder goes on.
+    """
+
+    out: Path
+    """Folder of the experiment: new, empty, or of the same one."""
+    data: Path | None = None
+    """A folder of cars: ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files; by default built-in ones."""
+    profile: Literal["quick", "full"] = "quick"
+    """quick: fewer and coarser cars, minutes on two cores; full: the paper's sizes, for a GPU."""
+    methods: str | None = None
+    """Comma-separated, for instance xreg,dropout,ensemble+conformal."""
+    seeds: int | None = None
+    """Trainings of each method."""
+    steps: int | None = None
+    """Training steps."""
+    train_size: int | None = None
+    """Cars that θ and ψ learn from."""
+    reg_size: int | None = None
+    """Cars that ρ learns from."""
+    test_size: int | None = None
+    """Cars that are scored."""
+    split_seed: int | None = None
+    """Which cars are which, and which built-in family it is."""
+    points: int | None = None
+    """Vertices of a built-in car, about."""
+    grid: int | None = None
+    """Cells of the torus along each axis; at least as many in all as a car has vertices."""
+    own_maps: bool = False
+    """Map every car to the torus on its own, even where vertices correspond and one map would do."""
+    width: int | None = None
+    """Hidden channels."""
+    num_modes: int | None = None
+    """Kept Fourier modes per axis."""
+    batch_size: int | None = None
+    """Cars per update."""
+    num_samples: int | None = None
+    """Model instances of each update."""
+    quiet: bool = False
+    """No progress display."""
+    json: bool = False
+    """Print summary.json in place of the table."""
+
+
 _STOPPED = 130  # what a shell says of a command that Ctrl-C has ended
 
 
@@ -268,6 +316,19 @@ def _extract(command: Extract) -> None:
     _print_scores(command.out, metrics)
 
 
+def _car(command: Car) -> None:
+    from crossreg.studies.car import car_study, car_table, run_car
+
+    given = {name: value for name, value in vars(command).items() if value is not None}
+    study = car_study(command.profile, data=command.data)
+    sizes = {k: given[k] for k in ("steps", "width", "num_modes", "batch_size", "num_samples") if k in given}
+    names = ("methods", "seeds", "train_size", "reg_size", "test_size", "split_seed", "points", "grid", "own_maps")
+    changes = {k: given[k] for k in names if k in given}
+    study = dataclasses.replace(study, **changes, config=study.config.replace(**sizes))
+    summary = run_car(study, command.out, progress=not command.quiet)
+    print(json.dumps(summary, allow_nan=False) if command.json else car_table(summary))
+
+
 _COMMANDS = {
     "train": (Train, _train),
     "evaluate": (Evaluate, _evaluate),
@@ -277,6 +338,7 @@ _COMMANDS = {
     "table": (Table, _table),
     "figures": (Figures, _figures),
     "extract": (Extract, _extract),
+    "car": (Car, _car),
 }
 
 
@@ -360,6 +422,7 @@ def main(arguments: list[str] | None = None) -> int:
         where = {
             "train": "; its folder holds an unfinished run",
             "sweep": "; the same command goes on from here",
+            "car": "; the same command keeps what has finished training",
         }.get(name, "")
         print(f"crossreg: stopped{where}", file=sys.stderr)
         return _STOPPED

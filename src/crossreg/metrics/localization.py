@@ -29,10 +29,14 @@ def localization(
         flat = (jnp.concatenate([jnp.ravel(part) for part in parts]) for parts in (error, std, weight))
         correlation, area = on_device(*flat)
         return float(correlation), float(area)
-    errors, stds, weights = (np.concatenate([np.ravel(p) for p in parts]) for parts in (error, std, weight))
-    errors, stds = np.abs(errors[weights > 0]), stds[weights > 0]
-    orders = np.argsort(errors, kind="stable"), np.argsort(stds, kind="stable")
-    return spearman(errors, stds, orders), ause(errors, stds, orders)
+    return on_host(*(np.concatenate([np.ravel(p) for p in parts]) for parts in (error, std, weight)))
+
+
+def on_host(error: Points, std: Points, weight: Points) -> tuple[float, float]:
+    """Both scores by NumPy."""
+    error, std = np.abs(error[weight > 0]), std[weight > 0]
+    orders = np.argsort(error, kind="stable"), np.argsort(std, kind="stable")
+    return spearman(error, std, orders), ause(error, std, orders)
 
 
 def _ranks(values: Points, order: np.ndarray) -> Points:

@@ -47,7 +47,9 @@ def data_scale(pairs: AbstractPairs) -> DataScale:
     # Evenly spaced pairs, so that a large split costs no more than a small one.
     batch = pairs.gather(jnp.arange(_SCALE_PAIRS) * pairs.num_pairs // _SCALE_PAIRS)
     axes = (0, *range(2, batch.x.ndim))
-    return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), jnp.std(batch.y, axes))
+    counts = jnp.broadcast_to(batch.weight > 0, batch.y.shape)
+    spread = jnp.std(batch.y, (0, *range(2, batch.y.ndim)), where=counts)
+    return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), spread)
 
 
 def pred_start(config: ModelConfig, scale: DataScale) -> float | Float[Array, " channel"]:

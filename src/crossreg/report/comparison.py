@@ -71,6 +71,14 @@ class Interval(NamedTuple):
         return self.mean + self.half
 
 
+def interval(values: Sequence[float]) -> Interval | None:
+    """Mean and 95% interval (Student's t) of what seeds gave; None where there is nothing."""
+    if not values:
+        return None
+    half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
+    return Interval(float(np.mean(values)), float(half))
+
+
 class Line(NamedTuple):
     """All seeds of one method in one regime. At equal data, `split` says how the method divides the total."""
 
@@ -86,12 +94,8 @@ class Line(NamedTuple):
         return list(self.by_seed[score].values())
 
     def interval(self, score: str) -> Interval | None:
-        """Mean and 95% interval (Student's t) of a score; None where no seed has it."""
-        values = self.values(score)
-        if not values:
-            return None
-        half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
-        return Interval(float(np.mean(values)), float(half))
+        """Mean and 95% interval of a score; None where no seed has it."""
+        return interval(self.values(score))
 
 
 def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,36 @@ class TrainingDisplay:
         return table
 
 
+class CountDisplay:
+    """A context that shows how many of some things are done, and the time left; nothing below two seconds."""
+
+    def __init__(self, what: str, *, enabled: bool = True, stream: TextIO | TextIOBase | None = None):
+        self._what = what
+        self._enabled = enabled
+        self._stream: Any = stream or sys.stderr
+        self._begun = self._printed = time.perf_counter()
+        self._live = False
+
+    def __enter__(self) -> "CountDisplay":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._live:
+            print(file=self._stream, flush=True)
+
+    def update(self, done: int, total: int) -> None:
+        """Takes in that so many of all are done."""
+        now = time.perf_counter()
+        on_terminal = self._stream.isatty()
+        soon = now - self._begun < 2 or now - self._printed < (0.2 if on_terminal else _PLAIN_SECONDS)
+        if not self._enabled or (soon and not (self._live and done == total)):
+            return
+        self._printed, self._live = now, on_terminal
+        left = clock((now - self._begun) / done * (total - done)) if done else "–"
+        text = f"{self._what} {done}/{total}  left {left}"
+        print(f"\r{text}   " if on_terminal else text, end="" if on_terminal else "\n", file=self._stream, flush=True)
+
+
 class SweepDisplay:
     """A context that shows how far a whole sweep is: what trains now, and the time left for training and scoring.
 

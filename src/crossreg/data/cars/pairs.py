@@ -1,0 +1,132 @@
+r"""Cars as pairs: nine channels on the torus grid in, the pressure at the vertices out.
+
+The network runs on the grid; its prediction is read at the cell `decode` of each vertex. Cars with fewer vertices than
+others are padded, and padding has weight 0. Positions are normalised per channel, and the pressure as a whole, by the
+mean and standard deviation over all train cars:
+
+$$ x \mapsto (x - \bar x_{train}) / s_{train}. $$
+"""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from crossreg.data.cars.channels import latent_channels
+from crossreg.data.cars.readers import Cars
+from crossreg.data.cars.surface import Surface
+from crossreg.data.cars.transport import transports
+from crossreg.data.pairs import AbstractPairs, Batch, Data
+from crossreg.data.trajectories import digest
+from crossreg.errors import InputError
+
+_POSITIONS = slice(0, 3)  # which of the nine channels are the car's own coordinates
+
+
+class CarPairs(AbstractPairs):
+    """The cars of one split, one pair each."""
+
+    channels: Float[Array, "car in grid grid"]
+    decode: Int[Array, "car vertex"]
+    pressure: Float[Array, "car 1 vertex"]
+    num_vertices: Int[Array, " car"]
+    rows: Int[Array, " row"]
+    num_rows: Int[Array, ""]
+    shared: ClassVar[tuple[str, ...]] = ("channels", "decode", "pressure", "num_vertices")
+
+    @property
+    def pairs_per_row(self) -> int:
+        return 1
+
+    @property
+    def in_channels(self) -> int:
+        return self.channels.shape[1]
+
+    @property
+    def field_shape(self) -> tuple[int, ...]:
+        return (1, *self.channels.shape[2:])
+
+    def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
+        """The cars of the given numbers. All of a geometry is seen: there is no mask to draw."""
+        car = self.rows[index]
+        x = self.channels[car]
+        there = jnp.arange(self.pressure.shape[-1]) < self.num_vertices[car][:, None]
+        weight = (there & (index < self.num_pairs)[:, None])[:, None].astype(x.dtype)
+        mask = jnp.ones((x.shape[0], 1, *x.shape[2:]), bool)
+        return Batch(x, self.pressure[car], mask, weight, self.decode[car])
+
+    def of(self, numbers: Sequence[int]) -> "CarPairs":
+        index = np.asarray(numbers)
+        return eqx.tree_at(
+            lambda p: (p.rows, p.num_rows), self, (self.rows[index], jnp.full_like(self.num_rows, index.size))
+        )
+
+
+class CarScale(NamedTuple):
+    """Mean and standard deviation over the train cars: of each coordinate, and of the pressure."""
+
+    position_mean: Float[np.ndarray, "3"]
+    position_std: Float[np.ndarray, "3"]
+    pressure_mean: float
+    pressure_std: float
+
+    def pressure(self, normalised: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """In the data's own units."""
+        return self.pressure_mean + self.pressure_std * normalised
+
+
+def car_scale(train: Sequence[Surface]) -> CarScale:
+    """The scale of some cars."""
+    vertices = np.concatenate([car.vertices for car in train])
+    pressure = np.concatenate([car.pressure for car in train])
+    return CarScale(vertices.mean(0), vertices.std(0), float(pressure.mean()), float(pressure.std()))
+
+
+def vertices_correspond(cars: Sequence[Surface]) -> bool:
+    """Whether all cars have the same faces, so that a vertex means the same place on each."""
+    first = cars[0].faces
+    return first is not None and all(car.faces is not None and np.array_equal(car.faces, first) for car in cars)
+
+
+def make_car_data(
+    cars: Cars, grid: int, *, own_maps: bool = False, progress: Callable[[int, int], None] | None = None
+) -> tuple[Data[CarPairs], CarScale]:
+    """The splits on the grid, and the scale they are normalised by; maps to the torus are made unless cached.
+
+    Where vertices correspond, all cars share the map of the mean train car, unless they are to have `own_maps`: two
+    maps of nearly the same car differ by a cell here and there, and a network must then learn to see through that.
+    """
+    listed = [*cars.train, *cars.reg, *cars.test]
+    most = max(len(car.vertices) for car in listed)
+    if most > grid**2:
+        raise InputError(f"--grid {grid}: {grid**2} cells for a car of {most} vertices; expected at least as many")
+    scale = car_scale(cars.train)
+    if vertices_correspond(listed) and not own_maps:
+        mean_car = np.mean([car.vertices for car in cars.train], axis=0)
+        maps = transports([mean_car], grid, progress) * len(listed)
+    else:
+        maps = transports([car.vertices for car in listed], grid, progress)
+    channels = np.stack([latent_channels(car, found) for car, found in zip(listed, maps, strict=True)])
+    mean, std = (part[:, None, None] for part in (scale.position_mean, scale.position_std))
+    channels[:, _POSITIONS] = (channels[:, _POSITIONS] - mean) / std
+    decode, pressure = np.zeros((len(listed), most), np.int32), np.zeros((len(listed), 1, most), np.float32)
+    for row, (car, found) in enumerate(zip(listed, maps, strict=True)):
+        decode[row, : len(car.vertices)] = found.decode
+        pressure[row, 0, : len(car.vertices)] = (car.pressure - scale.pressure_mean) / scale.pressure_std
+    arrays = (
+        jnp.asarray(channels, jnp.float32),
+        jnp.asarray(decode),
+        jnp.asarray(pressure),
+        jnp.asarray([len(car.vertices) for car in listed], jnp.int32),
+    )
+    ends = np.cumsum([0, len(cars.train), len(cars.reg), len(cars.test)])
+
+    def split(number: int) -> CarPairs:
+        rows = jnp.arange(ends[number], ends[number + 1], dtype=jnp.int32)
+        return CarPairs(*arrays, rows, jnp.asarray(rows.size, jnp.int32))
+
+    content = digest(channels.astype(np.float32), decode, pressure)
+    return Data(split(0), split(1), split(2), content), scale

@@ -1,0 +1,107 @@
+"""Cars on the torus grid: padding, normalisation, and each car's own answer in a batch of different ones."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import trimesh
+
+from crossreg.config import ModelConfig
+from crossreg.data.cars.pairs import car_scale, make_car_data, vertices_correspond
+from crossreg.data.cars.readers import Cars
+from crossreg.data.cars.surface import Surface, make_surface
+from crossreg.errors import InputError
+from crossreg.nn.build import build_model, data_scale
+from crossreg.nn.surrogate import predict
+from crossreg.training.loop import make_task, stack_tasks
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path_factory.getbasetemp() / "cars"))
+
+
+def ellipsoid(name: str, subdivisions: int, stretch: float) -> Surface:
+    """42, 162, … vertices, and a pressure of its own."""
+    sphere = trimesh.creation.icosphere(subdivisions=subdivisions)
+    vertices = np.asarray(sphere.vertices) * [0.5, 0.4, stretch]
+    return make_surface(name, vertices, 3 + 20 * vertices[:, 2] ** 2 - 5 * vertices[:, 1], np.asarray(sphere.faces))
+
+
+COARSE, FINE, LONG = (ellipsoid(*spec) for spec in (("coarse", 1, 1.0), ("fine", 2, 1.3), ("long", 1, 1.7)))
+GRID = 13
+MODEL = ModelConfig(width=3, num_blocks=2, num_modes=2)
+
+
+def test_a_batch_of_different_cars_gives_each_its_own_answer():
+    together, _ = make_car_data(Cars((COARSE, FINE, LONG), (FINE,), (LONG, COARSE), None), GRID)
+    model = build_model(MODEL, together.train, key=jax.random.key(1))
+    # Noise that can be seen.
+    model = eqx.tree_at(lambda m: m.stages[3].scale.raw, model, replace_fn=jnp.zeros_like)
+    keys = jax.random.split(jax.random.key(2), 3)
+    batch = together.train.gather(jnp.arange(3))
+    assert batch.y.shape == (3, 1, 162)
+    assert batch.weight.sum(axis=(1, 2)).tolist() == [42, 162, 42]
+    all_three = predict(model, batch.x, at=batch.at, key=keys, num_samples=4).means
+    for row, car in enumerate((COARSE, FINE, LONG)):
+        alone = together.train.gather(jnp.asarray([row]))
+        means = predict(model, alone.x, at=alone.at, key=keys[row : row + 1], num_samples=4).means
+        own = all_three[:, row, 0, : len(car.vertices)]
+        np.testing.assert_allclose(own, means[:, 0, 0, : len(car.vertices)], atol=1e-5)
+        assert np.std(own, axis=0).min() > 0
+
+
+def test_predictions_are_those_of_the_vertices_cells():
+    data, _ = make_car_data(Cars((COARSE,), (FINE,), (LONG,), None), GRID)
+    model = build_model(MODEL, data.train, key=jax.random.key(1))
+    batch = data.reg.gather(jnp.asarray([0]))
+    assert batch.at is not None
+    on_grid = predict(model, batch.x, key=jax.random.key(3), num_samples=2)
+    at_vertices = predict(model, batch.x, at=batch.at, key=jax.random.key(3), num_samples=2)
+    for name in ("means", "vars_predictive", "vars_generalization"):
+        expected = getattr(on_grid, name).reshape(2, -1)[:, batch.at[0]]
+        np.testing.assert_array_equal(getattr(at_vertices, name)[:, 0, 0], expected)
+
+
+def test_pressure_and_positions_are_normalised_on_train_alone():
+    cars = Cars((COARSE, FINE), (LONG,), (LONG, FINE), None)
+    data, scale = make_car_data(cars, GRID)
+    for found, expected in zip(scale, car_scale(cars.train), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    both = data.train.gather(jnp.arange(2))
+    inside = np.asarray(both.y)[np.asarray(both.weight) > 0]
+    np.testing.assert_allclose([inside.mean(), inside.std()], [0, 1], atol=1e-5)
+    test = data.test.gather(jnp.asarray([0]))
+    np.testing.assert_allclose(scale.pressure(np.asarray(test.y)[0, 0, :42]), LONG.pressure, rtol=1e-5)
+    # What a network is started on leaves the padding out.
+    np.testing.assert_allclose(data_scale(data.train).target_std, 1, atol=0.02)
+    # Channels 0 to 2 are the car's own positions: at its vertices' cells, its vertices.
+    positions = np.asarray(test.x)[0, :3].reshape(3, -1)[:, np.asarray(test.at)[0, :42]].T
+    np.testing.assert_allclose(positions * scale.position_std + scale.position_mean, LONG.vertices, atol=1e-4)
+
+
+def test_cars_whose_vertices_correspond_share_a_map():
+    longer = ellipsoid("longer", 1, 2.0)
+    assert vertices_correspond([COARSE, LONG, longer])
+    assert not vertices_correspond([COARSE, FINE])
+    cars = Cars((COARSE, LONG), (longer,), (LONG,), None)
+    shared, _ = make_car_data(cars, GRID)
+    own, _ = make_car_data(cars, GRID, own_maps=True)
+    assert len(np.unique(shared.train.decode, axis=0)) == 1
+    assert len(np.unique(own.train.decode, axis=0)) > 1
+
+
+def test_replicas_share_the_cars():
+    data, _ = make_car_data(Cars((COARSE, LONG), (FINE, LONG, COARSE), (LONG,), None), GRID)
+    tasks = stack_tasks([make_task(data, seed) for seed in range(3)])
+    assert tasks.reg.rows.shape == (3, 3)
+    assert tasks.reg.in_channels == 9
+    kept = data.keep_part_of_reg(5)
+    assert kept.kept is not None
+    assert sorted([*kept.reg.rows.tolist(), *kept.kept.rows.tolist()]) == [2, 3, 4]
+
+
+def test_a_grid_with_fewer_cells_than_vertices_is_refused():
+    with pytest.raises(InputError, match="--grid 12: 144 cells for a car of 162 vertices"):
+        make_car_data(Cars((COARSE,), (FINE,), (LONG,), None), 12)

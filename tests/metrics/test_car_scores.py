@@ -1,0 +1,47 @@
+"""Scores on cars against their definitions, in the data's own units."""
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from crossreg.data.cars.pairs import CarScale
+from crossreg.metrics.cars import car_scores
+from crossreg.metrics.evaluation import Points
+
+
+def test_scores_are_those_of_the_pressure_in_its_own_units():
+    rng = np.random.default_rng(0)
+    scale = CarScale(np.zeros(3), np.ones(3), -30.0, 50.0)
+    counts = (40, 25, 33)
+    cars, most = len(counts), max(counts)
+    weight = (np.arange(most) < np.array(counts)[:, None])[:, None].astype(np.float32)
+    mean, truth = rng.normal(size=(2, cars, 1, most))
+    std = rng.uniform(0.3, 2, (cars, 1, most))
+    padding = np.where(weight > 0, 1, np.nan_to_num(1e6))  # what stands there must not count
+    z = (truth - mean) / std
+    points = Points(
+        truth=truth * padding,
+        mean=mean,
+        nll=-stats.norm.logpdf(z) + np.log(std),
+        pit=stats.norm.cdf(z),
+        crps=std,
+        std_mu=0.1 * std,
+        std_predictive=0.8 * std,
+        std_generalization=0.6 * std,
+        std_total=std,
+        weight=weight,
+    )
+    scores: dict[str, Any] = {**car_scores(points, scale)}
+    raw_mean, raw_truth, raw_std = -30 + 50 * mean, -30 + 50 * truth, 50 * std
+    inside = weight > 0
+    np.testing.assert_allclose(scores["nll"], -stats.norm.logpdf(raw_truth, raw_mean, raw_std)[inside].mean())
+    errors = [
+        np.linalg.norm((raw_mean - raw_truth)[i, 0, :n]) / np.linalg.norm(raw_truth[i, 0, :n])
+        for i, n in enumerate(counts)
+    ]
+    np.testing.assert_allclose(scores["relative_l2"], np.mean(errors))
+    expected = stats.spearmanr(np.abs(raw_mean - raw_truth)[inside], raw_std[inside])[0]
+    np.testing.assert_allclose(scores["spearman"], expected)
+    np.testing.assert_allclose(scores["rmse"], np.sqrt(((raw_mean - raw_truth)[inside] ** 2).mean()))
+    np.testing.assert_allclose(scores["std_generalization"], 0.6 * raw_std[inside].mean())
