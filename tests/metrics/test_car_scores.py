@@ -41,7 +41,7 @@ def test_scores_are_those_of_the_pressure_in_its_own_units():
         for i, n in enumerate(counts)
     ]
     np.testing.assert_allclose(scores["relative_l2"], np.mean(errors))
-    expected = stats.spearmanr(np.abs(raw_mean - raw_truth)[inside], raw_std[inside])[0]
+    expected = np.asarray(stats.spearmanr(np.abs(raw_mean - raw_truth)[inside], raw_std[inside]))[0]
     np.testing.assert_allclose(scores["spearman"], expected)
     np.testing.assert_allclose(scores["rmse"], np.sqrt(((raw_mean - raw_truth)[inside] ** 2).mean()))
     np.testing.assert_allclose(scores["std_generalization"], 0.6 * raw_std[inside].mean())
