@@ -36,6 +36,7 @@ from crossreg.studies.run_folder import describe_machine
 from crossreg.training.loop import advance, first_snapshot
 
 Steps = Callable[[int], Any]
+GROUPS = ("xreg", "element", "plain", "reg", "car", "start", "engines", "grid")  # the last two on a GPU only
 RESULTS, PAGE = Path("docs/results/speed.json"), Path("docs/speed.md")
 _MARKS = ("<!-- written by benchmarks/speed.py -->", "<!-- end -->")
 _TURN_SECONDS = 0.5
@@ -118,6 +119,32 @@ def torch_peers(config: Config, data: Data) -> dict[str, Steps]:
         print(f"no PyTorch peers: {error}")
         return {}
     return peers_of(config, data)
+
+
+def car_steps(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
+    """An optimal transport neural operator on 64² cells, 16² modes, width 32: the XReg step, and the plain one."""
+    from crossreg.data.cars.family import make_family
+    from crossreg.data.cars.pairs import make_car_data
+    from crossreg.data.cars.readers import Cars
+    from crossreg.studies.car import car_study
+
+    study = car_study("full")
+    cars = make_family(8, points=study.points)
+    data, _ = make_car_data(Cars(tuple(cars[:4]), tuple(cars[4:6]), tuple(cars[6:]), None), study.grid)
+    try:
+        from peers.contenders import car_peers
+    except ImportError as error:
+        print(f"no PyTorch peers: {error}")
+        car_peers = None
+    rows = []
+    for name, method in (("cars, xreg", "xreg"), ("cars, plain", "unregularized")):
+        [config] = parse_method(method).configs(study.config.replace(steps=10**8))
+        contenders = {"crossreg": ours(config, data)}
+        if car_peers is not None:
+            contenders |= car_peers(config if method == "xreg" else config.replace(num_samples=1, k_reg=10**9), data)
+        sizes = {"batch": config.train.batch_size, "samples": config.train.num_samples}
+        rows += rows_of(name, take_turns(contenders, rounds), work | sizes)
+    return rows
 
 
 def take_turns(
@@ -225,7 +252,7 @@ def engines(base: Config, data: Data, rounds: int, work: dict[str, Any]) -> list
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", nargs="+", help="of xreg, element, plain, reg, engines, start, grid")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="measure nothing")
@@ -233,45 +260,48 @@ def main() -> None:
     if arguments.page:
         write_page(arguments.out)
         return
-    on_cpu = jax.default_backend() == "cpu"
-    groups = arguments.groups or ["xreg", "element", "plain", "reg", "start", *([] if on_cpu else ["engines", "grid"])]
     # So long a run that its schedule and its last phase are out of reach.
     base = Config().replace(observed_fraction=0.7, train_size=50, steps=10**8)
     data = make_data(load_trajectories(base.data), base.data)
     device = jax.devices()[0].device_kind
     work = {"device": device, "batch": base.train.batch_size, "samples": base.train.num_samples, "replicas": 1}
-    print(f"{device}, JAX {jax.__version__}, default of crossreg: one step\n")
-    rows = []
-    if "xreg" in groups:
+    rounds = arguments.rounds
+
+    def of(group: str, contenders: dict[str, Steps]) -> list[dict[str, Any]]:
+        return rows_of(group, take_turns(contenders, rounds), work)
+
+    def xreg_steps() -> list[dict[str, Any]]:
         config = xreg.configure(base)
-        contenders = {
-            "crossreg": ours(config, data),
-            "crossreg, one step a call": ours(config, data, one_at_a_time=True),
-        }
-        rows += rows_of("xreg", take_turns(contenders | torch_peers(config, data), arguments.rounds), work)
-    if "element" in groups:
+        own = {"crossreg": ours(config, data), "crossreg, one step a call": ours(config, data, one_at_a_time=True)}
+        return of("xreg", own | torch_peers(config, data))
+
+    def element_steps() -> list[dict[str, Any]]:
         config = xreg.configure(base, ("element",))
-        contenders = {"crossreg": ours(config, data)} | torch_peers(config, data)
-        rows += rows_of("xreg, ε per element", take_turns(contenders, arguments.rounds), work)
-    if "plain" in groups:
+        return of("xreg, ε per element", {"crossreg": ours(config, data)} | torch_peers(config, data))
+
+    def plain_steps() -> list[dict[str, Any]]:
         config = unregularized.configure(base)
-        contenders = {"crossreg": ours(config, data)} | trainax_peer(config, data)
-        rows += rows_of("plain FNO", take_turns(contenders, arguments.rounds), work)
-    if "reg" in groups:
+        return of("plain FNO", {"crossreg": ours(config, data)} | trainax_peer(config, data))
+
+    def reg_steps() -> list[dict[str, Any]]:
         config = xreg.configure(base)
-        contenders = {
-            "crossreg, no reg updates": ours(config.replace(k_reg=10**9), data),
-            "crossreg, k_reg 10": ours(config.replace(k_reg=10), data),
-            "crossreg, k_reg 5": ours(config, data),
-        }
-        rows += rows_of("cost of reg", take_turns(contenders, arguments.rounds), work)
-    if "engines" in groups:
-        rows += engines(base, data, arguments.rounds, work)
-    if "start" in groups:
-        rows += starts(work)
-    if "grid" in groups:
-        rows += grid(work)
-    save(rows, arguments.out)
+        every = {"crossreg, no reg updates": 10**9, "crossreg, k_reg 10": 10, "crossreg, k_reg 5": 5}
+        return of("cost of reg", {name: ours(config.replace(k_reg=k), data) for name, k in every.items()})
+
+    measure: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "xreg": xreg_steps,
+        "element": element_steps,
+        "plain": plain_steps,
+        "reg": reg_steps,
+        "car": lambda: car_steps(min(rounds, 5), work),
+        "start": lambda: starts(work),
+        "engines": lambda: engines(base, data, rounds, work),
+        "grid": lambda: grid(work),
+    }
+    print(f"{device}, JAX {jax.__version__}, default of crossreg: one step\n")
+    for name in arguments.groups or (GROUPS[:-2] if jax.default_backend() == "cpu" else GROUPS):
+        # Each as soon as it is there: what follows may take long, and may fail.
+        save(measure[name](), arguments.out)
     write_page(arguments.out)
 
 

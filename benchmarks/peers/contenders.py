@@ -33,6 +33,19 @@ def peers_of(config: Config, data: Data) -> dict[str, Callable[[int], float]]:
     return peers | {"neuraloperator's FNO, eager": make_steps(config, x, y, device=device, network=NoisyNeuralop)}
 
 
+def car_peers(config: Config, data: Data) -> dict[str, Callable[[int], float]]:
+    """neuraloperator's FNO2d on the same grid, in the same step, read at the same vertices."""
+    try:
+        from peers.neuralop_xreg import NoisyNeuralop2d
+    except ImportError as error:
+        print(f"no neuraloperator: {error}")
+        return {}
+    device = "cuda" if torch.cuda.is_available() and jax.default_backend() == "gpu" else "cpu"
+    batch = data.train.gather(jnp.arange(data.train.max_pairs))
+    x, y, at = (np.asarray(array) for array in (batch.x, batch.y, batch.at))
+    return {"neuraloperator's FNO, eager": make_steps(config, x, y, at=at, device=device, network=NoisyNeuralop2d)}
+
+
 def check_same_function(config: Config, data: Data) -> None:
     """With our weights and no noise, the peer has our means."""
     model = unstack(start_cohort([config], [data])[0], 0)

@@ -16,7 +16,7 @@ class NoisyNeuralop(NoisyFNO):
         model = config.model
         self.lift = self.spectral = self.pointwise = nn.Identity()  # the library has its own
         self.fno = FNO(
-            n_modes=(2 * model.num_modes,),
+            n_modes=(2 * model.num_modes,) * self.dims,
             in_channels=in_channels,
             out_channels=out_channels,
             hidden_channels=model.width,
@@ -26,9 +26,15 @@ class NoisyNeuralop(NoisyFNO):
         self.fno.projection = nn.Identity()
 
     def forward(self, x: torch.Tensor, samples: int, scale: float = 1.0) -> tuple[torch.Tensor, ...]:
-        h = self.fno.lifting(x.repeat(samples, 1, 1))
+        h = self.fno.lifting(x.repeat(samples, *(1,) * (x.ndim - 1)))
         for i in range(self.fno.n_layers):
             h = self._noise(self.fno.fno_blocks(h, i), i, scale)
         h = self._noise(h, self.fno.n_layers, scale)
         heads = self.mean(h), self.log_pred(h), self.log_gen(h.detach())
         return tuple(head.unflatten(0, (samples, x.shape[0])) for head in heads)
+
+
+class NoisyNeuralop2d(NoisyNeuralop):
+    """The same on a plane: the network of an optimal transport neural operator."""
+
+    dims = 2

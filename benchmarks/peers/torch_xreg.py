@@ -33,18 +33,22 @@ class SpectralConv1d(nn.Module):
 
 
 class NoisyFNO(nn.Module):
-    """FNO with multiplicative noise sites: ε per channel, or per element."""
+    """FNO in one dimension, with multiplicative noise sites: ε per channel, or per element."""
+
+    dims = 1
 
     def __init__(self, config: Config, in_channels: int = 1, out_channels: int = 1):
         super().__init__()
         model = config.model
         width, blocks = model.width, model.num_blocks
         self.element = model.epsilon_per == "element"
+        head = nn.Conv1d if self.dims == 1 else nn.Conv2d
         self.lift = nn.Conv1d(in_channels, width, 1)
         self.spectral = nn.ModuleList(SpectralConv1d(width, model.num_modes) for _ in range(blocks))
         self.pointwise = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(blocks))
-        self.mean, self.log_pred, self.log_gen = (nn.Conv1d(width, out_channels, 1) for _ in range(3))
-        self.log_sigma = nn.ParameterList(nn.Parameter(torch.full((width, 1), -5.0)) for _ in range(blocks + 1))
+        self.mean, self.log_pred, self.log_gen = (head(width, out_channels, 1) for _ in range(3))
+        ones = (1,) * self.dims
+        self.log_sigma = nn.ParameterList(nn.Parameter(torch.full((width, *ones), -5.0)) for _ in range(blocks + 1))
 
     def rho(self) -> list[nn.Parameter]:
         return [*self.log_sigma.parameters(), *self.log_gen.parameters()]
@@ -54,7 +58,7 @@ class NoisyFNO(nn.Module):
         return [p for p in self.parameters() if id(p) not in owned]
 
     def _noise(self, h: torch.Tensor, site: int, scale: float) -> torch.Tensor:
-        shape = h.shape if self.element else (*h.shape[:2], 1)
+        shape = h.shape if self.element else (*h.shape[:2], *(1,) * self.dims)
         return h * (1 + scale * self.log_sigma[site].exp() * torch.randn(shape, device=h.device))
 
     def forward(self, x: torch.Tensor, samples: int, scale: float = 1.0) -> tuple[torch.Tensor, ...]:
@@ -97,30 +101,38 @@ def make_steps(
     x: np.ndarray,
     y: np.ndarray,
     *,
+    at: np.ndarray | None = None,
     device: str = "cpu",
     compiled: bool = False,
     network: type[NoisyFNO] = NoisyFNO,
 ) -> Callable[[int], float]:
-    """A function that runs so many steps of Algorithm 1 on pairs (x, y) and returns the last loss, synchronised."""
+    """A function that runs so many steps of Algorithm 1 on pairs (x, y) and returns the last loss, synchronised.
+
+    With `at`, y stands at these points of the grid.
+    """
     torch.manual_seed(0)
-    model = network(config).to(device)
+    model = network(config, x.shape[1], y.shape[1]).to(device)
     run = torch.compile(model) if compiled else model
     train, samples = config.train, config.train.num_samples
     psi = torch.optim.Adam(model.theta_psi(), lr=train.learning_rate)
     rho = torch.optim.Adam(model.rho(), lr=train.site_learning_rate)
     inputs, targets = (torch.as_tensor(np.array(a), device=device) for a in (x, y))
+    points = None if at is None else torch.as_tensor(np.array(at), device=device, dtype=torch.int64)
     done = 0
 
-    def batch():
+    def heads_and_targets():
         index = torch.randint(len(inputs), (train.batch_size,), device=device)
-        return inputs[index], targets[index]
+        heads = run(inputs[index], samples)
+        if points is not None:
+            where = points[index][None, :, None].expand(samples, -1, targets.shape[1], -1)
+            heads = tuple(head.flatten(3).gather(-1, where) for head in heads)
+        return *heads, targets[index]
 
     def steps(count: int) -> float:
         nonlocal done
         loss = torch.zeros(())
         for _ in range(count):
-            bx, by = batch()
-            loss = train_loss(*run(bx, samples), by)
+            loss = train_loss(*heads_and_targets())
             psi.zero_grad()
             for parameter, gradient in zip(
                 model.theta_psi(), torch.autograd.grad(loss, model.theta_psi()), strict=True
@@ -129,8 +141,7 @@ def make_steps(
             psi.step()
             done += 1
             if done % train.k_reg == 0:
-                bx, by = batch()
-                gradients = torch.autograd.grad(reg_loss(*run(bx, samples), by), model.rho())
+                gradients = torch.autograd.grad(reg_loss(*heads_and_targets()), model.rho())
                 for parameter, gradient in zip(model.rho(), gradients, strict=True):
                     parameter.grad = gradient
                 rho.step()

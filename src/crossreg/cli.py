@@ -317,6 +317,8 @@ def _extract(command: Extract) -> None:
 
 
 def _car(command: Car) -> None:
+    from crossreg.report.car_figures import draw_car_figures
+    from crossreg.report.car_page import write_car_page
     from crossreg.studies.car import car_study, car_table, run_car
 
     given = {name: value for name, value in vars(command).items() if value is not None}
@@ -326,7 +328,11 @@ def _car(command: Car) -> None:
     changes = {k: given[k] for k in names if k in given}
     study = dataclasses.replace(study, **changes, config=study.config.replace(**sizes))
     summary = run_car(study, command.out, progress=not command.quiet)
-    print(json.dumps(summary, allow_nan=False) if command.json else car_table(summary))
+    if not command.quiet:
+        print("drawing …", file=sys.stderr, flush=True)
+    draw_car_figures(command.out)
+    page = write_car_page(command.out)
+    print(json.dumps(summary, allow_nan=False) if command.json else f"{car_table(summary)}\n{page}")
 
 
 _COMMANDS = {

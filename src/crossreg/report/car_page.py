@@ -1,0 +1,213 @@
+"""One self-contained page of a car run: a surface to turn, the roofline beside it, and the scores.
+
+Everything is in the file: the page's policy forbids the browser to load anything. Arrays are little-endian float32
+(faces uint32) in base64. Cars of one topology share their faces. Where the test cars are too many for the largest file
+that is allowed, some are left out, evenly over the ranking by relative L2 error; the best, the worst and the one in the
+middle stay.
+"""
+
+import base64
+import html
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Int
+from matplotlib.colors import to_hex
+from plotly.offline import get_plotlyjs
+
+from crossreg.data.cars.surface import Surface
+from crossreg.files import replacing
+from crossreg.report.car_figures import BAND, ERROR_COLORS
+from crossreg.report.car_run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
+from crossreg.report.comparison import Interval
+
+LARGEST = 12_000_000  # bytes of a page
+_REST = 100_000  # of a page, besides plotly and cars
+_NAMES = 3_000  # of a car, besides its arrays
+# Nothing may be fetched: only what stands in the page itself runs, and its empty icon is all that it shows as an image.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+_COLUMNS = {
+    "nll": "NLL",
+    "ece_mix": "ECE",
+    "relative_l2": "relative L2",
+    "spearman": "Spearman",
+    "rmse": "RMSE",
+    "crps": "CRPS",
+    "sharpness": "mean σ",
+    "std_predictive": "mean σ_pred",
+    "std_generalization": "mean σ_gen",
+    "std_mu": "Std_ω[μ]",
+}
+_WORDS = {
+    "train": "cars to train on",
+    "reg": "cars to regularize on",
+    "test": "cars to test on",
+    "vertices": "vertices of a test car, least and most",
+}
+
+
+def write_car_page(folder: Path) -> Path:
+    """Writes `car.html` into the folder of a run."""
+    run = read_car_run(folder)
+    # A closing tag inside a script would end it.
+    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
+    parts = {
+        "policy": _POLICY,
+        "style": _template("css"),
+        "script": _template("js"),
+        "plotly": plotly,
+        "run": json.dumps(embedded(run, cars), allow_nan=False).replace("<", "\\u003c"),
+        "about": html.escape(_about(run, len(cars))),
+        "band": str(BAND),
+        "table": scores_table(run),
+        "units": html.escape(run.units),
+        "settings": _settings(run.summary),
+    }
+    # One pass over the template: what is put in is never looked at again.
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _template("html"))
+    path = folder / "car.html"
+    with replacing(path) as file:
+        file.write(page.encode())
+    return path
+
+
+def cars_to_embed(run: CarRun, room: int) -> Int[np.ndarray, " kept"]:
+    """Which cars fit into so many bytes, in the order of the ranking; at least the one in the middle."""
+    arrays = 4 + len(run.predictions) * len(Prediction._fields)
+    face_bytes = [0 if car.faces is None else car.faces.size * 4 for car in run.cars]
+    if len(_topologies(run.cars)) <= 1:
+        room -= _in_base64(max(face_bytes))
+        face_bytes = [0] * len(run.cars)
+    bodies = zip(run.cars, face_bytes, strict=True)
+    largest = _NAMES + max(_in_base64(4 * arrays * len(car.vertices) + faces) for car, faces in bodies)
+    count = int(np.clip(room // largest, 1, len(run.cars)))
+    places = np.linspace(0, len(run.cars) - 1, count).round().astype(int)
+    places[(count - 1) // 2] = (len(run.cars) - 1) // 2
+    return run.ranking()[np.unique(places)]
+
+
+def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
+    """What the page's script reads. Arrays are text, and a car's `faces` a place in the list of all."""
+    topologies = _topologies([run.cars[number] for number in cars])
+    rank = {int(number): place + 1 for place, number in enumerate(run.ranking())}
+
+    def one(number: int) -> dict[str, Any]:
+        car = run.cars[number]
+        return {
+            "label": f"{car.name}, {rank[number]} of {len(run.cars)}",
+            "vertices": _base64(car.vertices),
+            "truth": _base64(car.pressure),
+            "faces": None if car.faces is None else list(topologies).index(car.faces.tobytes()),
+            "roofline": roofline(car).tolist(),
+            "predictions": {
+                method: {name: _base64(values) for name, values in parts[number]._asdict().items()}
+                for method, parts in run.predictions.items()
+            },
+        }
+
+    return {
+        "units": run.units,
+        "pressure_label": run.pressure_label,
+        "band": BAND,
+        "top_level": TOP_LEVEL,
+        "scales": {"error": _color_scale(ERROR_COLORS), "pressure": _color_scale("RdBu_r")},
+        "methods": list(run.predictions),
+        "first_car": cars.tolist().index(run.typical_car()),
+        "faces": [_base64(faces, "<u4") for faces in topologies.values()],
+        "cars": [one(int(number)) for number in cars],
+    }
+
+
+def scores_table(run: CarRun) -> str:
+    """The test scores of all methods as an HTML table, with 95% intervals where there are any."""
+    rows = []
+    for method in run.methods:
+        entry = run.summary["methods"][method]
+        cells = [_cell(run.score(method, name), name) for name in _COLUMNS]
+        seeds = str(entry.get("seeds", ""))
+        if entry.get("diverged"):
+            seeds += f" ({entry['diverged']} diverged)"
+        rows.append([seeds, *cells])
+    heads = ["method", "seeds", *_COLUMNS.values()]
+    lines = ["<table><thead><tr>", *(f'<th scope="col">{name}</th>' for name in heads), "</tr></thead><tbody>"]
+    for method, row in zip(run.methods, rows, strict=True):
+        data = "".join(f"<td>{cell}</td>" for cell in row)
+        lines.append(f'<tr><th scope="row">{html.escape(method)}</th>{data}</tr>')
+    return "".join([*lines, "</tbody></table>"])
+
+
+def _cell(interval: Interval | None, name: str) -> str:
+    """Three decimals of a NLL, three digits of anything else."""
+    if interval is None:
+        return "–"
+    size = abs(interval.mean)
+    decimals = 3 if name == "nll" or not size else max(0, 2 - math.floor(math.log10(size)))
+    half = "" if math.isnan(interval.half) else f" ± {interval.half:.{decimals}f}"
+    return f"{interval.mean:.{decimals}f}{half}".replace("-", "−")
+
+
+def _about(run: CarRun, num_embedded: int) -> str:
+    """The lines under the page's title."""
+    if len(run.cars) == 1:
+        return "The one test car as the first seed predicts it."
+    shown = "All" if num_embedded == len(run.cars) else f"{num_embedded} of"
+    text = f"{shown} {len(run.cars)} test cars as the first seed predicts them, ordered by their relative L2 error."
+    if num_embedded < len(run.cars):
+        text += " The others were left out to keep this file small, evenly over that order."
+    return text
+
+
+def _settings(summary: Mapping[str, Any]) -> str:
+    """What the summary says of the run, and all settings behind a button."""
+    plain = {_WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
+    parts = [_list(plain)]
+    if summary.get("settings"):
+        parts.append(f"<details><summary>All settings</summary>{_list(summary['settings'])}</details>")
+    return "".join(parts)
+
+
+def _list(values: Mapping[str, Any]) -> str:
+    pairs = [(html.escape(name.replace("_", " ")), html.escape(text)) for name, text in _flat(values)]
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in pairs) + "</dl>"
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Names and values of nested objects, one behind the other."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            pairs += _flat(value, f"{before}{name}: ")
+        else:
+            text = ", ".join(map(str, value)) or "–" if isinstance(value, list) else str(value)
+            pairs.append((before + str(name), text))
+    return pairs
+
+
+def _topologies(cars: Sequence[Surface]) -> dict[bytes, Int[np.ndarray, "face 3"]]:
+    """The different faces that cars have, by their bytes."""
+    return {car.faces.tobytes(): car.faces for car in cars if car.faces is not None}
+
+
+def _base64(values: np.ndarray, kind: str = "<f4") -> str:
+    return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
+
+
+def _in_base64(num_bytes: int) -> int:
+    return -(-num_bytes // 3) * 4
+
+
+def _color_scale(name: str) -> list[tuple[float, str]]:
+    """A scale of matplotlib as plotly takes it."""
+    return [(place, to_hex(mpl.colormaps[name](place))) for place in np.linspace(0, 1, 17).tolist()]
+
+
+def _template(ending: str) -> str:
+    return resources.files("crossreg.report").joinpath(f"car_page.{ending}").read_text(encoding="utf-8")
