@@ -31,7 +31,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from crossreg.data.cars.torus import torus
+from crossreg.data.cars.torus import laid_flat, torus
 from crossreg.data.cars.transport import (
     GPU_BATCH,
     SLACK,
@@ -217,7 +217,8 @@ def main() -> None:
         if reference:
             side = round(len(reference["torus"]) ** 0.5)
             encode = reference[f"{car}_ind_enc"].reshape(side, side)
-            row(f"reference {side}²", None, Transport(encode, reference[f"{car}_ind_dec"]), vertices)
+            # Its torus stands upright: turned with the car it is ours.
+            row(f"reference {side}²", None, Transport(encode, reference[f"{car}_ind_dec"]), laid_flat(vertices))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from crossreg.errors import InputError
 from crossreg.files import replacing
 
 # Names the algorithm in the keys of cached maps: a change that gives other maps takes another number.
-VERSION = 1
+VERSION = 2
 
 SLACK = 1e-3
 PHASES = tuple(SLACK * 5**k for k in (3, 2, 1, 0))
