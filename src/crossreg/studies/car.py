@@ -95,9 +95,10 @@ def car_study(profile: Profile, *, data: Path | None = None) -> CarStudy:
     folder are as fine as they are: they get the grid of `full`.
     """
     rates = {"learning_rate": 1e-3, "site_learning_rate": 1e-2, "generalization_head_learning_rate": 1e-3}
-    full = CarStudy(config=Config().replace(width=32, num_modes=16, batch_size=4, steps=5000, **rates))
+    full = CarStudy(config=Config().replace(width=32, num_modes=16, batch_size=4, steps=10_000, **rates))
     if profile == "quick":
-        config = Config().replace(width=16, num_modes=8, batch_size=4, num_samples=6, steps=1500, **rates)
+        # In so few steps ρ has too few updates at the end of a run alone.
+        config = Config().replace(width=16, num_modes=8, batch_size=4, num_samples=6, steps=2500, settle=0.4, **rates)
         quick = CarStudy(points=714, train_size=20, reg_size=20, test_size=20, grid=32, seeds=1, config=config)
         full = quick if data is None else dataclasses.replace(quick, grid=full.grid)
     return full if data is None else dataclasses.replace(full, data=str(data))
