@@ -5,10 +5,7 @@ from pathlib import Path
 
 _KEPT = Path(__file__).parents[1] / ".venv" / "test-cache"
 os.environ["CROSSREG_CACHE"] = str(_KEPT / "data")
-# One for each worker. A worker has crashed inside XLA, once, while it loaded a compiled program from a shared folder;
-# why is not known (a file cut short is only warned of). With folders of their own they load far fewer.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_KEPT / f"jax{_WORKER}")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_KEPT / "jax")
 # Programs here run for milliseconds: what counts is how soon they are compiled.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
@@ -21,6 +18,7 @@ from crossreg.data import cache
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
+from crossreg.studies.memory_maps import release_programs
 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 # Every axis has a size of its own.
@@ -42,6 +40,13 @@ def make_trajectories(points: int = POINTS, channels: int = CHANNELS) -> Traject
     train = waves(POOL_SIZE, HORIZON, 0, points, channels)
     test = waves(len(TEST_POOL), TEST_HORIZON, 1, points, channels)
     return Trajectories(train, test, {"source": "travelling waves"}, digest(train, test))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _room_for_programs():
+    """A file of tests may take a third of the memory maps that a process can have; without any left, XLA crashes."""
+    yield
+    release_programs(share=0.1)
 
 
 @pytest.fixture(scope="session")

@@ -90,14 +90,13 @@ SCORES = {
         "half_width": {"nll": 0.5, "ece_mix": 0.0025, "relative_l2": 0.01},
     },
     "dropout": {
-        "test": {
-            "nll": {"mean": 2.0, "low": 1.5, "high": 2.5, "values": [1.9, 2.1]},
-            "ece_mix": {"mean": 0.1, "low": None, "high": None},
-            "relative_l2": {"mean": 0.3, "low": 0.2, "high": 0.4},
-            "coverage": {"mean": COVERAGE[::-1]},
-        }
+        "test": {"nll": 2.0, "ece_mix": 0.1, "relative_l2": 0.3, "coverage": COVERAGE[::-1]},
+        "half_width": {"nll": 0.5, "ece_mix": None, "relative_l2": 0.1},
     },
-    "vertex-mean": {"test": {"nll": None, "ece_mix": 0.3, "relative_l2": 0.5, "coverage": None}},
+    "vertex-mean": {
+        "test": {"nll": None, "ece_mix": 0.3, "relative_l2": 0.5, "coverage": None},
+        "half_width": {},
+    },
 }
 
 

@@ -65,11 +65,9 @@ def test_the_summary_is_that_of_what_is_stored(done):
 
 def test_an_ensemble_and_its_first_member_are_trained_once(small, done):
     folder, _ = done
-    assert sorted(path.name.split("-")[0] for path in (folder / "models").iterdir()) == [
-        "dropout",
-        "unregularized",
-        "xreg",
-    ]
+    stored = sorted(path.name.rsplit("-", 1)[0] for path in (folder / "models").iterdir())
+    members = [f"unregularized-seed{seed}-{member}" for seed in range(2) for member in range(3)]
+    assert stored == ["dropout-seed0-0", "dropout-seed1-0", *members, "xreg-seed0-0", "xreg-seed1-0"]
     trainings = car.trainings_of(car.parse_methods("unregularized,ensemble,xreg,xreg+conformal"), small.config)
     assert [(t.name, t.members, t.keeps) for t in trainings.values()] == [
         ("unregularized", 3, False),
@@ -112,11 +110,15 @@ def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
         (["--methods", "persistence"], "--methods persistence: a car's input is no pressure"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--data", str(tmp_path / "none")], "missing; expected a folder of cars"),
-        (["--grid", "20"], "--grid 20: 400 cells for a car of"),
+        (["--grid", "20", "--num-modes", "4"], "--grid 20: 400 cells for a car of"),
+        (["--grid", "24", "--num-modes", "40"], "--num-modes 40"),
+        (["--num-samples", "1"], "--num-samples 1"),
+        (["--methods", "xreg,xreg+conformal"], "--methods xreg+conformal: calibrates on a reg car"),
     ):
         arguments = ["car", "--out", str(tmp_path / "out"), "--points", "450", "--train-size", "1", "--reg-size", "1"]
         assert cli.main([*arguments, "--test-size", "1", "--quiet", *flags]) == 2
         assert expected in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(not REAL_CARS.is_dir(), reason="the real cars are not here")

@@ -166,7 +166,7 @@ class Pairs(AbstractPairs):
         return self.masks[number[self.mask_per]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Data(Generic[Some]):
     """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was."""
 

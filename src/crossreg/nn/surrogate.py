@@ -125,6 +125,8 @@ def predict(
     """
     if x.ndim < 3:
         raise ValueError(f"x has shape {x.shape}; expected (batch, channel, *space)")
+    if at is not None and at.shape[0] != x.shape[0]:
+        raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
     with jax.default_matmul_precision("float32"):
         moments = _only_at(at, _sample_moments(model, x, keys, num_samples, path))

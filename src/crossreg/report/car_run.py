@@ -66,26 +66,15 @@ class CarRun:
         return "pressure coefficient Cp" if self.units == "Cp" else "pressure in the data's units"
 
     def score(self, method: str, name: str) -> Interval | None:
-        """A test score and half its 95% interval, NaN for one seed; None where there is no such score.
-
-        The mean stands alone, with `half_width` beside the scores, or in an object with `mean`, `low` and `high`.
-        """
+        """A test score and half its 95% interval, NaN for one seed; None where there is no such score."""
         entry = self.summary["methods"][method]
-        value = entry["test"].get(name)
-        half = entry.get("half_width", {}).get(name)
-        if isinstance(value, dict):
-            if None not in (value.get("low"), value.get("high")):
-                half = (value["high"] - value["low"]) / 2
-            value = value.get("mean")
+        value, half = entry["test"].get(name), entry["half_width"].get(name)
         return None if value is None else Interval(float(value), math.nan if half is None else float(half))
 
     def coverage(self, method: str) -> Float[np.ndarray, " level"] | None:
         """The share of vertices inside the central interval of each level 0.1 … 0.9."""
         value = self.summary["methods"][method]["test"].get("coverage")
-        value = value.get("mean") if isinstance(value, dict) else value
-        if value is None:
-            return None
-        return np.array([v["mean"] if isinstance(v, dict) else v for v in value], float)
+        return None if value is None else np.array(value, float)
 
     def relative_l2(self, method: str) -> Float[np.ndarray, " car"]:
         r"""$\|\hat p - p\|_2 / \|p\|_2$ of every car."""

@@ -15,6 +15,7 @@ models/*.npz         the trained arrays; the same command on the same folder tak
 import dataclasses
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ import numpy as np
 import yaml
 
 from crossreg.config import Config, changed_fields, to_dict
+from crossreg.data.cars.channels import NUM_CHANNELS
 from crossreg.data.cars.family import make_family
-from crossreg.data.cars.pairs import CarPairs, CarScale, make_car_data
+from crossreg.data.cars.pairs import CarPairs, CarScale, make_car_data, vertices_correspond
 from crossreg.data.cars.readers import Cars, load_cars
 from crossreg.data.pairs import Data
 from crossreg.errors import InputError
@@ -42,10 +44,10 @@ from crossreg.nn.build import model_like
 from crossreg.report.comparison import interval
 from crossreg.report.progress import CountDisplay, TrainingDisplay
 from crossreg.routing import Routed, merge
-from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
+from crossreg.studies.cohort import bytes_of, check_learnable, check_memory, memory_bytes, start_cohort
 from crossreg.studies.run_folder import describe_machine, finite_or_none, write_json
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Progress, train_replicas
+from crossreg.training.loop import Progress, train_replicas, unstack
 
 METHODS = "xreg,unregularized,dropout,ensemble"
 VERTEX_MEAN = "vertex-mean"
@@ -105,11 +107,12 @@ def car_study(profile: Profile, *, data: Path | None = None) -> CarStudy:
 
 
 class Prepared(NamedTuple):
-    """The cars of a study, and the same as pairs on the grid."""
+    """The cars of a study, and the same as pairs on the grid; whether a vertex means the same place on each."""
 
     cars: Cars
     data: Data[CarPairs]
     scale: CarScale
+    vertices_correspond: bool
 
 
 def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
@@ -118,15 +121,16 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     if study.data == FAMILY:
         with CountDisplay("cars made", enabled=progress) as display:
             made = make_family(sum(sizes.values()), points=study.points, seed=study.split_seed, progress=display.update)
-        first, second = study.train_size, study.train_size + study.reg_size
-        cars = Cars(tuple(made[:first]), tuple(made[first:second]), tuple(made[second:]), None)
+        # Test cars first: they stay what they are when the other sizes change, and so do all but the last train cars.
+        first, second = study.test_size, study.test_size + study.reg_size
+        cars = Cars(tuple(made[second:]), tuple(made[first:second]), tuple(made[:first]), None)
     else:
         cars = load_cars(Path(study.data), **sizes, seed=study.split_seed)
     if cars.note:
         print(f"crossreg: {cars.note}", file=sys.stderr)
     with CountDisplay("cars mapped to the torus", enabled=progress) as display:
         data, scale = make_car_data(cars, study.grid, own_maps=study.own_maps, progress=display.update)
-    return Prepared(cars, data, scale)
+    return Prepared(cars, data, scale, vertices_correspond([*cars.train, *cars.reg, *cars.test]))
 
 
 class Training(NamedTuple):
@@ -155,7 +159,8 @@ def trainings_of(methods: Sequence[Method], base: Config) -> dict[tuple[str, boo
 def _of_method(method: Method, base: Config) -> list[Training]:
     configs = method.configs(base)
     keeps = method.wrapped and method.learns_on_reg(configs)
-    return [Training(method.name, config, keeps, method.members) for config in configs]
+    names = [method.name] if len(configs) == 1 else [f"{method.name}-{number}" for number in range(len(configs))]
+    return [Training(name, config, keeps, method.members) for name, config in zip(names, configs, strict=True)]
 
 
 def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str, Any]:
@@ -166,7 +171,12 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str
             raise InputError(f"--methods {method.name}: a car's input is no pressure that could persist")
     trainings = trainings_of(methods, study.config)
     _check_folder(folder, study)
+    for training in trainings.values():
+        _check_settings(training.config, study.grid)
     ready = prepare(study, progress=progress)
+    for training in trainings.values():
+        if training.keeps and len(ready.cars.reg) < 2:
+            raise InputError(f"--methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
     _open(folder, study)
     _write_cars(folder, ready.cars)
     trained = {
@@ -186,13 +196,16 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str
             rows.setdefault(method.name, []).append(row | {"test": car_scores(points, ready.scale)})
             if seed == 0:
                 _write_prediction(folder, method.name, points, ready.scale)
+                if len(candidates) > 1:
+                    chosen = folder / HISTORY / f"{method.name}-{out.chosen}.jsonl"
+                    (folder / HISTORY / f"{method.name}.jsonl").write_bytes(chosen.read_bytes())
             display.update(number + 1, total)
-        try:
+        if ready.vertices_correspond:
             points = score_points(fit_vertex_mean(ready.data.train), ready.data.test, key=evaluation_key(0))
             rows[VERTEX_MEAN] = [{"diverged": False, "test": car_scores(points, ready.scale)}]
             _write_prediction(folder, VERTEX_MEAN, points, ready.scale)
-        except InputError as error:
-            print(f"crossreg: {error}", file=sys.stderr)
+        elif progress:
+            print("crossreg: vertices do not correspond from car to car: no vertex mean", file=sys.stderr)
         display.update(total, total)
     summary = _summary(study, ready, rows)
     write_json(folder / SUMMARY, summary)
@@ -202,23 +215,28 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str
 def _trained(
     training: Training, data: Data[CarPairs], seeds: int, folder: Path, *, progress: bool
 ) -> list[list[Trained]]:
-    """The members of every seed: read, or trained in as few programs as memory allows and stored."""
+    """The members of every seed: read, or trained in as few programs as memory allows and stored one by one."""
     replicas = [(seed, member) for seed in range(seeds) for member in range(training.members)]
-    each = bytes_of(training.config, int(np.prod(data.train.field_shape)))
+    each = bytes_of(training.config, math.prod(data.train.field_shape))
     most = max(1, int(_MEMORY_SHARE * memory_bytes() / each))
-    done: list[Trained] = []
+
+    def path(replica: tuple[int, int]) -> Path:
+        name = hashlib.sha256(repr((training.key, data.digest, replica)).encode()).hexdigest()[:12]
+        return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{name}.npz"
+
+    # Programs follow from all replicas, not from those that are missing: weights depend a little on their number.
     for start in range(0, len(replicas), most):
         chunk = replicas[start : start + most]
-        name = hashlib.sha256(repr((training.key, data.digest, chunk)).encode()).hexdigest()[:12]
-        path = folder / MODELS / f"{training.name}-{name}.npz"
-        if not path.exists():
-            report = _train_chunk(training, data, chunk, folder, progress=progress)
-            theta_psi, rho = report.snapshot.best
-            best = merge(Routed(theta_psi.tree(), rho.tree(), report.static))
-            states = (report.snapshot.best_nll, report.snapshot.state.diverged_at)
-            path.parent.mkdir(exist_ok=True)
-            save_arrays(path, (report.models, best, *states))
-        done += [_load(path, training.config, data.train, number) for number in range(len(chunk))]
+        if all(path(replica).exists() for replica in chunk):
+            continue
+        report = _train_chunk(training, data, chunk, folder, progress=progress)
+        theta_psi, rho = report.snapshot.best
+        best = merge(Routed(theta_psi.tree(), rho.tree(), report.static))
+        (folder / MODELS).mkdir(exist_ok=True)
+        for number, replica in enumerate(chunk):
+            states = (report.snapshot.best_nll[number], report.snapshot.state.diverged_at[number])
+            save_arrays(path(replica), (unstack(report.models, number), unstack(best, number), *states))
+    done = [_load(path(replica), training.config, data.train) for replica in replicas]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
 
 
@@ -242,10 +260,10 @@ def _train_chunk(
     return report
 
 
-def _load(path: Path, config: Config, pairs: CarPairs, replica: int) -> Trained:
+def _load(path: Path, config: Config, pairs: CarPairs) -> Trained:
     like = model_like(config.model, pairs.in_channels, pairs.field_shape)
     stored = (like, like, jnp.zeros(()), jnp.zeros((), jnp.int32))
-    last, best, best_nll, diverged_at = load_arrays(path, stored, replica=replica)
+    last, best, best_nll, diverged_at = load_arrays(path, stored)
     return Trained(last, best, float(best_nll), int(diverged_at))
 
 
@@ -253,6 +271,15 @@ def _settings(study: CarStudy) -> dict[str, Any]:
     fields = {f.name: getattr(study, f.name) for f in dataclasses.fields(study) if f.name != "config"}
     groups = to_dict(study.config)
     return {"cars": fields, "model": groups["model"], "train": groups["train"]}
+
+
+def _check_settings(config: Config, grid: int) -> None:
+    """Refuses what could not be trained, before anything is made."""
+    if config.model.predict_increment:
+        raise InputError("predict_increment: a car's input is no pressure that could change")
+    model_like(config.model, NUM_CHANNELS, (1, grid, grid))
+    check_learnable(config)
+    check_memory(config, grid**2)
 
 
 def _text(study: CarStudy) -> str:
@@ -271,7 +298,8 @@ def _open(folder: Path, study: CarStudy) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SETTINGS).write_text(_text(study))
-        write_json(folder / VERSIONS, describe_machine())
+        if not (folder / VERSIONS).exists():  # of what has trained here, whoever goes on
+            write_json(folder / VERSIONS, describe_machine())
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
 
@@ -320,6 +348,7 @@ def _summary(study: CarStudy, ready: Prepared, rows: dict[str, list[dict[str, An
     counts = {split: len(getattr(ready.cars, split)) for split in ("train", "reg", "test")}
     vertices = [len(car.vertices) for car in ready.cars.test]
     about = {"units": "Cp" if study.data == FAMILY else "the data's own", "vertices": [min(vertices), max(vertices)]}
+    about["maps"] = "one" if ready.vertices_correspond and not study.own_maps else "own"
     return finite_or_none(counts | about | {"settings": _settings(study), "methods": methods})
 
 
@@ -339,4 +368,5 @@ def car_table(summary: dict[str, Any]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     text = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     counts = f"{summary['train']} train, {summary['reg']} reg and {summary['test']} test cars"
-    return "\n".join([*text, f"on the test cars; {counts}; pressure in units of {summary['units']}"])
+    units = "as Cp" if summary["units"] == "Cp" else "in the data's own units"
+    return "\n".join([*text, f"on the test cars; {counts}; pressure {units}; ± over seeds, on the same cars"])

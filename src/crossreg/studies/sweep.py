@@ -32,6 +32,7 @@ from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.report.progress import SweepDisplay, clock
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
+from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import (
     FORMAT,
@@ -277,6 +278,7 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
                     display.scored()
             needs = {key: needed for key, needed in needs.items() if key not in ready}
             trained = {key: t for key, t in trained.items() if any(key in needed for needed in needs.values())}
+            release_programs()
     return rows
 
 

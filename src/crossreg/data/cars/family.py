@@ -5,8 +5,9 @@ A car's pressure is its pressure coefficient Cp: potential flow by source panels
 field on the same kind of surface, not a prediction for any car.
 
 Shapes are a scrambled Sobol sequence in `bodies.RANGES`, without those that leave too short a roof, shuffled: any cut
-of the family in order is a random part of one even design. The cached file is named after what was asked for and the
-`VERSION` of the cars; its content hash is checked whenever it is read.
+of the family in order is a random part of one even design, and a smaller family is the beginning of a larger one. The
+cached file is named after what was asked for and the `VERSION` of the cars; its content hash is checked whenever it is
+read.
 """
 
 import json
@@ -28,7 +29,7 @@ from crossreg.errors import InputError
 from crossreg.files import replacing
 
 # To be raised whenever the same request gives other cars.
-VERSION = 1
+VERSION = 2
 MOST_CARS = 1000
 
 
@@ -44,11 +45,11 @@ def draw_shapes(num_cars: int, *, seed: int = 0) -> list[CarShape]:
     sequence = qmc.Sobol(len(RANGES), rng=rng)
     low, high = np.array(list(RANGES.values())).T
     shapes: list[CarShape] = []
-    while len(shapes) < num_cars:
+    while len(shapes) < MOST_CARS:
         drawn = qmc.scale(sequence.random(64), low, high)
         shapes += [CarShape(*map(float, row)) for row in drawn]
         shapes = [shape for shape in shapes if roof_length(shape) >= LEAST_ROOF]
-    return [shapes[row] for row in rng.permutation(num_cars)]
+    return [shapes[row] for row in rng.permutation(MOST_CARS)[:num_cars]]
 
 
 def make_car(shape: CarShape, cells: Resolution, name: str = "car") -> Surface:

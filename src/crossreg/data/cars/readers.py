@@ -88,9 +88,9 @@ def _processed(folder: Path) -> CarSet | None:
     if not any(folder.glob("data/mesh_*.ply")):
         return None
     listing = folder / "watertight_meshes.txt"
-    names = [name.zfill(3) for name in _names_in(listing)]
+    names = [_padded(name) for name in _names_in(listing)]
     if (folder / "test.txt").is_file():
-        train, test = _own_split(folder, names)
+        train, test = _own_split(folder, names, _padded)
     else:
         train, test = names[:_PROCESSED_TRAIN], names[_PROCESSED_TRAIN:]
     files = {n: (folder / "data" / f"mesh_{n}.ply", folder / "data" / f"press_{n}.npy") for n in names}
@@ -174,12 +174,17 @@ def _read_original(name: str, mesh: Path, field: Path) -> Surface:
     return make_surface(name, vertices, match_shapenet(pressure, len(vertices)), faces)
 
 
-def _own_split(folder: Path, names: list[str]) -> tuple[list[str], list[str]]:
+def _padded(name: str) -> str:
+    """A number as file names have it."""
+    return name.zfill(3)
+
+
+def _own_split(folder: Path, names: list[str], spelled: Callable[[str], str] = str) -> tuple[list[str], list[str]]:
     """The names in the folder's `train.txt` and `test.txt`; all are train where there is neither."""
     listed = {}
     for part in ("train", "test"):
         if (file := folder / f"{part}.txt").is_file():
-            listed[part] = _names_in(file)
+            listed[part] = [spelled(name) for name in _names_in(file)]
             for name in listed[part]:
                 if name not in names:
                     raise InputError(f"{file}: lists car {name}, whose files are missing")

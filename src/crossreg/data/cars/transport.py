@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from crossreg.data.cache import cache_folder
-from crossreg.data.cars.torus import torus
+from crossreg.data.cars.torus import RADIUS, TUBE_RADIUS, torus
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
 from crossreg.files import replacing
@@ -148,6 +148,10 @@ def scattered(num_cells: int) -> Int[np.ndarray, " cell"]:
     return np.arange(num_cells) * step % num_cells
 
 
+def _block() -> int:
+    return CPU_BLOCK if jax.default_backend() == "cpu" else GPU_BLOCK
+
+
 def assign(
     points: Sequence[Float[np.ndarray, "vertex 3"]], grid: int, phases: tuple[float, ...] = PHASES
 ) -> list[Int[np.ndarray, "grid grid"]]:
@@ -159,8 +163,7 @@ def assign(
     # A padded point has no slot, so its price is infinite.
     slots = np.arange(capacities.max()) < np.pad(capacities, (0, padding))[:, None]
     padded = np.pad(np.stack(points), ((0, 0), (0, padding), (0, 0))).astype(np.float32)
-    block = CPU_BLOCK if jax.default_backend() == "cpu" else GPU_BLOCK
-    assigned = np.asarray(_auctions(padded, slots, cells[order].astype(np.float32), block, phases))
+    assigned = np.asarray(_auctions(padded, slots, cells[order].astype(np.float32), _block(), phases))
     encode = np.empty_like(assigned)
     encode[:, order] = assigned
     return list(encode.reshape(-1, grid, grid))
@@ -249,7 +252,9 @@ def _next_round(
 
 
 def _path(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Path:
-    key = f"{digest(vertices.astype(np.float64))} {grid} {VERSION}"
+    # As many bids a round, as many maps of about equal cost: one made on a GPU is not the one made on a CPU.
+    settings = (VERSION, _block(), PHASES, LEFT_OVER, RADIUS, TUBE_RADIUS)
+    key = f"{digest(vertices.astype(np.float64))} {grid} {settings}"
     return cache_folder() / "transport" / f"{hashlib.sha256(key.encode()).hexdigest()}.npz"
 
 
