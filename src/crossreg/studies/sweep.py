@@ -32,8 +32,8 @@ from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.report.progress import SweepDisplay, clock
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
-from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.grids import Point, plan
+from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.programs import (
     FORMAT,
     TRAINED_FOLDER,
