@@ -15,7 +15,7 @@ quickstart: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
 
-# Every table and figure of the paper, from nothing, and the comparisons beyond it. Minutes on a GPU, a night on two
+# Every table and figure of the paper, from nothing, and the comparisons beyond it. Minutes on a GPU, days on two
 # cores; stopped at any time, it goes on where it was.
 paper: $(READY)
 	$(BIN)/crossreg sweep paper --seeds 10 --methods all --out runs/paper

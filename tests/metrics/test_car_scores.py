@@ -18,18 +18,18 @@ def test_scores_are_those_of_the_pressure_in_its_own_units():
     weight = (np.arange(most) < np.array(counts)[:, None])[:, None].astype(np.float32)
     mean, truth = rng.normal(size=(2, cars, 1, most))
     std = rng.uniform(0.3, 2, (cars, 1, most))
-    padding = np.where(weight > 0, 1, np.nan_to_num(1e6))  # what stands there must not count
+    poison = np.where(weight > 0, 1, 1e6)  # what stands in the padding must not count
     z = (truth - mean) / std
     points = Points(
-        truth=truth * padding,
-        mean=mean,
-        nll=-stats.norm.logpdf(z) + np.log(std),
-        pit=stats.norm.cdf(z),
-        crps=std,
-        std_mu=0.1 * std,
-        std_predictive=0.8 * std,
-        std_generalization=0.6 * std,
-        std_total=std,
+        truth=truth * poison,
+        mean=mean * poison**2,
+        nll=(-stats.norm.logpdf(z) + np.log(std)) * poison,
+        pit=stats.norm.cdf(z) / poison,
+        crps=std * poison,
+        std_mu=0.1 * std * poison,
+        std_predictive=0.8 * std * poison,
+        std_generalization=0.6 * std * poison,
+        std_total=std * poison,
         weight=weight,
     )
     scores: dict[str, Any] = {**car_scores(points, scale)}
@@ -45,3 +45,9 @@ def test_scores_are_those_of_the_pressure_in_its_own_units():
     np.testing.assert_allclose(scores["spearman"], expected)
     np.testing.assert_allclose(scores["rmse"], np.sqrt(((raw_mean - raw_truth)[inside] ** 2).mean()))
     np.testing.assert_allclose(scores["std_generalization"], 0.6 * raw_std[inside].mean())
+    np.testing.assert_allclose(scores["crps"], raw_std[inside].mean())
+    np.testing.assert_allclose(scores["std_mu"], 0.1 * raw_std[inside].mean())
+    np.testing.assert_allclose(scores["rms_predictive"], 0.8 * np.sqrt((raw_std[inside] ** 2).mean()))
+    depth = np.abs(2 * stats.norm.cdf(z)[inside] - 1)
+    np.testing.assert_allclose(scores["coverage"], [np.mean(depth <= level / 10) for level in range(1, 10)])
+    np.testing.assert_allclose(scores["ece_mix"], np.abs(scores["coverage"] - np.arange(1, 10) / 10).mean())

@@ -1,0 +1,179 @@
+"""The commands and their flags, one dataclass each. No JAX here: `--help` answers at once."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from crossreg.config import Config
+from crossreg.studies.presets import QUICKSTART_STEPS
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one run into a folder.
+
+    Every setting is a flag; the rest comes from --preset, or from the YAML file --config.
+    """
+
+    out: Path
+    """Folder of the run: new or empty."""
+    preset: str = "reference"
+    """One of reference, low-observation, head-only, unregularized, dropout, protocol."""
+    config: Path | None = None
+    """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
+    quiet: bool = False
+    """No progress display."""
+    settings: Config = field(default_factory=Config)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score a trained run on its test and reg split."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    json: bool = False
+    """Print one JSON object: test, reg and sigma."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Apply a trained run to fields of your own."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    input: Path
+    """NPY file of shape (batch, channel, *space)."""
+    output: Path
+    """NPZ file to write: mean, std_total, std_predictive, std_generalization, quantiles, levels."""
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    """Levels of the quantiles, each in (0, 1)."""
+    mask: Path | None = None
+    """NPY file of shape (*space), 1 where the input is observed; by default the run's own mask."""
+    no_mask: bool = False
+    """Take every point of the input as observed."""
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """XReg, MC dropout and the unregularized model side by side; an earlier quickstart is replaced."""
+
+    out: Path = Path("runs/quickstart")
+    """Folder of the results."""
+    steps: int = QUICKSTART_STEPS
+    """Training steps of each model."""
+    quiet: bool = False
+    """No progress display."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Train and score many runs as few programs; the same command on the same folder goes on."""
+
+    name: tyro.conf.Positional[str]
+    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, or grid."""
+    out: Path
+    """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
+    methods: str | None = None
+    """Comma-separated, for instance xreg,dropout,ensemble+temperature, or all; by default those of the named sweep."""
+    seeds: int = 5
+    """Runs of each regime and method, each with a seed of its own."""
+    first_seed: int = 0
+    """The lowest of the seeds: others than those that a setting was chosen with confirm it."""
+    steps: int | None = None
+    """Training steps; by default 10,000, and 30,000 for paper-regimes."""
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """field=value,value for a config field; given several times, all combinations are run."""
+    config: Path | None = None
+    """A YAML file of settings that all runs share."""
+    quiet: bool = False
+    """No progress display."""
+    json: bool = False
+    """Print the rows as JSON lines in place of the table."""
+    plan: bool = False
+    """Only say what would be trained, and about how long it would take on this device."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of a sweep, with intervals over seeds and the paper's numbers; writes table.md, .csv and .tex."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the sweep."""
+    all: bool = False
+    """Every finished run of the folder, not only those that were asked for last."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The paper's figures of a sweep, as PDF and PNG."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the sweep."""
+    out: Path | None = None
+    """Folder for the figures; by default FOLDER/figures."""
+
+
+@dataclass(frozen=True)
+class Extract:
+    """One trained run of a sweep as a run folder of its own, for `evaluate` and `predict`."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the sweep."""
+    out: Path
+    """Folder of the run; must not hold another."""
+    method: str = "xreg"
+    """Its method, one that is a single model."""
+    seed: int = 0
+    """Its seed."""
+    where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """field=value for a field that the sweep varies, as --where observed_fraction=0.4; may be given several times."""
+
+
+@dataclass(frozen=True)
+class Car:
+    """Pressure with error bars on car surfaces: XReg and its rivals on an optimal transport neural operator.
+
+    A flag that is not given is as --profile has it. The same command on the same folder goes on.
+    """
+
+    out: Path
+    """Folder of the experiment: new, empty, or of the same one."""
+    data: Path | None = None
+    """A folder of cars: ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files; by default built-in ones."""
+    profile: Literal["quick", "full"] = "quick"
+    """quick: fewer and coarser cars, minutes on two cores; full: the paper's sizes, for a GPU."""
+    methods: str | None = None
+    """Comma-separated, for instance xreg,dropout,ensemble+conformal."""
+    seeds: int | None = None
+    """Trainings of each method."""
+    steps: int | None = None
+    """Training steps."""
+    train_size: int | None = None
+    """Cars that θ and ψ learn from."""
+    reg_size: int | None = None
+    """Cars that ρ learns from."""
+    test_size: int | None = None
+    """Cars that are scored."""
+    split_seed: int | None = None
+    """Which cars are which, and which built-in family it is."""
+    points: int | None = None
+    """Vertices of a built-in car, about."""
+    grid: int | None = None
+    """Cells of the torus along each axis; at least as many in all as a car has vertices."""
+    own_maps: bool = False
+    """Map every car to the torus on its own, even where vertices correspond and one map would do."""
+    width: int | None = None
+    """Hidden channels."""
+    num_modes: int | None = None
+    """Kept Fourier modes per axis."""
+    batch_size: int | None = None
+    """Cars per update."""
+    num_samples: int | None = None
+    """Model instances of each update."""
+    quiet: bool = False
+    """No progress display."""
+    json: bool = False
+    """Print summary.json in place of the table."""
