@@ -33,6 +33,7 @@ from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.studies.cost import RATES, features, work_of
 from crossreg.studies.run_folder import describe_machine
 from crossreg.training.loop import advance, first_snapshot
+from crossreg.training.step import with_engine
 from speed import Steps, take_turns
 
 RESULTS, FIGURE = Path("docs/results/growth.json"), Path("docs/figures/growth")
@@ -75,6 +76,7 @@ def prepare(case: dict[str, Any]) -> Steps:
     data = make_data(trajectories_of(case["space"]), config.data)
     models, tasks, train = start_cohort([config.replace(seed=s) for s in range(count)], [data] * count)
     static, state = route(models).static, first_snapshot(models).state
+    train = with_engine(train, count)
     done = 0
 
     def steps(number: int) -> None:

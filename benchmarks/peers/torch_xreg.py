@@ -161,5 +161,5 @@ def weights_of(model: NoisyFNO, ours: Surrogate) -> None:
             theirs.weight.copy_(torch.as_tensor(np.array(mine.weight))[..., None])
             theirs.bias.copy_(torch.as_tensor(np.array(mine.bias)).reshape(-1))
         for theirs, block in zip(model.spectral, blocks, strict=True):
-            weight = np.array(block.spectral.weight_real) + 1j * np.array(block.spectral.weight_imag)
-            theirs.weight.copy_(torch.as_tensor(weight.astype(np.complex64)))
+            weight = np.array(block.spectral.weight_real) + 1j * np.array(block.spectral.weight_imag)  # (mode, out, in)
+            theirs.weight.copy_(torch.as_tensor(np.moveaxis(weight, 0, -1).astype(np.complex64)))

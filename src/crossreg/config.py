@@ -194,7 +194,8 @@ class TrainConfig:
     """Gradients longer than this many times their running root mean square are shortened to it; 0: never."""
     engine: Literal["auto", "reference", "fused"] = "auto"
     """How a training step is computed: in plain JAX, or by fused kernels for a GPU where they take the shapes (on a CPU
-    they are interpreted, which is slow); auto has kernels on a GPU. They round factors of matrix products to TF32."""
+    they are interpreted, which is slow); auto has kernels on a GPU where several runs train at once. On a GPU either
+    rounds factors of matrix products to TF32 while training."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg."""
     seed: int = 0

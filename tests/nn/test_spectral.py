@@ -10,7 +10,14 @@ import pytest
 
 from crossreg.nn.fno import fno
 from crossreg.nn.noise import gaussian_noise
-from crossreg.nn.spectral import SpectralConv, Transform, inverse_truncated_dft, prefers_fft, truncated_dft
+from crossreg.nn.spectral import (
+    SpectralConv,
+    Transform,
+    inverse_truncated_dft,
+    modes_first,
+    prefers_fft,
+    truncated_dft,
+)
 
 TRANSFORMS: tuple[Transform, ...] = ("matmul", "fft")
 
@@ -30,7 +37,7 @@ def test_weights_ik_are_the_derivative(transform):
     points, kept = 30, 7
     x = np.linspace(0, 2 * np.pi, points, endpoint=False)
     conv = layer(transform, (kept,), (1, 1))
-    weights = (jnp.zeros((1, 1, kept)), jnp.arange(kept, dtype=float).reshape(1, 1, -1))
+    weights = (jnp.zeros((kept, 1, 1)), jnp.arange(kept, dtype=float).reshape(-1, 1, 1))
     conv = eqx.tree_at(lambda c: (c.weight_real, c.weight_imag), conv, weights)
     field = np.sin(3 * x) + 0.3 * np.cos(6 * x) + 2
     np.testing.assert_allclose(conv(jnp.asarray(field)[None])[0], 3 * np.cos(3 * x) - 1.8 * np.sin(6 * x), atol=1e-12)
@@ -44,7 +51,8 @@ def test_weights_ik_are_the_partial_derivative_in_2d(transform, axis):
     waves = [np.concatenate([np.arange(4), np.arange(-4, 0)]), np.arange(5)]
     symbol = jnp.broadcast_to(jnp.asarray(np.meshgrid(*waves, indexing="ij")[axis], float), (1, 1, 8, 5))
     conv = layer(transform, kept, (1, 1))
-    conv = eqx.tree_at(lambda c: (c.weight_real, c.weight_imag), conv, (jnp.zeros_like(symbol), symbol))
+    weights = (modes_first(jnp.zeros_like(symbol)), modes_first(symbol))
+    conv = eqx.tree_at(lambda c: (c.weight_real, c.weight_imag), conv, weights)
     field = np.sin(2 * x - 3 * y) + np.cos(3 * x + y)
     partial = [2 * np.cos(2 * x - 3 * y) - 3 * np.sin(3 * x + y), -3 * np.cos(2 * x - 3 * y) - np.sin(3 * x + y)]
     np.testing.assert_allclose(conv(jnp.asarray(field)[None])[0], partial[axis], atol=1e-11)
@@ -70,7 +78,7 @@ def test_matmul_equals_fft(modes, points):
 
 def test_truncated_dft_inverts_on_band_limited_fields():
     # The plane k = 0 of the last axis holds each wave of a real field twice: leave it out.
-    z = jax.random.normal(jax.random.key(0), (2, 3, 6, 4)).at[..., 0].set(0)
+    z = jax.random.normal(jax.random.key(0), (4, 6, 2, 3)).at[0].set(0)
     field = inverse_truncated_dft(z, (11, 13))
     again = inverse_truncated_dft(truncated_dft(field, (3, 4)), (11, 13))
     np.testing.assert_allclose(again, field, atol=1e-12)
@@ -94,7 +102,7 @@ def test_same_weights_run_on_a_finer_grid():
 def test_mode_noise_scales_a_mode_and_keeps_its_phase():
     noise = gaussian_noise("modes", (1, 8), owner="generalization", sigma_per="mode", epsilon_per="element", start=-1.0)
     conv = SpectralConv(1, 1, (8,), noise=noise, key=jax.random.key(0))
-    identity = (jnp.ones((1, 1, 8)), jnp.zeros((1, 1, 8)))
+    identity = (jnp.ones((8, 1, 1)), jnp.zeros((8, 1, 1)))
     conv = eqx.tree_at(lambda c: (c.weight_real, c.weight_imag), conv, identity)
     x = np.linspace(0, 2 * np.pi, 20, endpoint=False)
     noisy = conv(jnp.asarray(np.sin(3 * x + 0.4))[None], key=jax.random.key(3))[0]
@@ -141,7 +149,7 @@ def test_fno_equals_pdequinox(dims):
     for mine, block in zip(blocks, theirs.blocks, strict=True):
         new = eqx.tree_at(lambda b: (b.pointwise.weight, b.pointwise.bias), mine, linear(block.by_pass_conv))
         kernel = block.spectral_conv
-        weights = (spectral(kernel.weights_real), spectral(kernel.weights_imag))
+        weights = tuple(modes_first(spectral(part)) for part in (kernel.weights_real, kernel.weights_imag))
         new_blocks.append(eqx.tree_at(lambda b: (b.spectral.weight_real, b.spectral.weight_imag), new, weights))
     lift = eqx.tree_at(lambda layer: (layer.weight, layer.bias), ours.stages[0], linear(theirs.lifting))
     head = eqx.tree_at(lambda layer: (layer.weight, layer.bias), ours.heads.mean, linear(theirs.projection))
@@ -149,3 +157,16 @@ def test_fno_equals_pdequinox(dims):
     ours = eqx.tree_at(lambda m: (m.stages, m.heads.mean), ours, (stages, head))
     x = jax.random.normal(jax.random.key(2), (3, *points))
     np.testing.assert_allclose(ours(x, key=jax.random.key(3)).mean, theirs(x), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize(("modes", "points"), [((6,), (15,)), ((3, 5), (10, 12)), ((2, 3, 4), (7, 8, 9))])
+def test_gradients_written_out_are_those_of_jax(modes, points):
+    conv = layer("matmul", modes)
+    h, out = (jax.random.normal(jax.random.key(k), (c, 5, *points)) for k, c in ((1, 2), (2, 3)))
+
+    def gradients(how):
+        return eqx.filter_grad(lambda pair: jnp.sum(out * jnp.tanh(how(pair[0])(pair[1]))))((conv, h))
+
+    plain, written = gradients(lambda c: c), gradients(lambda c: c.reverse)
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(written), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-12)

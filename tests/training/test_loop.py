@@ -124,6 +124,30 @@ def test_updates_of_rho_do_not_depend_on_where_the_host_looks(data, tiny):
     assert_equal(fine.models, coarse.models)
 
 
+@pytest.mark.parametrize("settle", [0.0, 0.45])
+def test_loops_of_known_length_take_the_same_steps(data, tiny, monkeypatch, settle):
+    """As a GPU runs it: whole periods of k_reg steps, and what does not fill one, behind each evaluation."""
+    config = tiny.replace(k_reg=3, steps=23, evaluate_every=10, settle=settle)
+    expected = run([config], [data])
+    monkeypatch.setattr(loop, "_asks_the_host", lambda config: True)
+    other = config.replace(clip=config.train.clip + 1e-6)  # another program
+    found = run([other], [data])
+    for a, b in zip(arrays(found[0].models), arrays(expected[0].models), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert [r.step for r in found[1]] == [10, 20, 23]
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)  # a slow machine
+    again = run([other], [data])
+    assert_equal(found[0].models, again[0].models)
+
+
+def test_the_faster_engine_is_chosen_by_the_number_of_replicas(tiny, monkeypatch):
+    assert step.with_engine(tiny.train, 512).engine == "reference"  # a CPU interprets kernels
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert [step.with_engine(tiny.train, count).engine for count in (1, 3, 4, 512)] == ["reference"] * 2 + ["fused"] * 2
+    fixed = tiny.replace(engine="fused").train
+    assert step.with_engine(fixed, 1) is fixed
+
+
 def test_what_is_compiled_ahead_is_what_trains(cohort, monkeypatch):
     traced = []
     monkeypatch.setattr(loop, "train_step", lambda *args: traced.append(1) or train_step(*args))
@@ -236,7 +260,7 @@ def test_two_dimensions_train(tiny):
     data = make_data(Trajectories(fields, fields[:30], {}, ""), DataConfig(train_size=3, reg_size=2, test_size=2))
     report, records = run([tiny], [data])
     assert np.isfinite(records[-1].reg_nll).all()
-    assert unstack(report.models, 0).stages[1].spectral.weight_real.shape == (4, 4, 10, 5)
+    assert unstack(report.models, 0).stages[1].spectral.weight_real.shape == (5, 10, 4, 4)
 
 
 def test_what_fit_and_predict_cannot_use_is_named(data, tiny):

@@ -44,13 +44,13 @@ class SpectralBlock(TakesMany):
         return self.spectral(h, key=key) + self.pointwise(h)
 
     def reverse(self, h: Float[Array, "width *any_space"]) -> Float[Array, "width *any_space"]:
-        return self.spectral(h) + self.pointwise.reverse(h)
+        return self.spectral.reverse(h) + self.pointwise.reverse(h)
 
     def fused(self, waiting: Waiting, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
         from crossreg.nn.fused import Weights, can_fuse, fused_block
 
         spectral = self.spectral
-        out, width = spectral.weight_real.shape[:2]
+        out, width = spectral.weight_real.shape[-2:]
         fits = can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:])
         if not fits or spectral.transform == "fft" or waiting.field.dtype != jnp.float32:
             return None

@@ -21,6 +21,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
+from crossreg.nn.spectral import blocks
+from crossreg.nn.waiting import TRAINING_PRECISION
+
 _CHUNK = 32  # points that one matrix product takes
 _MODES = 16  # kept modes, filled up with zeros; (re, im) of each are columns side by side of one matrix product
 _COEFFICIENTS = 2 * _MODES
@@ -36,8 +39,8 @@ _NO_SPEC = pl.no_block_spec
 class Weights(NamedTuple):
     """The parameters of a block."""
 
-    real: Float[Array, "out in mode"]
-    imag: Float[Array, "out in mode"]
+    real: Float[Array, "mode out in"]
+    imag: Float[Array, "mode out in"]
     pointwise: Float[Array, "out in"]
     bias: Float[Array, " out"]
 
@@ -182,21 +185,19 @@ def _synthesise_back_kernel(
 
 def _mix_channels(weights: Weights, z: Float[Array, "coefficient in sample"], *, back: bool = False):
     """W times the coefficients, or its adjoint; (re, im) of the product of complex numbers as one real product."""
-    pad = ((0, 0), (0, 0), (0, _MODES - weights.real.shape[-1]))
-    real, imag = (jnp.pad(weight, pad) for weight in (weights.real, weights.imag))
-    weight = jnp.stack([jnp.stack([real, -imag]), jnp.stack([imag, real])])
+    pad = ((0, _MODES - weights.real.shape[0]), (0, 0), (0, 0))
     # A matrix for every mode, (q o) × (p i), and columns that run over the samples: nothing large is transposed.
-    weight = jnp.einsum("qpoik->kpiqo" if back else "qpoik->kqopi", weight).reshape(_MODES, 2 * z.shape[1], -1)
-    return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2]), precision="float32").reshape(z.shape)
+    weight = blocks(*(jnp.pad(weight, pad) for weight in (weights.real, weights.imag)))
+    weight = jnp.swapaxes(weight, 1, 2) if back else weight
+    return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2]), precision=TRAINING_PRECISION).reshape(z.shape)
 
 
-def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "out in mode"], Float[Array, "out in mode"]]:
+def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "mode out in"], Float[Array, "mode out in"]]:
     """The gradients of Re W and Im W from those of the mixed coefficients."""
     width, samples = z.shape[1:]
     dy, z = (c.reshape(_MODES, 2 * width, samples)[:modes] for c in (dy, z))
-    outer = jnp.einsum("kas,kbs->kab", dy, z, precision="float32").reshape(modes, 2, width, 2, width)
-    real, imag = outer[:, 0, :, 0] + outer[:, 1, :, 1], outer[:, 1, :, 0] - outer[:, 0, :, 1]
-    return jnp.moveaxis(real, 0, -1), jnp.moveaxis(imag, 0, -1)
+    outer = jnp.einsum("kas,kbs->kab", dy, z, precision=TRAINING_PRECISION).reshape(modes, 2, width, 2, width)
+    return outer[:, 0, :, 0] + outer[:, 1, :, 1], outer[:, 1, :, 0] - outer[:, 0, :, 1]
 
 
 def _per_sample(pointwise: Float[Array, "out in"]) -> Float[Array, "row row"]:
@@ -218,7 +219,7 @@ def fused_block(
 
 
 def _forward(a, first, second, weights, gelu, weight_gradients):
-    table, inverse = _tables(a.shape[2], weights.real.shape[-1])
+    table, inverse = _tables(a.shape[2], weights.real.shape[0])
     z = _analyse(a, first, second, table, gelu=gelu)
     [out] = _call(
         functools.partial(_synthesise_kernel, gelu=gelu),
@@ -240,7 +241,7 @@ def _forward(a, first, second, weights, gelu, weight_gradients):
 def _backward(gelu, weight_gradients, kept, grad):
     a, first, second, weights, z = kept
     width, samples, points = a.shape
-    rows, programs, modes = width * _GROUP, samples // _GROUP, weights.real.shape[-1]
+    rows, programs, modes = width * _GROUP, samples // _GROUP, weights.real.shape[0]
     table, inverse = _tables(points, modes)
     ones = jnp.ones_like(first)
     dy = _analyse(grad, ones, ones, inverse, gelu=False)

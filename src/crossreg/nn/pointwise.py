@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from crossreg.nn.waiting import TakesMany
+from crossreg.nn.waiting import TRAINING_PRECISION, TakesMany
 
 HE_GAIN = math.sqrt(6)
 
@@ -49,8 +49,14 @@ def _mix_backward(kept, grad):
     weight, h = kept
     axes = tuple(range(1, h.ndim))
     # A gradient is taken when `predict` has returned, and its setting of the precision with it.
-    dweight = jnp.tensordot(grad, h, axes=(axes, axes), precision="float32")
-    return dweight, jnp.tensordot(weight.T, grad, axes=1, precision="float32")
+    if jax.default_backend() == "cpu" or h.ndim < 3:
+        dweight = jnp.tensordot(grad, h, axes=(axes, axes), precision=TRAINING_PRECISION)
+    else:
+        # One small product for each sample: a GPU has them all at once, where a single long sum keeps few of its
+        # processors busy.
+        each = (field.reshape(*field.shape[:2], -1) for field in (grad, h))
+        dweight = jnp.sum(jnp.einsum("osx,isx->soi", *each, precision=TRAINING_PRECISION), axis=0)
+    return dweight, jnp.tensordot(weight.T, grad, axes=1, precision=TRAINING_PRECISION)
 
 
 mix_channels.defvjp(_mix_forward, _mix_backward)

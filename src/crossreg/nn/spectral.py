@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
+from crossreg.nn.waiting import TRAINING_PRECISION
 
 Transform = Literal["auto", "matmul", "fft"]
 
@@ -53,48 +54,97 @@ def _modes_of_axis(axis: int, num_axes: int, num_modes: int) -> np.ndarray:
 
 
 def _rotation(points: int, modes: np.ndarray) -> np.ndarray:
-    """e^{-2πi kn/N} as real 2×2 blocks: R[p, n, q, k] maps (re, im)_p at n to (re, im)_q at k."""
+    """e^{-2πi kn/N} as real 2×2 blocks: R[p, n, k, q] maps (re, im)_p at n to (re, im)_q at k."""
     angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
     cos, sin = np.cos(angle), np.sin(angle)
-    return np.stack([np.stack([cos, -sin], 1), np.stack([sin, cos], 1)])
+    return np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)])
 
 
-def _contract(z: Float[Array, "..."], matrix: np.ndarray, axis: int) -> Float[Array, "..."]:
-    """Contracts axes 0 (re/im) and `axis` of z with matrix [p, n, q, k]."""
-    out = jnp.tensordot(z, jnp.asarray(matrix, z.dtype), axes=((0, axis), (0, 1)))
-    return jnp.moveaxis(jnp.moveaxis(out, -2, 0), -1, axis)
+def truncated_dft(h: Float[Array, "*any_space"], num_modes: tuple[int, ...]) -> Float[Array, "*modes_2_any"]:
+    """The kept Fourier coefficients of real fields on the last axes: modes, (re, im), then all other axes.
 
-
-def truncated_dft(h: Float[Array, "*any_space"], num_modes: tuple[int, ...]) -> Float[Array, "2 *any_modes"]:
-    """The kept Fourier coefficients of real fields on the last axes, (re, im) on the first axis."""
+    Modes of the last axis stand first. So no product needs a field that is transposed, and what mixes channels is one
+    product for each mode.
+    """
     num_axes = len(num_modes)
-    before = h.ndim - num_axes
+    space, others = h.shape[-num_axes:], h.shape[:-num_axes]
     rotations = [
-        _rotation(points, _modes_of_axis(axis, num_axes, kept))
-        for axis, (points, kept) in enumerate(zip(h.shape[before:], num_modes, strict=True))
+        jnp.asarray(_rotation(points, _modes_of_axis(axis, num_axes, kept)), h.dtype)
+        for axis, (points, kept) in enumerate(zip(space, num_modes, strict=True))
     ]
     # The field is real, so the last axis needs the real rows of its rotation only.
-    z = jnp.tensordot(h, jnp.asarray(rotations[-1][0], h.dtype), axes=1)
-    z = jnp.moveaxis(z, -2, 0)
+    z = jnp.tensordot(rotations[-1][0], h, axes=((0,), (h.ndim - 1,)))
+    modes = z.shape[:1]
     for axis in reversed(range(num_axes - 1)):
-        z = _contract(z, rotations[axis], axis + before + 1)
-    return z
+        rotation = rotations[axis].reshape(2, space[axis], -1)
+        z = z.reshape(math.prod(modes), 2, -1, space[axis])
+        z = sum(jnp.einsum("nm,bxn->bmx", rotation[p], z[:, p]) for p in range(2))
+        modes = (*modes, z.shape[1] // 2)
+    return jnp.reshape(z, (*modes, 2, *others))
 
 
-def inverse_truncated_dft(z: Float[Array, "2 *any_modes"], points: tuple[int, ...]) -> Float[Array, "*any_space"]:
+def inverse_truncated_dft(z: Float[Array, "*modes_2_any"], points: tuple[int, ...]) -> Float[Array, "*any_space"]:
     """The real fields on a grid of `points` that have the kept coefficients z and no others."""
     num_axes = len(points)
-    before = z.ndim - num_axes
+    modes, others = z.shape[:num_axes], z.shape[num_axes + 1 :]
     for axis, size in enumerate(points[:-1]):
-        modes = _modes_of_axis(axis, num_axes, z.shape[axis + before] // 2)
+        left = modes[: num_axes - 1 - axis]
+        rotation = _rotation(size, _modes_of_axis(axis, num_axes, modes[len(left)] // 2)) / size
         # The inverse rotation is the transpose over N: conjugate, and n ↔ k exchanged.
-        z = _contract(z, _rotation(size, modes).transpose(2, 3, 0, 1) / size, axis + before)
-    size, kept = points[-1], z.shape[-1]
-    modes = np.arange(kept)
+        rotation = jnp.asarray(rotation, z.dtype).reshape(2, size, -1)
+        z = z.reshape(math.prod(left), rotation.shape[-1], -1)
+        z = jnp.stack([jnp.einsum("bmx,nm->bxn", z, rotation[p]) for p in range(2)], axis=1)
+    size, kept = points[-1], np.arange(modes[0])
     # Coefficients other than 0 and Nyquist stand for themselves and their conjugates.
-    multiplicity = np.where((modes == 0) | (2 * modes == size), 1, 2)
-    real_rows = _rotation(size, modes)[0].transpose(1, 2, 0) * multiplicity[:, None] / size
-    return jnp.tensordot(jnp.moveaxis(z, 0, -2), jnp.asarray(real_rows, z.dtype), axes=2)
+    multiplicity = np.where((kept == 0) | (2 * kept == size), 1, 2)
+    real_rows = jnp.asarray(_rotation(size, kept)[0] * multiplicity[:, None] / size, z.dtype).reshape(size, -1)
+    field = jnp.tensordot(z.reshape(2 * len(kept), -1), real_rows, axes=((0,), (1,)))
+    return field.reshape(*others, *points)
+
+
+def modes_first(weight: Float[Array, "out in *modes"]) -> Float[Array, "*last_mode_first out in"]:
+    """The weights of all modes, in the order in which `truncated_dft` has the coefficients."""
+    return jnp.transpose(weight, (*reversed(range(2, weight.ndim)), 0, 1))
+
+
+def blocks(real: Float[Array, "mode out in"], imag: Float[Array, "mode out in"]) -> Float[Array, "mode row column"]:
+    """W(k) as real 2×2 blocks of re and im: one product multiplies complex numbers."""
+    num_modes, out, width = real.shape
+    rows = [jnp.stack([real, -imag], 2), jnp.stack([imag, real], 2)]
+    return jnp.stack(rows, 1).reshape(num_modes, 2 * out, 2 * width)
+
+
+def mix_modes(
+    real: Float[Array, "mode out in"], imag: Float[Array, "mode out in"], z: Float[Array, "mode 2 in any"]
+) -> Float[Array, "mode 2 out any"]:
+    """W(k) times the coefficients of every mode."""
+    num_modes, out, width = real.shape
+    mixed = jnp.matmul(blocks(real, imag), z.reshape(num_modes, 2 * width, z.shape[-1]))
+    return mixed.reshape(num_modes, 2, out, z.shape[-1])
+
+
+@jax.custom_vjp
+def _mix_modes_in_reverse(real, imag, z):
+    """`mix_modes`, with half of the products in the weights' gradient: of the blocks' four, two are the same again."""
+    return mix_modes(real, imag, z)
+
+
+def _mix_forward(real, imag, z):
+    return mix_modes(real, imag, z), (real, imag, z)
+
+
+def _mix_backward(kept, grad):
+    real, imag, z = kept
+    num_modes, out, _ = real.shape
+    transposed = jnp.swapaxes(blocks(real, imag), 1, 2)
+    # A gradient is taken when `predict` has returned, and its setting of the precision with it.
+    dz = jnp.matmul(transposed, grad.reshape(num_modes, 2 * out, -1), precision=TRAINING_PRECISION)
+    turned = jnp.stack([-z[:, 1], z[:, 0]], 1)
+    dreal, dimag = (jnp.einsum("kqos,kqis->koi", grad, side, precision=TRAINING_PRECISION) for side in (z, turned))
+    return dreal, dimag, dz.reshape(z.shape)
+
+
+_mix_modes_in_reverse.defvjp(_mix_forward, _mix_backward)
 
 
 def _corners(num_modes: tuple[int, ...], points: tuple[int, ...]) -> tuple[np.ndarray, ...]:
@@ -107,26 +157,29 @@ def _fft_coefficients(h, num_modes):
     axes = tuple(range(-len(num_modes), 0))
     spectrum: Complex[Array, "*any_modes"] = jnp.fft.rfftn(h, axes=axes)
     kept = spectrum[(..., *_corners(num_modes, h.shape[-len(num_modes) :]))]
-    return jnp.stack([kept.real, kept.imag])
+    kept = jnp.moveaxis(kept, axes, tuple(reversed(range(len(axes)))))
+    return jnp.stack([kept.real, kept.imag], len(axes))
 
 
 def _fft_field(z, num_modes, points):
-    full = (*z.shape[1 : -len(points)], *points[:-1], points[-1] // 2 + 1)
-    spectrum = jnp.zeros(full, jax.lax.complex(z[0], z[1]).dtype)
-    spectrum = spectrum.at[(..., *_corners(num_modes, points))].set(jax.lax.complex(z[0], z[1]))
-    return jnp.fft.irfftn(spectrum, s=points, axes=tuple(range(-len(points), 0)))
+    axes = tuple(range(-len(points), 0))
+    real, imag = jnp.moveaxis(z, len(points), 0)
+    kept = jnp.moveaxis(jax.lax.complex(real, imag), tuple(reversed(range(len(axes)))), axes)
+    full = (*kept.shape[: -len(points)], *points[:-1], points[-1] // 2 + 1)
+    spectrum = jnp.zeros(full, kept.dtype).at[(..., *_corners(num_modes, points))].set(kept)
+    return jnp.fft.irfftn(spectrum, s=points, axes=axes)
 
 
 class SpectralConv(eqx.Module):
-    """A spectral convolution with complex weights W_oi(k), kept as two real arrays.
+    """A spectral convolution with complex weights W_oi(k), kept as two real arrays, the modes of the last axis first.
 
     `noise` acts on the kept coefficients before they are mixed, one factor for re and im: it
     scales a mode and leaves its phase. Without noise, fields may have further axes between channel
     and space, which are all treated alike.
     """
 
-    weight_real: Float[Array, "out in *modes"]
-    weight_imag: Float[Array, "out in *modes"]
+    weight_real: Float[Array, "*modes out in"]
+    weight_imag: Float[Array, "*modes out in"]
     noise: AbstractNoise
     num_modes: tuple[int, ...] = eqx.field(static=True)
     transform: Transform = eqx.field(static=True)
@@ -144,8 +197,8 @@ class SpectralConv(eqx.Module):
         shape = (out_channels, in_channels, *mode_shape(num_modes))
         real_key, imag_key = jax.random.split(key)
         start = 1 / (in_channels * out_channels)
-        self.weight_real = start * jax.random.normal(real_key, shape)
-        self.weight_imag = start * jax.random.normal(imag_key, shape)
+        self.weight_real = modes_first(start * jax.random.normal(real_key, shape))
+        self.weight_imag = modes_first(start * jax.random.normal(imag_key, shape))
         self.noise = NoNoise() if noise is None else noise
         self.num_modes = num_modes
         self.transform = transform
@@ -153,27 +206,30 @@ class SpectralConv(eqx.Module):
     def __call__(
         self, h: Float[Array, "in *any_space"], *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "out *any_space"]:
+        return self._apply(h, mix_modes, key)
+
+    def reverse(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
+        """The same, to be differentiated in reverse mode only."""
+        return self._apply(h, _mix_modes_in_reverse, None)
+
+    def _apply(self, h, mix, key):
         points = h.shape[-len(self.num_modes) :]
         check_modes(self.num_modes, points)
         by_fft = self.transform == "fft"
         if self.transform == "auto":
             by_fft = prefers_fft(self.num_modes, points, jax.default_backend())
         z = _fft_coefficients(h, self.num_modes) if by_fft else truncated_dft(h, self.num_modes)
+        *modes, out, width = self.weight_real.shape
         if is_stochastic(self.noise):
             if key is None:
                 raise ValueError("this spectral convolution draws noise: call it with key=")
-            z = z * self.noise.factor(z.shape[1:], key=key, dtype=z.dtype)
-        # (re, im) of the product of complex numbers as one real product over (re/im, channel).
-        weight = jnp.stack(
-            [
-                jnp.stack([self.weight_real, -self.weight_imag]),
-                jnp.stack([self.weight_imag, self.weight_real]),
-            ]
-        )
-        z = jnp.einsum("qpoi...,pi...->qo...", weight, z)
-        if by_fft:
-            return _fft_field(z, self.num_modes, points)
-        return inverse_truncated_dft(z, points)
+            factor = self.noise.factor((width, *mode_shape(self.num_modes)), key=key, dtype=z.dtype)
+            z = z * jnp.transpose(factor)[..., None, :]
+        weights = (weight.reshape(-1, out, width) for weight in (self.weight_real, self.weight_imag))
+        others = z.shape[len(modes) + 2 :]
+        mixed = mix(*weights, z.reshape(math.prod(modes), 2, width, math.prod(others)))
+        mixed = mixed.reshape(*modes, 2, out, *others)
+        return _fft_field(mixed, self.num_modes, points) if by_fft else inverse_truncated_dft(mixed, points)
 
 
 def mode_shape(num_modes: tuple[int, ...]) -> tuple[int, ...]:

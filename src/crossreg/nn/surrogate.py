@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
-from crossreg.nn.waiting import Path, TakesMany, Waiting
+from crossreg.nn.waiting import TRAINING_PRECISION, Path, TakesMany, Waiting
 from crossreg.predictive import Mixture
 
 
@@ -128,7 +128,7 @@ def predict(
     if at is not None and at.shape[0] != x.shape[0]:
         raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
-    with jax.default_matmul_precision("float32"):
+    with jax.default_matmul_precision("float32" if path == "plain" else TRAINING_PRECISION):
         moments = _only_at(at, _sample_moments(model, x, keys, num_samples, path))
         instances = None
         if has_predictive_noise(model.stages):

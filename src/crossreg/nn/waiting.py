@@ -19,6 +19,9 @@ from crossreg.nn.noise import GaussianNoise
 # gradients in reverse mode: written out where JAX's own are slow, or in kernels for a GPU, of all parameters or of the
 # noise alone, which leaves the weights' out.
 Path = Literal["plain", "reverse", "kernels", "noise kernels"]
+# Of matrix products while training: a GPU rounds their factors to 10 bits, as its kernels do, a CPU does not. What is
+# predicted and scored has full float32.
+TRAINING_PRECISION = "tensorfloat32"
 
 
 class Waiting(NamedTuple):

@@ -27,7 +27,7 @@ from crossreg.nn.waiting import Path
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge, route
 from crossreg.streams import MEMBER_STREAM
-from crossreg.training.step import Task, TrainState, init_state, path_of, reg_step, train_step
+from crossreg.training.step import Task, TrainState, init_state, path_of, reg_step, train_step, with_engine
 
 _CHUNK_SECONDS = 1.0
 MONITOR_POINTS = 2**13
@@ -170,6 +170,9 @@ def advance(
     if not learns_on_reg:
         return train_until(start, stop, state)
 
+    if _asks_the_host(config):
+        start, state = _whole_periods(trains, regularizes, state, tasks, start, stop, config)
+
     # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
     def segment(carry):
         step, state = carry
@@ -181,6 +184,37 @@ def advance(
         return end, state
 
     return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
+
+
+def _asks_the_host(config: TrainConfig) -> bool:
+    """Whether a turn of a loop of unknown length costs a tenth of a step: on a GPU, which asks the host for each."""
+    return jax.default_backend() == "gpu" and path_of(config) == "reverse"
+
+
+def _whole_periods(trains, regularizes, state: TrainState, tasks: Task, start, stop, config: TrainConfig):
+    """k_reg steps and an update of ρ, as often as it goes before `stop`, in a loop whose length the compiler knows.
+
+    Returns the step it comes to. From a start within a period it does nothing.
+    """
+    count = jnp.maximum(jnp.minimum(stop, config.settled_after) - start, 0) // config.k_reg
+    count = jnp.where(start % config.k_reg == 0, count, 0)
+
+    def period(number, state):
+        first = start + number * config.k_reg + 1
+        state = jax.lax.fori_loop(0, config.k_reg, lambda turn, s: trains(s, tasks, first + turn), state)
+        return regularizes(state, tasks, first + config.k_reg - 1)
+
+    return start + count * config.k_reg, jax.lax.fori_loop(0, count, period, state)
+
+
+def _next_stop(step: int, chunk: int, config: TrainConfig) -> int:
+    """Where the host looks next: about `chunk` steps on, and at every evaluation."""
+    stop = step + chunk
+    if _asks_the_host(config):
+        # At ends of periods: which steps run in whole ones must not depend on how fast a machine is.
+        periods = 1 if step % config.k_reg else max(chunk // config.k_reg, 1)
+        stop = (step // config.k_reg + periods) * config.k_reg
+    return min(stop, (step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
 
 
 @eqx.filter_jit
@@ -237,9 +271,14 @@ def first_snapshot(models: Surrogate) -> Snapshot:
     )
 
 
+def _of_program(config: TrainConfig, tasks: Task) -> TrainConfig:
+    """What of a config makes a program. Seeds are in the tasks' keys: one serves all of them."""
+    return dataclasses.replace(with_engine(config, tasks.key.shape[0]), seed=0)
+
+
 def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
     """Compiles what `train_replicas` will run on the same arguments: no step, and one look at the monitored split."""
-    config = dataclasses.replace(config, seed=0)
+    config = _of_program(config, tasks)
     static, state = route(models).static, first_snapshot(models).state
     advance(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
     monitor_scores(state, static, tasks, config)
@@ -253,26 +292,25 @@ def train_replicas(
     The last report is that of the last step; its `models` are the trained ones. With `start`, a snapshot of an
     earlier training of the same models and tasks, it goes on from there.
     """
-    # Seeds are in the tasks' keys: one program serves all of them.
-    config = dataclasses.replace(config, seed=0)
+    config = _of_program(config, tasks)
     static = route(models).static
     snapshot = first_snapshot(models) if start is None else start
     step = first = int(snapshot.step)
     recorded = step - step % config.evaluate_every
-    chunk, busy = 1, 0.0
+    chunk, busy, untimed = 1, 0.0, 0
     while step < config.steps:
-        boundary = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
-        stop = min(step + chunk, boundary)
+        stop = _next_stop(step, chunk, config)
         before = time.perf_counter()
         state = advance(snapshot.state, static, tasks, jnp.asarray(step), jnp.asarray(stop), config)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
-        # The first step stands alone: it also compiles, which says nothing of the time left.
+        # The first look stands alone: it also compiles, which says nothing of the time left.
         is_first = step == first
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
+        untimed = stop - first if is_first else untimed
         step, record = stop, None
-        if step == boundary:
+        if step % config.evaluate_every == 0 or step == config.steps:
             record = _record(state, static, tasks, config, step, step - recorded)
             recorded = step
             zero = jnp.zeros_like(state.train_loss)
@@ -284,7 +322,7 @@ def train_replicas(
             )
         if not is_first:
             busy += time.perf_counter() - before
-        timed = step - first - 1
+        timed = step - first - untimed
         seconds_left = busy / timed * (config.steps - step) if timed > 0 else math.nan
         yield Progress(step, seconds_left, record, static, snapshot)
 

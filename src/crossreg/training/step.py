@@ -26,6 +26,7 @@ _BETA_2 = 0.999
 _ADAM = optax.scale_by_adam(b2=_BETA_2)
 # The share of a run over which the schedule `decay` takes the rate to 0.
 _FINAL_DECAY = 0.2
+_REPLICAS_FOR_KERNELS = 4
 
 
 class Task(eqx.Module):
@@ -72,10 +73,20 @@ def init_state(model: Surrogate) -> TrainState:
     )
 
 
+def with_engine(config: TrainConfig, replicas: int) -> TrainConfig:
+    """The config with the engine that is faster for so many replicas, where it leaves that open.
+
+    The kernels read and write less, and take longer to start: they pay on a GPU, and with several replicas there.
+    """
+    if config.engine != "auto":
+        return config
+    kernels = jax.default_backend() == "gpu" and replicas >= _REPLICAS_FOR_KERNELS
+    return dataclasses.replace(config, engine="fused" if kernels else "reference")
+
+
 def path_of(config: TrainConfig, *, noise_only: bool = False) -> Path:
     """How training computes its samples."""
-    fused = config.engine == "fused" or (config.engine == "auto" and jax.default_backend() == "gpu")
-    if not fused:
+    if config.engine != "fused":
         return "reverse"
     return "noise kernels" if noise_only else "kernels"
 
@@ -88,8 +99,9 @@ def shorten(gradient: Float[Array, " size"], optimizer: Any, clip: float) -> Flo
     One that is 10⁵ times too long moves no parameter far, since Adam divides by √v; but v then needs 10⁴ steps to
     forget it, in which next to nothing is learned. In units of what is usual, c fits data of any scale.
     """
-    largest = jnp.max(jnp.abs(gradient), initial=0.0)
-    length = largest * jnp.linalg.norm(gradient / jnp.where(largest > 0, largest, 1.0))  # squares must not overflow
+    # Squares must not overflow. In units of the sum, which is also what says whether all is finite: one pass for both.
+    total = jnp.sum(jnp.abs(gradient))
+    length = total * jnp.linalg.norm(gradient / jnp.where(total > 0, total, 1.0))
     # The mean of t squares, however few: Adam's correction of its start.
     remembered = jnp.sum(optimizer.nu) / jnp.maximum(1 - _BETA_2**optimizer.count, 1 - _BETA_2)
     limit = clip * jnp.sqrt(remembered)
