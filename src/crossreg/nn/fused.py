@@ -21,6 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
+from crossreg.nn.gelu import gelu_and_slope
 from crossreg.nn.spectral import blocks
 from crossreg.nn.waiting import TRAINING_PRECISION
 
@@ -53,16 +54,6 @@ def can_fuse(channels: tuple[int, int], num_modes: tuple[int, ...], shape: tuple
     samples, points = shape
     fits = num_modes[0] <= _MODES and points % _CHUNK == 0
     return fits and samples % _GROUP == 0 and width * samples % _ROWS == 0
-
-
-def gelu_and_slope(x):
-    """GELU in its tanh form, as `jax.nn.gelu`, and its derivative."""
-    scale, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
-    inner = scale * (x + cubic * x * x * x)
-    # tanh by one exponential; where it overflows, 2/∞ = 0.
-    tanh = 1 - 2 / (jnp.exp(2 * inner) + 1)
-    slope = 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * scale * (1 + 3 * cubic * x * x)
-    return 0.5 * x * (1 + tanh), slope
 
 
 def _tables(points: int, num_modes: int) -> tuple[Float[Array, "point coefficient"], Float[Array, "point coefficient"]]:
