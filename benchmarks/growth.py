@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import NullFormatter
@@ -32,7 +31,7 @@ from crossreg.routing import route
 from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.studies.cost import RATES, features, work_of
 from crossreg.studies.run_folder import describe_machine
-from crossreg.training.loop import advance, first_snapshot
+from crossreg.training.loop import first_snapshot, take_steps
 from crossreg.training.step import with_engine
 from speed import Steps, take_turns
 
@@ -81,7 +80,7 @@ def prepare(case: dict[str, Any]) -> Steps:
 
     def steps(number: int) -> None:
         nonlocal state, done
-        state = advance(state, static, tasks, jnp.asarray(done), jnp.asarray(done + number), train)
+        state = take_steps(state, static, tasks, done, done + number, train)
         done += number
         jax.block_until_ready(state)
 

@@ -129,7 +129,7 @@ def test_loops_of_known_length_take_the_same_steps(data, tiny, monkeypatch, sett
     """As a GPU runs it: whole periods of k_reg steps, and what does not fill one, behind each evaluation."""
     config = tiny.replace(k_reg=3, steps=23, evaluate_every=10, settle=settle)
     expected = run([config], [data])
-    monkeypatch.setattr(loop, "_asks_the_host", lambda config: True)
+    monkeypatch.setattr(loop, "_has_periods", lambda state, config: True)
     other = config.replace(clip=config.train.clip + 1e-6)  # another program
     found = run([other], [data])
     for a, b in zip(arrays(found[0].models), arrays(expected[0].models), strict=True):

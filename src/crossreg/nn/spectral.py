@@ -78,7 +78,8 @@ def truncated_dft(h: Float[Array, "*any_space"], num_modes: tuple[int, ...]) -> 
     for axis in reversed(range(num_axes - 1)):
         rotation = rotations[axis].reshape(2, space[axis], -1)
         z = z.reshape(math.prod(modes), 2, -1, space[axis])
-        z = sum(jnp.einsum("nm,bxn->bmx", rotation[p], z[:, p]) for p in range(2))
+        real, imag = (jnp.einsum("nm,bxn->bmx", rotation[p], z[:, p]) for p in range(2))
+        z = real + imag
         modes = (*modes, z.shape[1] // 2)
     return jnp.reshape(z, (*modes, 2, *others))
 

@@ -90,8 +90,20 @@ def start_cohort(
         check_memory(config, math.prod(split.train.field_shape))
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
-    build = _build_on_cpu if jax.default_backend() == "cpu" else _build
-    return build(configs[0].model, tasks), tasks, train_config
+    return _build(configs[0].model, tasks), tasks, train_config
+
+
+def _build(config: ModelConfig, tasks: Task) -> Surrogate:
+    """A model for every task, made by the CPU: what it takes a GPU's compiler to make them there is seconds."""
+    try:
+        cpu = jax.devices("cpu")[0]
+    except RuntimeError:  # a platform was asked for without it
+        return eqx.filter_jit(_build_all)(config, tasks)
+    device = jax.devices()[0]
+    if device == cpu:
+        return _build_on_cpu(config, tasks)
+    arrays, rest = eqx.partition(_build_on_cpu(config, jax.device_put(tasks, cpu)), eqx.is_array)
+    return eqx.combine(jax.device_put(arrays, device), rest)
 
 
 def _build_all(config: ModelConfig, tasks: Task) -> Surrogate:
@@ -103,6 +115,5 @@ def _build_all(config: ModelConfig, tasks: Task) -> Surrogate:
     return eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)
 
 
-_build = eqx.filter_jit(_build_all)
 # It runs once: what a CPU's compiler would spend on making it fast, 3 s, is never had back.
 _build_on_cpu = eqx.filter_jit(_build_all, compiler_options={"xla_backend_optimization_level": 0})  # pyright: ignore[reportCallIssue]

@@ -7,6 +7,7 @@ changes no number, since batches and noise follow from the key and the step.
 
 import dataclasses
 import math
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -151,6 +152,15 @@ def _task_axes(tasks: Task) -> PyTree:
     return eqx.tree_at(lambda t: (t.train, t.reg, t.monitor), axes, tuple(replica_axes(pairs) for pairs in splits))
 
 
+def _steps_of(static: PyTree, tasks: Task, config: TrainConfig):
+    """One train step and one reg step of all replicas."""
+    axes = (0, _task_axes(tasks), None)
+    return (
+        jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes),
+        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes),
+    )
+
+
 @eqx.filter_jit
 def advance(
     state: TrainState, static: PyTree, tasks: Task, start: Int[Array, ""], stop: Int[Array, ""], config: TrainConfig
@@ -159,9 +169,7 @@ def advance(
 
     ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
     """
-    axes = (0, _task_axes(tasks), None)
-    trains = jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes)
-    regularizes = jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes)
+    trains, regularizes = _steps_of(static, tasks, config)
     learns_on_reg = bool(state.rho.vector.size)
 
     def train_until(step, end, state):
@@ -169,9 +177,6 @@ def advance(
 
     if not learns_on_reg:
         return train_until(start, stop, state)
-
-    if _asks_the_host(config):
-        start, state = _whole_periods(trains, regularizes, state, tasks, start, stop, config)
 
     # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
     def segment(carry):
@@ -186,34 +191,43 @@ def advance(
     return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
 
 
-def _asks_the_host(config: TrainConfig) -> bool:
-    """Whether a turn of a loop of unknown length costs a tenth of a step: on a GPU, which asks the host for each."""
-    return jax.default_backend() == "gpu" and path_of(config) == "reverse"
+@eqx.filter_jit
+def advance_periods(
+    state: TrainState, static: PyTree, tasks: Task, start: Int[Array, ""], stop: Int[Array, ""], config: TrainConfig
+) -> TrainState:
+    """The same from a multiple of k_reg to another, before settling: loops whose length the compiler knows.
 
-
-def _whole_periods(trains, regularizes, state: TrainState, tasks: Task, start, stop, config: TrainConfig):
-    """k_reg steps and an update of ρ, as often as it goes before `stop`, in a loop whose length the compiler knows.
-
-    Returns the step it comes to. From a start within a period it does nothing.
+    A GPU asks the host before each turn of any other loop, which takes a tenth of one replica's step.
     """
-    count = jnp.maximum(jnp.minimum(stop, config.settled_after) - start, 0) // config.k_reg
-    count = jnp.where(start % config.k_reg == 0, count, 0)
+    trains, regularizes = _steps_of(static, tasks, config)
 
     def period(number, state):
         first = start + number * config.k_reg + 1
         state = jax.lax.fori_loop(0, config.k_reg, lambda turn, s: trains(s, tasks, first + turn), state)
         return regularizes(state, tasks, first + config.k_reg - 1)
 
-    return start + count * config.k_reg, jax.lax.fori_loop(0, count, period, state)
+    return jax.lax.fori_loop(0, (stop - start) // config.k_reg, period, state)
 
 
-def _next_stop(step: int, chunk: int, config: TrainConfig) -> int:
+def _has_periods(state: TrainState, config: TrainConfig) -> bool:
+    """Whether `advance_periods` pays: on a GPU that waits for the host more than it computes."""
+    return jax.default_backend() == "gpu" and path_of(config) == "reverse" and bool(state.rho.vector.size)
+
+
+def take_steps(state: TrainState, static: PyTree, tasks: Task, start: int, stop: int, config: TrainConfig):
+    """Steps start+1 … stop, by the program that is the faster for them."""
+    whole = start % config.k_reg == 0 and stop % config.k_reg == 0 and stop <= config.settled_after
+    program = advance_periods if whole and _has_periods(state, config) else advance
+    return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config)
+
+
+def _next_stop(state: TrainState, step: int, chunk: int, config: TrainConfig) -> int:
     """Where the host looks next: about `chunk` steps on, and at every evaluation."""
     stop = step + chunk
-    if _asks_the_host(config):
-        # At ends of periods: which steps run in whole ones must not depend on how fast a machine is.
+    if _has_periods(state, config) and step < config.settled_after:
+        # At ends of periods: which steps a program takes must not depend on how fast a machine is.
         periods = 1 if step % config.k_reg else max(chunk // config.k_reg, 1)
-        stop = (step // config.k_reg + periods) * config.k_reg
+        stop = min((step // config.k_reg + periods) * config.k_reg, config.settled_after)
     return min(stop, (step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
 
 
@@ -280,7 +294,8 @@ def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
     """Compiles what `train_replicas` will run on the same arguments: no step, and one look at the monitored split."""
     config = _of_program(config, tasks)
     static, state = route(models).static, first_snapshot(models).state
-    advance(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
+    for program in (advance, advance_periods) if _has_periods(state, config) else (advance,):
+        program(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
     monitor_scores(state, static, tasks, config)
 
 
@@ -299,16 +314,21 @@ def train_replicas(
     recorded = step - step % config.evaluate_every
     chunk, busy, untimed = 1, 0.0, 0
     while step < config.steps:
-        stop = _next_stop(step, chunk, config)
+        stop = _next_stop(snapshot.state, step, chunk, config)
         before = time.perf_counter()
-        state = advance(snapshot.state, static, tasks, jnp.asarray(step), jnp.asarray(stop), config)
+        state = take_steps(snapshot.state, static, tasks, step, stop, config)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
         # The first look stands alone: it also compiles, which says nothing of the time left.
         is_first = step == first
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
-        untimed = stop - first if is_first else untimed
+        if is_first:
+            untimed = stop - first
+            if _has_periods(state, config):
+                # What runs once settling begins is compiled while the first periods train.
+                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
+                threading.Thread(target=advance, args=none).start()
         step, record = stop, None
         if step % config.evaluate_every == 0 or step == config.steps:
             record = _record(state, static, tasks, config, step, step - recorded)
