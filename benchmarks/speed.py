@@ -33,7 +33,8 @@ from crossreg.methods.names import parse_method
 from crossreg.routing import route
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.run_folder import describe_machine
-from crossreg.training.loop import advance, first_snapshot
+from crossreg.training.loop import first_snapshot, take_steps
+from crossreg.training.step import with_engine
 
 Steps = Callable[[int], Any]
 GROUPS = ("xreg", "element", "plain", "reg", "car", "start", "engines", "grid")  # the last two on a GPU only
@@ -48,12 +49,13 @@ def ours(config: Config, data: Data, *, replicas: int = 1, one_at_a_time: bool =
     configs = [config.replace(seed=seed) for seed in range(replicas)]
     models, tasks, train = start_cohort(configs, [data] * replicas)
     static, state = route(models).static, first_snapshot(models).state
+    train = with_engine(train, replicas)
     done = 0
 
     def steps(count: int) -> None:
         nonlocal state, done
         for size in [1] * count if one_at_a_time else [count]:
-            state = advance(state, static, tasks, jnp.asarray(done), jnp.asarray(done + size), train)
+            state = take_steps(state, static, tasks, done, done + size, train)
             done += size
         jax.block_until_ready(state)
 
@@ -126,7 +128,7 @@ def car_steps(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
     from crossreg.data.cars.family import make_family
     from crossreg.data.cars.pairs import make_car_data
     from crossreg.data.cars.readers import Cars
-    from crossreg.studies.car import car_study
+    from crossreg.studies.car_settings import car_study
 
     study = car_study("full")
     cars = make_family(8, points=study.points)
@@ -157,7 +159,8 @@ def take_turns(
             steps(5)
             started = time.perf_counter()
             steps(10)
-            sizes[name] = max(10, int(turn_seconds / (time.perf_counter() - started) * 10))
+            # Whole periods of k_reg steps.
+            sizes[name] = 10 * max(1, int(turn_seconds / (time.perf_counter() - started)))
             steps(sizes[name])
         except Exception as error:  # a peer's compiler may be missing: what remains is still a comparison
             if name.startswith("crossreg"):
@@ -167,7 +170,7 @@ def take_turns(
     for _ in range(rounds):
         for name, size in sizes.items():
             time.sleep(_PAUSE_SECONDS)  # threads of the one before may still be spinning
-            contenders[name](max(1, size // 10))
+            contenders[name](size // 100 * 10 or 5)
             started = time.perf_counter()
             contenders[name](size)
             turns[name].append((time.perf_counter() - started) / size)
@@ -219,10 +222,10 @@ def in_a_process(arguments: Sequence[str], cache: str) -> tuple[float, str]:
     return time.perf_counter() - started, done.stdout
 
 
-def starts(work: dict[str, Any]) -> list[dict[str, Any]]:
+def starts(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
     """How long a shape takes to its first step, when it is new and when it was run before."""
     turns: dict[str, list[float]] = {"a new shape": [], "the same again": []}
-    for _ in range(3):
+    for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
             for seconds in turns.values():
                 seconds.append(float(in_a_process(["-c", _FIRST_STEP], cache)[1]))
@@ -294,7 +297,7 @@ def main() -> None:
         "plain": plain_steps,
         "reg": reg_steps,
         "car": lambda: car_steps(min(rounds, 5), work),
-        "start": lambda: starts(work),
+        "start": lambda: starts(min(rounds, 3), work),
         "engines": lambda: engines(base, data, rounds, work),
         "grid": lambda: grid(work),
     }

@@ -50,6 +50,15 @@ def _room_for_programs():
 
 
 @pytest.fixture(scope="session")
+def real_cars() -> Path:
+    """The folder of four real cars and of the reference's maps, which is no part of the repository."""
+    folder = Path(os.environ.get("CROSSREG_CARS") or Path(__file__).parents[2] / "shared" / "cars")
+    if not (folder / "neuraloperator_mini").is_dir():
+        pytest.skip(f"no real cars at {folder}; set CROSSREG_CARS to the folder that has neuraloperator_mini")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def trajectories() -> Trajectories:
     return make_trajectories()
 

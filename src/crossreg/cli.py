@@ -1,8 +1,6 @@
 """The command line. JAX is imported only once a command has been understood."""
 
-import argparse
 import contextlib
-import dataclasses
 import io
 import json
 import os
@@ -11,15 +9,16 @@ import shutil
 import signal
 import sys
 import threading
-from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import tyro
 
-from crossreg.commands import Car, Evaluate, Extract, Figures, Predict, Quickstart, Sweep, Table, Train
+from crossreg.commands import Car, Evaluate, Extract, Figures, Predict, Quickstart, Report, Sweep, Table, Train, Watch
 from crossreg.config import Config, load_yaml, to_dict
 from crossreg.errors import InputError
+from crossreg.flags import plain, read_first, with_settings
+from crossreg.studies.car_settings import FAMILY, NO_FLAGS, car_study
 from crossreg.studies.presets import preset
 
 _STOPPED = 130  # what a shell says of a command that Ctrl-C has ended
@@ -39,23 +38,24 @@ def _prepare_jax() -> None:
 def _train(command: Train) -> None:
     from crossreg.studies.train import train_run
 
-    _print_scores(command.out, train_run(command.settings, command.out, progress=not command.quiet))
+    metrics = train_run(command.settings, command.out, progress=not command.quiet)
+    _print_scores(command.out, metrics, as_json=command.json)
 
 
 def _evaluate(command: Evaluate) -> None:
     from crossreg.studies.run_folder import final_metrics, load_run
 
     run = load_run(command.folder)
-    metrics = final_metrics(run.model, run.load_data(), run.config)
-    if command.json:
-        print(json.dumps(metrics, allow_nan=False))
-    else:
-        _print_scores(command.folder, metrics)
+    metrics = final_metrics(run.model, run.load_data(), run.config, progress=not command.quiet)
+    _print_scores(command.folder, metrics, as_json=command.json)
 
 
-def _print_scores(folder: Path, metrics: dict[str, Any]) -> None:
+def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> None:
     from crossreg.report.tables import decomposition_table, scores_table, sigma_lines
 
+    if as_json:
+        print(json.dumps(metrics, allow_nan=False))
+        return
     print(scores_table({folder.resolve().name: metrics}))
     print(decomposition_table(metrics))
     if metrics["sigma"]:
@@ -73,6 +73,7 @@ def _predict(command: Predict) -> None:
         levels=command.levels,
         mask_file=command.mask,
         no_mask=command.no_mask,
+        progress=not command.quiet,
     )
     print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
 
@@ -80,7 +81,7 @@ def _predict(command: Predict) -> None:
 def _quickstart(command: Quickstart) -> None:
     from crossreg.studies.quickstart import quickstart
 
-    quickstart(command.out, steps=command.steps, progress=not command.quiet)
+    quickstart(command.out, steps=command.steps, progress=not command.quiet, as_json=command.json)
 
 
 def _sweep(command: Sweep) -> None:
@@ -123,7 +124,11 @@ def _table(command: Table) -> None:
 
     every = all_rows(command.folder)
     rows, total = (every, len(every)) if command.all else asked_rows(command.folder)
-    print(write_tables(rows, command.folder, missing=total - len(rows), width=_terminal_width()))
+    text = write_tables(rows, command.folder, missing=total - len(rows), width=_terminal_width())
+    if command.json:
+        print("\n".join(json.dumps(row, allow_nan=False) for row in rows))
+        return
+    print(text)
     if len(every) > len(rows):
         print(f"{len(every) - len(rows)} further runs of earlier sweeps are in the folder: --all shows them too")
 
@@ -134,36 +139,50 @@ def _terminal_width() -> int | None:
 
 
 def _figures(command: Figures) -> None:
-    from crossreg.studies.figures import sweep_figures
+    from crossreg.studies.figures import draw_figures
 
-    for path in sweep_figures(command.folder, command.out or command.folder / "figures"):
+    for path in draw_figures(command.folder, command.out, progress=not command.quiet):
         print(path)
+
+
+def _report(command: Report) -> None:
+    from crossreg.report.page.write import write_report
+
+    print(write_report(command.folder, command.output, progress=not command.quiet))
 
 
 def _extract(command: Extract) -> None:
     from crossreg.studies.extract import extract
 
-    metrics = extract(command.folder, command.out, method=command.method, seed=command.seed, where=command.where)
-    _print_scores(command.out, metrics)
+    metrics = extract(
+        command.folder,
+        command.out,
+        method=command.method,
+        seed=command.seed,
+        where=command.where,
+        progress=not command.quiet,
+    )
+    _print_scores(command.out, metrics, as_json=command.json)
 
 
 def _car(command: Car) -> None:
     from crossreg.report.car_figures import draw_car_figures
     from crossreg.report.car_page import write_car_page
-    from crossreg.studies.car import car_study, car_table, run_car
+    from crossreg.studies.car import run_car
+    from crossreg.studies.car_summary import car_table
 
-    given = {name: value for name, value in vars(command).items() if value is not None}
-    study = car_study(command.profile, data=command.data)
-    sizes = {k: given[k] for k in ("steps", "width", "num_modes", "batch_size", "num_samples") if k in given}
-    names = ("methods", "seeds", "train_size", "reg_size", "test_size", "split_seed", "points", "grid", "own_maps")
-    changes = {k: given[k] for k in names if k in given}
-    study = dataclasses.replace(study, **changes, config=study.config.replace(**sizes))
-    summary = run_car(study, command.out, progress=not command.quiet)
+    summary = run_car(plain(command.settings), command.out, progress=not command.quiet)
     if not command.quiet:
         print("drawing …", file=sys.stderr, flush=True)
-    draw_car_figures(command.out)
+    draw_car_figures(command.out, progress=not command.quiet)
     page = write_car_page(command.out)
     print(json.dumps(summary, allow_nan=False) if command.json else f"{car_table(summary)}\n{page}")
+
+
+def _watch(command: Watch) -> None:
+    from crossreg.report.watch.server import watch
+
+    watch(command.folder, host=command.host, port=command.port, open_browser=command.open)
 
 
 _COMMANDS = {
@@ -174,8 +193,10 @@ _COMMANDS = {
     "sweep": (Sweep, _sweep),
     "table": (Table, _table),
     "figures": (Figures, _figures),
+    "report": (Report, _report),
     "extract": (Extract, _extract),
     "car": (Car, _car),
+    "watch": (Watch, _watch),
 }
 
 
@@ -195,24 +216,26 @@ def _usage() -> str:
 
 
 def _train_with_defaults(arguments: list[str]) -> type[Train]:
-    """`Train` with the defaults that --preset and --config set, read before the flags that change them."""
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    first.add_argument("--preset", default="reference")
-    first.add_argument("--config", type=Path)
-    try:
-        known, _ = first.parse_known_args(arguments)
-    except argparse.ArgumentError as error:
-        raise InputError(f"{error.argument_name}: {error.message}") from error
+    """`Train` with the defaults that --preset and --config set."""
+    known = read_first(arguments, preset="reference", config=None)
     settings = preset(known.preset)
     if known.config is not None:
-        settings = load_yaml(known.config, base=settings)
-    changed = [("settings", Config, field(default_factory=lambda: settings))]
-    return make_dataclass("Train", changed, bases=(Train,), frozen=True, namespace={"__doc__": Train.__doc__})
+        settings = load_yaml(Path(known.config), base=settings)
+    return with_settings(Train, settings)
+
+
+def _car_with_defaults(arguments: list[str]) -> type[Car]:
+    """`Car` with the defaults that --profile and --data set."""
+    known = read_first(arguments, profile="quick", data=FAMILY)
+    return with_settings(Car, car_study(known.profile, data=known.data), hidden=NO_FLAGS)
+
+
+_WITH_DEFAULTS = {"train": _train_with_defaults, "car": _car_with_defaults}
 
 
 def _parse(name: str, arguments: list[str]):
     """The command's dataclass, filled from its flags."""
-    kind = _train_with_defaults(arguments) if name == "train" else _COMMANDS[name][0]
+    kind = _WITH_DEFAULTS[name](arguments) if name in _WITH_DEFAULTS else _COMMANDS[name][0]
     markers = (tyro.conf.OmitArgPrefixes,)
     said = io.StringIO()
     try:
@@ -230,7 +253,7 @@ def _first_message(box: str) -> str:
     # Rules part the title, the message and a hint; the message is the first part that says something of something.
     parts = [part.strip() for part in re.split(r"[─-]{5,}|For full helptext", " ".join(lines))]
     message = next((part for part in parts if ":" in part), " ".join(filter(None, parts)))
-    message = re.sub(r"^Error parsing (settings\.\w+: )?", "", message)
+    message = re.sub(r"^Error parsing (settings(\.\w+)?: )?", "", message)
     return re.sub(r"invalid literal for int\(\) with base 10: '(.*)'", r"\1 is not a whole number", message)
 
 

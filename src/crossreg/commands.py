@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import tyro
 
 from crossreg.config import Config
+from crossreg.studies.car_settings import CarStudy, Profile
 from crossreg.studies.presets import QUICKSTART_STEPS
 
 
@@ -25,6 +25,8 @@ class Train:
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
     quiet: bool = False
     """No progress display."""
+    json: bool = False
+    """Print the scores as one JSON object in place of the tables."""
     settings: Config = field(default_factory=Config)
 
 
@@ -34,8 +36,10 @@ class Evaluate:
 
     folder: tyro.conf.Positional[Path]
     """Folder of the run."""
+    quiet: bool = False
+    """No progress display."""
     json: bool = False
-    """Print one JSON object: test, reg and sigma."""
+    """Print one JSON object: test, reg, train and sigma."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Predict:
     """NPY file of shape (*space), 1 where the input is observed; by default the run's own mask."""
     no_mask: bool = False
     """Take every point of the input as observed."""
+    quiet: bool = False
+    """No progress display."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ class Quickstart:
     """Training steps of each model."""
     quiet: bool = False
     """No progress display."""
+    json: bool = False
+    """Print summary.json in place of the table."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +112,32 @@ class Table:
     """Folder of the sweep."""
     all: bool = False
     """Every finished run of the folder, not only those that were asked for last."""
+    json: bool = False
+    """Print the rows as JSON lines in place of the table."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The paper's figures of a sweep, as PDF and PNG."""
+    """The paper's figures of a run, of several, of a sweep or of a car experiment, as PDF and PNG."""
 
     folder: tyro.conf.Positional[Path]
-    """Folder of the sweep."""
+    """Folder of a run, of run folders such as a quickstart's, of a sweep, or of a car experiment."""
     out: Path | None = None
     """Folder for the figures; by default FOLDER/figures."""
+    quiet: bool = False
+    """No progress display."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One page of runs, a sweep or a car experiment, that opens offline: tables, figures and test trajectories."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of a run, a quickstart, a sweep or a car experiment, or one with any of them below."""
+    output: Path
+    """HTML file to write; an earlier one is replaced."""
+    quiet: bool = False
+    """No progress display."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +154,10 @@ class Extract:
     """Its seed."""
     where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """field=value for a field that the sweep varies, as --where observed_fraction=0.4; may be given several times."""
+    quiet: bool = False
+    """No progress display."""
+    json: bool = False
+    """Print the scores as one JSON object in place of the tables."""
 
 
 @dataclass(frozen=True)
@@ -141,39 +169,24 @@ class Car:
 
     out: Path
     """Folder of the experiment: new, empty, or of the same one."""
-    data: Path | None = None
-    """A folder of cars: ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files; by default built-in ones."""
-    profile: Literal["quick", "full"] = "quick"
+    profile: Profile = "quick"
     """quick: fewer and coarser cars, minutes on two cores; full: the paper's sizes, for a GPU."""
-    methods: str | None = None
-    """Comma-separated, for instance xreg,dropout,ensemble+conformal."""
-    seeds: int | None = None
-    """Trainings of each method."""
-    steps: int | None = None
-    """Training steps."""
-    train_size: int | None = None
-    """Cars that θ and ψ learn from."""
-    reg_size: int | None = None
-    """Cars that ρ learns from."""
-    test_size: int | None = None
-    """Cars that are scored."""
-    split_seed: int | None = None
-    """Which cars are which, and which built-in family it is."""
-    points: int | None = None
-    """Vertices of a built-in car, about."""
-    grid: int | None = None
-    """Cells of the torus along each axis; at least as many in all as a car has vertices."""
-    own_maps: bool = False
-    """Map every car to the torus on its own, even where vertices correspond and one map would do."""
-    width: int | None = None
-    """Hidden channels."""
-    num_modes: int | None = None
-    """Kept Fourier modes per axis."""
-    batch_size: int | None = None
-    """Cars per update."""
-    num_samples: int | None = None
-    """Model instances of each update."""
     quiet: bool = False
     """No progress display."""
     json: bool = False
     """Print summary.json in place of the table."""
+    settings: CarStudy = field(default_factory=CarStudy)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A local page over run folders that follows what trains in them, and compares past runs; Ctrl-C ends it."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of runs and sweeps, at any depth; nothing outside it is read."""
+    host: str = "127.0.0.1"
+    """Address to listen on; by default only this machine reaches it."""
+    port: int = 0
+    """Port to listen on; 0 takes one that is free."""
+    open: bool = True
+    """Open the page in a browser."""

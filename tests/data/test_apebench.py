@@ -116,5 +116,5 @@ def test_a_damaged_cache_file_is_noticed_and_made_again(tmp_path, monkeypatch, t
         cache.read(path)
     again = cache.load_or_generate("waves", lambda: trajectories)
     np.testing.assert_array_equal(again.train, trajectories.train)
-    assert "generating it again" in capsys.readouterr().err
+    assert "making it again" in capsys.readouterr().err
     assert cache.read(path).digest == trajectories.digest

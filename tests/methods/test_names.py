@@ -50,6 +50,28 @@ def test_one_method_has_one_name():
         parse_methods("ensemble,ensemble-3")
 
 
+def test_all_data_is_for_what_needs_nothing_held_out():
+    for given, name in {
+        "ensemble-3-all-data": "ensemble-all-data",
+        "dropout-.2-all-data": "dropout-0.2-all-data",
+    }.items():
+        method = parse_method(given, allow_all_data=True)
+        assert (method.name, method.all_data) == (name, True)
+        assert method.configs(Config()) == parse_method(name.removesuffix("-all-data")).configs(Config())
+        assert parse_method(name, allow_all_data=True).name == name
+    assert not parse_method("ensemble", allow_all_data=True).all_data
+    for name, message in {
+        "xreg-all-data": "xreg needs held-out data",
+        "dropout-reg-all-data": "dropout-reg needs held-out data",
+        "ensemble-all-data+conformal": r"ensemble\+conformal needs held-out data",
+        "persistence-all-data": "persistence is not trained",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            parse_methods(name, allow_all_data=True)
+    with pytest.raises(InputError, match="-all-data is for cars"):
+        parse_methods("xreg,ensemble-all-data")
+
+
 def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
     base = Config()
     for name, keeps in {

@@ -1,9 +1,22 @@
-"""Shared by the tests of figures."""
+"""Shared by the tests of figures, of car runs, and those of `crossreg watch`."""
+
+import dataclasses
+import shutil
+import threading
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from made_car_run import NAMES, write_folder
+from watch_folders import Client, write_all
 
+from crossreg.data import cache
+from crossreg.data.cars.bodies import resolution
+from crossreg.data.cars.family import draw_shapes, make_car
 from crossreg.report import figures, sweep_figures
+from crossreg.report.watch import listing
+from crossreg.report.watch.server import WatchServer
+from crossreg.studies.train import train_run
 
 
 @pytest.fixture
@@ -14,3 +27,55 @@ def kept(monkeypatch):
         monkeypatch.setattr(module, "save", lambda figure, path: drawn.append(figure) or [path])
     yield drawn
     plt.close("all")
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Runs of every kind, a secret beside them, and links to it."""
+    return write_all(tmp_path)
+
+
+@pytest.fixture
+def client(watched, monkeypatch):
+    """A client of a server over these runs, which looks at them anew for every request."""
+    monkeypatch.setattr(listing, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    with WatchServer(watched, seconds=1.0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield Client(server)
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def cars():
+    """Cars of two sizes, and one without faces."""
+    shapes = draw_shapes(len(NAMES), seed=2)
+    points = (430, 430, 714, 714, 430)
+    made = [make_car(s, resolution(n), name) for s, n, name in zip(shapes, points, NAMES, strict=True)]
+    return [*made[:-1], dataclasses.replace(made[-1], faces=None)]
+
+
+@pytest.fixture
+def car_folder(cars, tmp_path):
+    """The folder of a car run."""
+    return write_folder(tmp_path, cars)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, trajectories, tiny):
+    """The folder of a run that was trained and scored; its data are in the cache beside its parent."""
+    root = tmp_path_factory.mktemp("trained")
+    horizons = (trajectories.train.shape[1] - 1, trajectories.test.shape[1] - 1)
+    sizes = f"{len(trajectories.train)}x{horizons[0]}-{len(trajectories.test)}x{horizons[1]}"
+    cache.write(root / "cache" / f"apebench-diff_ks-{sizes}.npz", trajectories)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CROSSREG_CACHE", str(root / "cache"))
+        train_run(tiny, root / "runs" / "xreg", progress=False)
+    return root / "runs" / "xreg"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of that run, in a folder of runs of its own."""
+    return Path(shutil.copytree(trained, tmp_path / "runs" / "xreg"))

@@ -9,7 +9,8 @@ import pytest
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
 from crossreg.report import figures
-from crossreg.report.progress import SweepDisplay, TrainingDisplay, clock, typical_sigmas
+from crossreg.report.progress import TrainingDisplay, clock, typical_sigmas
+from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.report.tables import scores_table, sigma_lines
 from crossreg.training.loop import Progress, Record
 

@@ -75,6 +75,30 @@ def test_equal_data_is_drawn_against_the_total(kept, tmp_path):
     assert drawn["xreg"].get_ydata()[1] == pytest.approx(np.mean([r["test"]["nll"] for r in picked]))
 
 
+def test_std_mu_is_drawn_against_the_mask_and_the_train_size(kept, tmp_path):
+    by_fraction = rows_of("xreg", (0.4, 1.0))
+    by_size = rows_of("xreg", (0.7,), size=20) + rows_of("xreg", (0.7,), size=70)
+    names = [path.stem for path in sweep_figures.figures_of_rows(by_fraction + by_size, tmp_path)]
+    left, right = kept[names.index("std_mu")].axes
+    for axis, x, rows in ((left, [0.6, 0.0], by_fraction), (right, [20, 70], by_size)):
+        [container] = axis.containers
+        assert container.lines[0].get_xdata().tolist() == pytest.approx(x)
+        means = [np.mean([row["test"]["std_mu"] for row in rows[start : start + 3]]) for start in (0, 3)]
+        assert container.lines[0].get_ydata().tolist() == pytest.approx(means)
+
+
+def test_the_triplet_has_the_papers_regimes(kept, tmp_path):
+    rows = rows_of("xreg", (0.7,)) + rows_of("xreg-heads", (0.3, 0.7)) + rows_of("unregularized", (0.7,), seeds=2)
+    rows[0]["diverged"] = True
+    sweep_figures.calibration_of_regimes(rows, tmp_path / "c")
+    panels = kept[0].axes
+    for axis, seeds in zip(panels, (rows[1:3], rows[3:6], rows[9:]), strict=True):
+        [test] = [line for line in axis.lines if str(line.get_label()).startswith("test")]
+        np.testing.assert_allclose(test.get_ydata(), np.mean([row["test"]["coverage"] for row in seeds], axis=0))
+    assert [axis.get_title() for axis in panels][1] == "XReg at the heads\n0.3 observed"
+    assert sweep_figures.calibration_of_regimes(rows[3:], tmp_path / "c") == []
+
+
 def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
     rows = rows_of("xreg", (0.4, 1.0)) + rows_of("xreg", (0.7,), size=20)
     rows[0]["diverged"] = True
@@ -146,8 +170,7 @@ def test_all_figures_of_rows(tmp_path):
         for name in (
             "observed_fraction_curves",
             "train_size_curves",
-            "std_mu_observed_fraction",
-            "std_mu_train_size",
+            "std_mu",
             "calibration_xreg",
         )
         for ending in ("pdf", "png")

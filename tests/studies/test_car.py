@@ -1,20 +1,23 @@
 """The car experiment, small: what its folder holds, that it goes on, and what it refuses."""
 
-import dataclasses
 import itertools
 import json
-from pathlib import Path
+import shutil
 
 import numpy as np
 import pytest
 
 from crossreg import cli
-from crossreg.data.cars.family import make_family
+from crossreg.data.cars.bodies import resolution
+from crossreg.data.cars.family import draw_shapes, make_car, make_family
 from crossreg.errors import InputError
-from crossreg.studies import car
-from crossreg.studies.car import car_study, car_table, run_car
-
-REAL_CARS = Path(__file__).parents[2].parent / "shared" / "cars"
+from crossreg.methods import dropout
+from crossreg.methods.names import parse_methods
+from crossreg.studies import car_training
+from crossreg.studies.car import run_car
+from crossreg.studies.car_settings import CarStudy, car_study
+from crossreg.studies.car_summary import car_table
+from crossreg.studies.car_training import trainings_of
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +26,11 @@ def _cache(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def small():
-    quick = car_study("quick")
-    config = quick.config.replace(width=3, num_modes=2, num_blocks=2, batch_size=2, num_samples=2, steps=6)
-    config = config.replace(evaluate_every=3, evaluation_samples=3)
-    sizes = {"points": 400, "grid": 23, "train_size": 3, "reg_size": 3, "test_size": 2, "seeds": 2}
-    return dataclasses.replace(quick, **sizes, config=config)
+def small() -> CarStudy:
+    """Settings of small shapes that train in a second."""
+    sizes = {"points": 400, "grid": 23, "train_size": 3, "reg_size": 4, "test_size": 2, "seeds": 2}
+    shapes = {"width": 3, "num_modes": 2, "num_blocks": 2, "batch_size": 2, "num_samples": 2}
+    return car_study("quick").replace(**sizes, **shapes, steps=6, evaluate_every=3, evaluation_samples=3)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,12 @@ def test_the_summary_is_that_of_what_is_stored(done):
         np.testing.assert_allclose(stored["std"] ** 2, total, rtol=1e-3)
         runs = [run["test"]["nll"] for run in method["runs"]]
         np.testing.assert_allclose(method["test"]["nll"], np.mean(runs))
+        # Vertices correspond, so that each car weighs the same; of two cars, a draw may hold one twice.
+        for score in ("nll", "relative_l2"):
+            np.testing.assert_allclose(np.mean(method["cars"][score]), method["test"][score])
+            np.testing.assert_allclose(method["over_cars"][score], sorted(method["cars"][score]))
         assert name in car_table(summary)
+    assert "over test cars" in car_table(summary)
     steps = [json.loads(line)["step"] for line in (folder / "history" / "xreg.jsonl").read_text().splitlines()]
     assert steps == [3, 6]
 
@@ -68,64 +75,128 @@ def test_an_ensemble_and_its_first_member_are_trained_once(small, done):
     stored = sorted(path.name.rsplit("-", 1)[0] for path in (folder / "models").iterdir())
     members = [f"unregularized-seed{seed}-{member}" for seed in range(2) for member in range(3)]
     assert stored == ["dropout-seed0-0", "dropout-seed1-0", *members, "xreg-seed0-0", "xreg-seed1-0"]
-    trainings = car.trainings_of(car.parse_methods("unregularized,ensemble,xreg,xreg+conformal"), small.config)
-    assert [(t.name, t.members, t.keeps) for t in trainings.values()] == [
-        ("unregularized", 3, False),
-        ("xreg", 1, False),
-        ("xreg+conformal", 1, True),
+    names = "unregularized,ensemble,xreg,xreg+conformal,ensemble-all-data,unregularized-all-data"
+    trainings = trainings_of(parse_methods(names, allow_all_data=True), small.config)
+    assert [(t.name, t.members, t.keeps, t.all_data) for t in trainings.values()] == [
+        ("unregularized", 3, False, False),
+        ("xreg", 1, False, False),
+        ("xreg+conformal", 1, True, False),
+        ("ensemble-all-data", 3, False, True),
     ]
 
 
-def test_the_same_command_goes_on_and_another_is_refused(small, done, monkeypatch):
+def test_the_same_command_goes_on_and_another_is_refused(small, done, monkeypatch, tmp_path):
     folder, summary = done
 
     def fails(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(car, "_train_chunk", fails)
+    # Stopped before its end, it trains what is missing, and says the same.
+    half = tmp_path / "half"
+    shutil.copytree(folder, half)
+    (half / "summary.json").unlink()
+    for path in (half / "models").glob("dropout-*"):
+        path.unlink()
+    assert run_car(small, half, progress=False) == summary
+    monkeypatch.setattr(car_training, "_train", fails)
     assert run_car(small, folder, progress=False) == summary
-    with pytest.raises(InputError, match="holds something else"):
-        run_car(dataclasses.replace(small, seeds=1), folder, progress=False)
+    for other in (small.replace(seeds=1), small.replace(data="mine"), small.replace(clip=0.0)):
+        with pytest.raises(InputError, match="holds something else"):
+            run_car(other, folder, progress=False)
 
 
-def test_the_command_on_a_folder_of_ones_own_cars(tmp_path, capsys):
+def test_rivals_may_have_the_reg_cars_in_every_way(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(dropout, "RATES", (0.05, 0.1))
+    names = "dropout,dropout-reg,unregularized+temperature,dropout+conformal,unregularized-all-data"
+    folder = tmp_path / "run"
+    summary = run_car(small.replace(methods=names, seeds=1), folder, progress=False)
+    methods = summary["methods"]
+    assert list(methods) == [*names.split(","), "vertex-mean", "vertex-mean-all-data"]
+    for name, method in methods.items():
+        assert np.isfinite([method["test"][score] for score in ("nll", "ece_mix", "relative_l2", "crps")]).all(), name
+        assert (folder / "predictions" / f"{name}.npz").exists()
+    # A wrapper changes the distribution. A temperature leaves the mean as it is.
+    assert methods["dropout+conformal"]["test"]["coverage"] != methods["dropout"]["test"]["coverage"]
+    assert methods["unregularized+temperature"]["runs"][0]["temperature"] > 0
+    # One of the rates is that of plain dropout, and is trained once for both.
+    trained = {path.name.split("-seed")[0] for path in (folder / "models").iterdir()}
+    assert trained == {"dropout", "dropout-reg-0", "unregularized+temperature", "unregularized-all-data"}
+    assert (folder / "history" / "dropout-reg.jsonl").exists()
+    # With the reg cars it is another vertex mean: that of all seven.
+    cars = make_family(9, points=400)
+    mean = np.mean([car.pressure for car in cars[2:]], axis=0)
+    with np.load(folder / "predictions" / "vertex-mean-all-data.npz") as stored:
+        np.testing.assert_allclose(stored["mean"], np.tile(mean, 2), atol=1e-5)
+
+
+def test_cars_of_mixed_sizes_are_trained_on_and_scored_together(tmp_path, capsys):
+    """Files of three vertex counts, and fewer than asked for: through the command, from files to scores."""
     cars = tmp_path / "mine"
     cars.mkdir()
-    for number, made in enumerate(make_family(8, points=400)):
-        np.savez(
-            cars / f"car{number}.npz", vertices=made.vertices, pressure=7 * made.pressure, faces=np.asarray(made.faces)
-        )
-    flags = "--grid 23 --width 2 --num-modes 2 --steps 2 --batch-size 2 --num-samples 2 --methods xreg+conformal --json"
-    arguments = ["car", "--out", str(tmp_path / "run"), "--data", str(cars), "--quiet", *flags.split()]
+    sizes = (400, 440, 520)
+    counts = []
+    for number, shape in enumerate(draw_shapes(7, seed=4)):
+        made = make_car(shape, resolution(sizes[number % 3]))
+        counts.append(len(made.vertices))
+        arrays = {"vertices": made.vertices, "pressure": 7 * made.pressure - 3, "faces": np.asarray(made.faces)}
+        np.savez(cars / f"car{number}.npz", allow_pickle=False, **arrays)
+    assert len(set(counts)) == 3
+    flags = "--grid 23 --width 2 --num-modes 2 --steps 4 --batch-size 3 --num-samples 2 --methods xreg+conformal --json"
+    more = "--learning-rate 0.002 --settle 0.5 --evaluate-every 2"
+    arguments = ["car", "--out", str(tmp_path / "run"), "--data", str(cars), "--quiet", *flags.split(), *more.split()]
     assert cli.main(arguments) == 0
     said = capsys.readouterr()
     summary = json.loads(said.out)
-    assert (summary["train"], summary["reg"], summary["test"]) == (4, 2, 2)
-    assert "8 cars: too few for 20 train, 20 reg and 20 test" in said.err
-    assert set(summary["methods"]) == {"xreg+conformal", "vertex-mean"}
+    assert (summary["train"], summary["reg"], summary["test"]) == (3, 2, 2)
+    assert "7 cars: too few for 20 train, 20 reg and 20 test" in said.err
+    # Vertices do not correspond: there is no vertex mean, and every car has a map of its own.
+    assert (list(summary["methods"]), summary["maps"]) == (["xreg+conformal"], "own")
+    assert summary["settings"]["train"]["settle"] == 0.5
+    assert summary["settings"]["train"]["learning_rate"] == 0.002
+    with (
+        np.load(tmp_path / "run" / "test_cars.npz") as test,
+        np.load(tmp_path / "run" / "predictions" / "xreg+conformal.npz") as stored,
+    ):
+        ends = test["vertex_offsets"]
+        assert {*np.diff(ends).tolist()} <= {*counts}
+        errors = (stored["mean"] - test["truth"]) ** 2
+        assert stored["mean"].shape == test["truth"].shape
+    scores = summary["methods"]["xreg+conformal"]
+    # A vertex of any car counts once.
+    np.testing.assert_allclose(scores["test"]["rmse"], np.sqrt(errors.mean()), rtol=1e-4)
+    np.testing.assert_allclose(np.average(scores["cars"]["nll"], weights=np.diff(ends)), scores["test"]["nll"])
+    assert (tmp_path / "run" / "car.html").exists()
 
 
 def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
     for flags, expected in (
         (["--methods", "persistence"], "--methods persistence: a car's input is no pressure"),
+        (["--methods", "xreg-all-data"], "--methods xreg-all-data: xreg needs held-out data"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
+        (["--profile", "slow"], "--profile slow: must be one of quick, full"),
         (["--data", str(tmp_path / "none")], "missing; expected a folder of cars"),
+        (["--grid", "0"], "--grid 0: must be at least 2"),
         (["--grid", "20", "--num-modes", "4"], "--grid 20: 400 cells for a car of"),
         (["--grid", "24", "--num-modes", "40"], "--num-modes 40"),
         (["--num-samples", "1"], "--num-samples 1"),
+        (["--settle", "2"], "--settle 2.0: must lie in [0, 1]"),
+        (["--observed-fraction", "0.5"], "Unrecognized options: --observed-fraction"),
+        (["--sites", "block1"], "Unrecognized options: --sites"),
         (["--methods", "xreg,xreg+conformal"], "--methods xreg+conformal: calibrates on a reg car"),
     ):
         arguments = ["car", "--out", str(tmp_path / "out"), "--points", "450", "--train-size", "1", "--reg-size", "1"]
         assert cli.main([*arguments, "--test-size", "1", "--quiet", *flags]) == 2
-        assert expected in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert expected in said
+        assert len(said.splitlines()) == 1
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(not REAL_CARS.is_dir(), reason="the real cars are not here")
-def test_the_real_cars_train_and_are_scored(tmp_path):
-    config = car_study("quick").config.replace(width=2, num_modes=2, steps=2, batch_size=2, num_samples=2)
-    study = dataclasses.replace(car_study("quick", data=REAL_CARS), methods="xreg", config=config)
-    summary = run_car(study, tmp_path / "run", progress=False)
+def test_the_real_cars_train_and_are_scored(real_cars, tmp_path):
+    study = car_study("quick", data=str(real_cars)).replace(methods="xreg", width=2, num_modes=2, steps=2)
+    summary = run_car(study.replace(batch_size=2, num_samples=2), tmp_path / "run", progress=False)
     assert (summary["train"], summary["reg"], summary["test"]) == (2, 1, 1)
     # The vertex mean over the other cars has an error of 0.15 to 0.32 on these four; two of them tell less.
     assert 0.1 < summary["methods"]["vertex-mean"]["test"]["relative_l2"] < 0.5
+    # One test car says nothing of others.
+    assert summary["methods"]["xreg"]["over_cars"] == {}

@@ -68,6 +68,7 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
         "fields.json",
         "mask.npy",
         "model.npz",
+        "test_fields.npz",
         "versions.json",
     }
     config = load_yaml(folder / "config.yaml")

@@ -1,16 +1,18 @@
-"""Trajectories on disk: generated once, read everywhere.
+"""What takes long to make, on disk: made once, read everywhere.
 
-A chaotic system in float32 gives other trajectories at another batch size, so a set is made
-once, at its largest, and sliced. A cached file is named after what was asked for, not after
-the versions that made it: copied to a machine without the generator it is found there and is
-enough. Its content hash is checked whenever it is read.
+A file is named after what was asked for, not after the versions that made it: copied to a machine without the generator
+it is found there and is enough. It holds arrays and a header with their content hash, checked at every reading.
+
+Trajectories of a chaotic system in float32 are others at another batch size, so a set is made once, at its largest, and
+sliced.
 """
 
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -18,6 +20,8 @@ import numpy as np
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
 from crossreg.files import replacing
+
+Stored = TypeVar("Stored")
 
 
 def cache_folder() -> Path:
@@ -31,38 +35,59 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crossreg"
 
 
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> None:
+    """Writes arrays and what is said about them in one move: a reader sees all of it or nothing."""
+    header = json.dumps(about | {"digest": digest(*arrays.values())}, sort_keys=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot store data here ({error.strerror}); set CROSSREG_CACHE") from error
+
+
+def read_arrays(
+    path: Path, names: Sequence[str], what: str, *, about: Sequence[str] = ()
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """The arrays of these names as they were written, and what is said about them; `what` the file should be."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header, arrays = json.loads(str(file["header"])), [file[name] for name in names]
+        header = {name: header[name] for name in (*about, "digest")}
+    except (OSError, KeyError, TypeError, ValueError, EOFError, NotImplementedError, BadZipFile) as error:
+        raise InputError(f"{path}: not a readable {what} ({error})") from error
+    if digest(*arrays) != header["digest"]:
+        raise InputError(f"{path}: its content does not match its hash")
+    return arrays, header
+
+
+def read_if_there(path: Path, read: Callable[[Path], Stored]) -> Stored | None:
+    """What a file holds; None where there is no such file or, as a line says, it was harmed."""
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except InputError as error:
+        print(f"crossreg: {error}; making it again", file=sys.stderr)
+        return None
+
+
 def load_or_generate(name: str, generate: Callable[[], Trajectories]) -> Trajectories:
     """The cached trajectories called `name`, generated and stored first if they are not there."""
     path = cache_folder() / f"{name}.npz"
-    if path.exists():
-        try:
-            return read(path)
-        except InputError as error:
-            print(f"crossreg: {error}; generating it again", file=sys.stderr)
+    if (found := read_if_there(path, read)) is not None:
+        return found
     trajectories = generate()
     write(path, trajectories)
     return trajectories
 
 
 def write(path: Path, trajectories: Trajectories) -> None:
-    """Writes a cache file in one move: a reader sees all of it or nothing."""
-    header = json.dumps({"digest": trajectories.digest, "origin": trajectories.origin}, sort_keys=True)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            np.savez(file, train=trajectories.train, test=trajectories.test, header=np.array(header))
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot store the data here ({error.strerror}); set CROSSREG_CACHE") from error
+    """Writes trajectories and what generated them."""
+    write_arrays(path, {"train": trajectories.train, "test": trajectories.test}, origin=trajectories.origin)
 
 
 def read(path: Path) -> Trajectories:
-    """Reads a cache file and checks its content hash."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            train, test = file["train"], file["test"]
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{path}: not a readable trajectory cache ({error})") from error
-    if digest(train, test) != header["digest"]:
-        raise InputError(f"{path}: its content does not match its hash")
-    return Trajectories(train, test, header["origin"], header["digest"])
+    """Reads trajectories that were written."""
+    (train, test), header = read_arrays(path, ("train", "test"), "trajectory cache", about=("origin",))
+    return Trajectories(train, test, **header)

@@ -262,7 +262,7 @@ def stack_pairs(pairs: Sequence[Some]) -> Some:
     """
     first = pairs[0]
     if any(a.shape != b.shape for p in pairs for a, b in zip(_shared(p), _shared(first), strict=True)):
-        raise ValueError("replicas must share one array of trajectories")
+        raise ValueError(f"replicas must share one array of {', '.join(first.shared)}")
 
     def stack(*leaves):
         longest = max((leaf.shape[0] for leaf in leaves if leaf.ndim), default=0)

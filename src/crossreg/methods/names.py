@@ -1,10 +1,11 @@
 """From a method's name, as a command line and a table's row have it, to what it stands for.
 
-    base[-variant…][+early][+temperature][+conformal]
+    base[-variant…][-all-data][+early][+temperature][+conformal]
 
 One method has one name, whatever it was called by: `ensemble-3` is `ensemble`, `xreg-scaled-layer` is `xreg-layer`.
 A base is a change of the config, or several of which held-out data choose one; and a number of members that are
-pooled. The wrappers act after training. No JAX here.
+pooled. `-all-data` lets a method that needs nothing held out train on train and reg together. The wrappers act after
+training. No JAX here.
 """
 
 import decimal
@@ -19,6 +20,7 @@ from crossreg.methods import dropout, fixed_noise, unregularized, xreg
 
 ENSEMBLE_SIZE = 3
 WRAPPERS = ("early", "temperature", "conformal")
+ALL_DATA = "-all-data"
 UNTRAINED = ("persistence", "persistence-masked")
 _BASES = ("unregularized", "dropout", "dropout-reg", "ensemble", "fixed-noise")
 FORMS = (
@@ -45,6 +47,7 @@ class Method:
     early: bool = False
     temperature: bool = False
     conformal: bool = False
+    all_data: bool = False
 
     def configs(self, config: Config, changes: dict[str, Any] | None = None) -> list[Config]:
         """The config of each candidate; `changes` are made last, so that a sweep may vary what a method sets."""
@@ -119,17 +122,23 @@ def _dropout(rate: float) -> Callable[[Config], Config]:
     return lambda config: dropout.configure(config, rate)
 
 
-def parse_method(name: str, flag: str = "--methods") -> Method:
+def parse_method(name: str, flag: str = "--methods", *, allow_all_data: bool = False) -> Method:
     """The method of that name, which a command line gave to `flag`."""
     try:
-        return _parse_method(name)
+        method = _parse_method(name)
+        if method.all_data and not allow_all_data:
+            raise InputError(
+                f"--methods {name}: {ALL_DATA} is for cars; `crossreg sweep equal-data` compares like this"
+            )
+        return method
     except InputError as error:
         raise InputError(str(error).replace("--methods", flag, 1)) from None
 
 
 def _parse_method(name: str) -> Method:
     base, *wrappers = name.split("+")
-    method = _base(base)
+    all_data = base.endswith(ALL_DATA)
+    method = _base(base.removesuffix(ALL_DATA))
     for wrapper in wrappers:
         if wrapper not in WRAPPERS:
             raise InputError(f"--methods {name}: no wrapper +{wrapper}; there are +{', +'.join(WRAPPERS)}")
@@ -138,16 +147,20 @@ def _parse_method(name: str) -> Method:
         raise InputError(f"--methods {name}: write it as {'+'.join([base, *order])}")
     if "early" in wrappers and not method.candidates:
         raise InputError(f"--methods {name}: {base} is not trained, so it cannot stop early")
-    said = "+".join([method.name, *wrappers])
-    return Method(said, method.candidates, method.members, **dict.fromkeys(wrappers, True))
+    if all_data and (wrappers or not method.candidates or method.learns_on_reg(method.configs(Config()))):
+        reason = "needs held-out data" if method.candidates else "is not trained"
+        without = "+".join([method.name, *wrappers])
+        raise InputError(f"--methods {name}: {without} {reason}, so that it cannot train on all data")
+    said = "+".join([method.name + ALL_DATA * all_data, *wrappers])
+    return Method(said, method.candidates, method.members, all_data=all_data, **dict.fromkeys(wrappers, True))
 
 
-def parse_methods(names: str) -> list[Method]:
+def parse_methods(names: str, *, allow_all_data: bool = False) -> list[Method]:
     """The methods of a comma-separated list."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         raise InputError(f"--methods {names!r}: names none; there are {', '.join(FORMS)}")
-    methods = [parse_method(name) for name in listed]
+    methods = [parse_method(name, allow_all_data=allow_all_data) for name in listed]
     called = [method.name for method in methods]
     if repeated := {name for name in called if called.count(name) > 1}:
         raise InputError(f"--methods {names}: {min(repeated)} stands there twice")

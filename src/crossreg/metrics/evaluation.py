@@ -160,9 +160,17 @@ def score_points(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArra
     return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
-def _launch(predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray) -> list[Scored]:
-    """Sends all batches to the device, without waiting for them."""
-    return [_score_batch(predictor, batch, keys, jnp.asarray(size)) for batch, keys, size in batches_of(pairs, key=key)]
+def _launch(
+    predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, progress: Callable[[int], None] | None = None
+) -> list[Scored]:
+    """Sends all batches to the device, without waiting for them unless someone is to be told of each."""
+    launched = []
+    for batch, keys, size in batches_of(pairs, key=key):
+        launched.append(_score_batch(predictor, batch, keys, jnp.asarray(size)))
+        if progress is not None:
+            jax.block_until_ready(launched[-1].totals)
+            progress(size)
+    return launched
 
 
 def mean_nll(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> float:
@@ -212,15 +220,20 @@ def evaluate_predictor(predictor: Predictor, pairs: AbstractPairs, *, seed: int 
     return scores
 
 
-def evaluate_all(jobs: Iterable[tuple[Predictor, AbstractPairs]], *, seed: int = 0) -> Iterator[dict[str, object]]:
-    """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on."""
+def evaluate_all(
+    jobs: Iterable[tuple[Predictor, AbstractPairs]], *, seed: int = 0, progress: Callable[[int], None] | None = None
+) -> Iterator[dict[str, object]]:
+    """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on.
+
+    `progress` is told of every batch how many pairs were scored in it.
+    """
     # Points that wait for a worker stay on the device.
     workers = min(os.cpu_count() or 1, 4)
     key = evaluation_key(seed)
     pending: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for predictor, pairs in jobs:
-            launched = _launch(predictor, pairs, key)
+            launched = _launch(predictor, pairs, key, progress)
             pending.append(pool.submit(_summarize, launched))
             # A split's points wait in memory until they are sorted.
             if len(pending) > workers:

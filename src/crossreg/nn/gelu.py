@@ -1,5 +1,7 @@
 """GELU with noise factors around it, and its gradients written out."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,43 +18,44 @@ def gelu_and_slope(x):
     return 0.5 * x * (1 + tanh), slope
 
 
-@jax.custom_vjp
-def scaled_gelu(
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def by_channel(
     a: Float[Array, "channel sample *space"],
     first: Float[Array, "channel sample"],
     second: Float[Array, "channel sample"],
+    gelu: bool,
 ) -> Float[Array, "channel sample *space"]:
-    r"""$f_2 \odot GELU(f_1 \odot a)$, one channel after the other, for fields that no cache holds.
+    r"""$f_2 \odot GELU(f_1 \odot a)$, or without the GELU, one channel after the other: for fields that no cache holds.
 
     XLA computes pointwise work again in everything that reads it, each time from all that it is made of, and in the
     order of the reader. What a loop has written is read as it is. Only a is kept for the way back.
     """
-    return jax.lax.map(lambda each: _of_channel(*each), (a, first, second))
+
+    def one(each):
+        a, first, second = _over_space(*each)
+        return second * (jax.nn.gelu(first * a) if gelu else first * a)
+
+    return jax.lax.map(one, (a, first, second))
 
 
-def _of_channel(a, first, second):
-    return _over_space(second, a) * jax.nn.gelu(_over_space(first, a) * a)
+def _over_space(field: Float[Array, "sample *space"], *factors: Float[Array, " sample"]):
+    return field, *(factor.reshape(-1, *(1,) * (field.ndim - 1)) for factor in factors)
 
 
-def _over_space(factor: Float[Array, " sample"], field: Float[Array, "sample *space"]):
-    return factor.reshape(-1, *(1,) * (field.ndim - 1))
+def _forward(a, first, second, gelu):
+    return by_channel(a, first, second, gelu), (a, first, second)
 
 
-def _forward(a, first, second):
-    return scaled_gelu(a, first, second), (a, first, second)
-
-
-def _backward(kept, grad):
-    def back(each):
-        a, first, second, grad = each
-        first, second = _over_space(first, a), _over_space(second, a)
-        value, slope = gelu_and_slope(first * a)
+def _backward(gelu, kept, grad):
+    def one(each):
+        grad, (a, first, second) = each[0], _over_space(*each[1:])
+        value, slope = gelu_and_slope(first * a) if gelu else (first * a, 1.0)
         along = second * slope * grad
         ones = jnp.ones(a[0].size, a.dtype)
         sums = (jnp.matmul(f.reshape(len(a), -1), ones, precision="float32") for f in (a * along, value * grad))
         return first * along, *sums
 
-    return jax.lax.map(back, (*kept, grad))
+    return jax.lax.map(one, (grad, *kept))
 
 
-scaled_gelu.defvjp(_forward, _backward)
+by_channel.defvjp(_forward, _backward)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from crossreg.nn.gelu import scaled_gelu
+from crossreg.nn.gelu import by_channel
 from crossreg.nn.noise import GaussianNoise
 
 # How the samples are computed. `plain` is JAX throughout and can be differentiated in any way; the others are for
@@ -59,8 +59,9 @@ class Waiting(NamedTuple):
 
     def done(self, path: Path = "plain") -> Float[Array, "channel sample *space"]:
         """The fields, with the work done."""
-        if path != "plain" and self.gelu and jax.default_backend() == "cpu" and self.field.size >= _LARGE:
-            return scaled_gelu(self.field, *self.factors)
+        waits = self.gelu or self.first is not None or self.second is not None
+        if path != "plain" and waits and jax.default_backend() == "cpu" and self.field.size >= _LARGE:
+            return jnp.asarray(by_channel(self.field, *self.factors, self.gelu))
         scale = _scaled if path == "plain" else _scaled_in_reverse
         h = self.field if self.first is None else scale(self.field, self.first)
         h = jax.nn.gelu(h) if self.gelu else h

@@ -8,7 +8,6 @@ and triangles are painted from the farthest to the nearest. Colours are those of
 darker where the surface turns away from the light.
 """
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import TriMesh
 from matplotlib.colors import Normalize
-from matplotlib.ticker import LogLocator, NullFormatter
 from matplotlib.tri import Triangulation
 
 from crossreg.data.cars.surface import Surface
 from crossreg.metrics.calibration import LEVELS
+from crossreg.report import figures
 from crossreg.report.car_run import CarRun, Prediction, read_car_run, roofline, top_of_scale
-from crossreg.report.figures import COLORS, STYLE, save
+from crossreg.report.figures import COLORS, STYLE, save, set_sigma_axis, site_colors
+from crossreg.report.progress import CountDisplay
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)
 _LIGHT = np.array([0.0, 0.6, 0.8])  # to the right, up and towards the viewer, so that every view is lit alike
@@ -37,27 +37,33 @@ ERROR_COLORS = "viridis"
 BAND = 2
 # Opaque, so that a legend shows the colours that are seen where bands overlap.
 _TOTAL, _PREDICTIVE = "#D3EAF8", "#86C5EC"
-_MARKERS = "os^Dv<>P"
 
 
-def draw_car_figures(folder: Path) -> list[Path]:
-    """Draws all figures of a run into its folder `figures`, as PDF and PNG."""
+def draw_car_figures(folder: Path, out: Path | None = None, *, progress: bool = False) -> list[Path]:
+    """Draws all figures of a run into `out`, by default its folder `figures`, as PDF and PNG."""
     run = read_car_run(folder)
-    target = folder / "figures"
+    target = folder / "figures" if out is None else out
     target.mkdir(exist_ok=True)
-    written: list[Path] = []
+    drawings = []
     for method in run.predictions:
-        written += surface_figure(run, method, target / f"surface_{method}")
+        drawings.append(lambda method=method: surface_figure(run, method, target / f"surface_{method}"))
         if any(line["sigma"] for line in run.histories[method]):
-            written += sigma_figure(run, method, target / f"sigma_{method}")
-    written += calibration_figure(run, target / "calibration")
-    return written + methods_figure(run, target / "methods")
+            drawings.append(lambda method=method: sigma_figure(run, method, target / f"sigma_{method}"))
+    drawings += [
+        lambda: calibration_figure(run, target / "calibration"),
+        lambda: methods_figure(run, target / "methods"),
+    ]
+    written: list[Path] = []
+    with CountDisplay("figures drawn", enabled=progress) as display:
+        for number, drawing in enumerate(drawings):
+            written += drawing()
+            display.update(number + 1, len(drawings))
+    return written
 
 
 def method_looks(run: CarRun) -> dict[str, dict[str, Any]]:
-    """One colour and marker for each method, the same in every figure of a run."""
-    looks = zip(itertools.cycle(COLORS), itertools.cycle(_MARKERS), strict=False)
-    return {m: {"color": color, "marker": marker} for m, (color, marker) in zip(run.methods, looks, strict=False)}
+    """One look for each method, the same in every figure of a run."""
+    return figures.method_looks(run.methods)
 
 
 def view_axes(eye: Sequence[float]) -> Float[np.ndarray, "3 3"]:
@@ -144,22 +150,19 @@ def sigma_figure(run: CarRun, method: str, path: Path) -> list[Path]:
     history = [line for line in run.histories[method] if line["sigma"]]
     steps = [line["step"] for line in history]
     sites = list(history[0]["sigma"])
-    colors = mpl.colormaps["viridis"](np.linspace(0, 0.75, len(sites)))  # sites have an order, from input to output
+    colors = site_colors(len(sites))
     with plt.rc_context(STYLE):
         figure, (over_steps, at_end, parts) = plt.subplots(
             1, 3, figsize=(8.6, 2.9), width_ratios=(1.35, 1, 0.8), layout="constrained"
         )
-        for axis in (over_steps, at_end):
-            axis.set_yscale("log")
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter(NullFormatter())
         for place, (site, color) in enumerate(zip(sites, colors, strict=True)):
             sigma = np.array([line["sigma"][site] for line in history])
             over_steps.plot(steps, np.median(sigma, axis=1), color=color, lw=1.4, label=site)
             over_steps.fill_between(steps, sigma.min(1), sigma.max(1), color=color, alpha=0.12, lw=0)
             _dots(at_end, place, sigma[-1], color)
             at_end.plot([place - 0.3, place + 0.3], [np.median(sigma[-1])] * 2, color=color, lw=2)
+        for axis in (over_steps, at_end):
+            set_sigma_axis(axis)
         over_steps.set(xlabel="step", ylabel="σ", title="σ of each site, median and range")
         at_end.set(title=f"σ after {steps[-1]} steps", ylim=over_steps.get_ylim())
         at_end.set_xticks(range(len(sites)), sites, rotation=40, ha="right", rotation_mode="anchor")
@@ -196,19 +199,22 @@ def _mean_squares(run: CarRun, method: str) -> dict[str, Float[np.ndarray, " car
 def calibration_figure(run: CarRun, path: Path) -> list[Path]:
     """Nominal against empirical coverage on the test cars, one curve per method."""
     with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(3.4, 4.2), layout="constrained")
+        figure, axis = plt.subplots(figsize=(5.8, 3.6), layout="constrained")
         axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
         for method, look in method_looks(run).items():
             covered, ece = run.coverage(method), run.score(method, "ece_mix")
             if covered is not None and ece is not None:
                 axis.plot(LEVELS, covered, ms=3.5, lw=1.4, label=f"{method} (ECE {ece.mean:.3f})", **look)
         axis.set(xlabel="nominal coverage α", ylabel="empirical coverage", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), fontsize=7)
+        axis.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=7, handlelength=3.5)
         return save(figure, path)
 
 
 def methods_figure(run: CarRun, path: Path) -> list[Path]:
-    """Relative L2 error, ECE and Spearman correlation of every method, with 95% intervals where there are any."""
+    """Relative L2 error, ECE and Spearman correlation of every method.
+
+    Bars with caps are 95% intervals over seeds, broad pale ones over test cars, where there are any.
+    """
     scores = {
         "relative_l2": "relative L2 error, lower is better",
         "ece_mix": "ECE, lower is better",
@@ -221,6 +227,8 @@ def methods_figure(run: CarRun, path: Path) -> list[Path]:
         for axis, (score, label) in zip(axes, scores.items(), strict=True):
             for place, (method, look) in enumerate(looks.items()):
                 if (interval := run.score(method, score)) is not None:
+                    if (limits := run.over_cars(method, score)) is not None:
+                        axis.plot(limits, [place] * 2, color=look["color"], alpha=0.25, lw=6, solid_capstyle="butt")
                     axis.errorbar(
                         interval.mean, place, xerr=np.nan_to_num(interval.half), ms=5, capsize=3, lw=1.4, **look
                     )
@@ -230,13 +238,16 @@ def methods_figure(run: CarRun, path: Path) -> list[Path]:
                     )  # fmt: skip
             axis.set_xlabel(label)
             axis.grid(axis="y", color="0.9", lw=0.8)
-            axis.set_xlim(*_with_zero(axis.get_xlim()))
+            axis.axvline(0, color="0.8", lw=0.8, zorder=0)
+            axis.set_xlim(*_with_room(*axis.dataLim.intervalx))
+        if any(run.over_cars(method, "relative_l2") for method in looks):
+            figure.supxlabel("95% intervals: capped bars over seeds, pale bars over test cars", fontsize=7, color="0.3")
         axes[0].set_yticks(range(len(looks)), list(looks))
         axes[0].set_ylim(len(looks) - 0.5, -0.7)
         return save(figure, path)
 
 
-def _with_zero(limits: tuple[float, float]) -> tuple[float, float]:
-    """Limits that hold zero: lengths from it can be compared."""
-    low, high = limits
-    return min(low, 0.0), max(high, 0.0)
+def _with_room(low: float, high: float) -> tuple[float, float]:
+    """Limits that hold zero, so that lengths from it can be compared, and numbers beside the outermost values."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    return low - 0.08 * (high - low), high + 0.08 * (high - low)

@@ -127,11 +127,11 @@ def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
 
 
 def scores_table(run: CarRun) -> str:
-    """The test scores of all methods as an HTML table, with 95% intervals where there are any."""
+    """The test scores of all methods as an HTML table, with intervals over seeds and over cars where there are any."""
     rows = []
     for method in run.methods:
         entry = run.summary["methods"][method]
-        cells = [_cell(run.score(method, name), name) for name in _COLUMNS]
+        cells = [_cell(run.score(method, name), run.over_cars(method, name), name) for name in _COLUMNS]
         seeds = str(entry.get("seeds", ""))
         if entry.get("diverged"):
             seeds += f" ({entry['diverged']} diverged)"
@@ -144,14 +144,15 @@ def scores_table(run: CarRun) -> str:
     return "".join([*lines, "</tbody></table>"])
 
 
-def _cell(interval: Interval | None, name: str) -> str:
-    """Three decimals of a NLL, three digits of anything else."""
+def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name: str) -> str:
+    """Three decimals of a NLL, three digits of anything else; below it the interval over cars."""
     if interval is None:
         return "–"
     size = abs(interval.mean)
     decimals = 3 if name == "nll" or not size else max(0, 2 - math.floor(math.log10(size)))
     half = "" if math.isnan(interval.half) else f" ± {interval.half:.{decimals}f}"
-    return f"{interval.mean:.{decimals}f}{half}".replace("-", "−")
+    cars = "" if over_cars is None else "<br><small>{:.{d}f} to {:.{d}f}</small>".format(*over_cars, d=decimals)
+    return f"{interval.mean:.{decimals}f}{half}{cars}".replace("-", "−")
 
 
 def _about(run: CarRun, num_embedded: int) -> str:

@@ -71,6 +71,11 @@ class CarRun:
         value, half = entry["test"].get(name), entry["half_width"].get(name)
         return None if value is None else Interval(float(value), math.nan if half is None else float(half))
 
+    def over_cars(self, method: str, name: str) -> tuple[float, float] | None:
+        """The ends of a test score's 95% interval over test cars; None where there is none, as for a single car."""
+        limits = self.summary["methods"][method].get("over_cars", {}).get(name)
+        return None if limits is None or None in limits else (float(limits[0]), float(limits[1]))
+
     def coverage(self, method: str) -> Float[np.ndarray, " level"] | None:
         """The share of vertices inside the central interval of each level 0.1 … 0.9."""
         value = self.summary["methods"][method]["test"].get("coverage")

@@ -1,17 +1,20 @@
-"""Figures in one style: calibration curves, and space–time maps of a one-step prediction."""
+"""The style of all figures; calibration curves, and space–time maps of a one-step prediction."""
 
-import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import matplotlib
+import matplotlib as mpl
 
-matplotlib.use("Agg")
+mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
@@ -28,6 +31,54 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "pdf.fonttype": 42,
 }
+# Methods of a family share its colour, in every figure; marks and dashes tell them apart.
+_FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
+_MARKERS = "os^Dv<>P"
+_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+_SPLITS = {"train": ("0.55", ":"), "reg": (COLORS[1], "--"), "test": (COLORS[0], "-")}
+
+
+def method_looks(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each method. A name of no family gets a colour that none of them has."""
+    names = list(dict.fromkeys(methods))
+    families = {name: next((f for f in _FAMILIES if name.startswith(f)), None) for name in names}
+    taken = [_FAMILIES.index(family) for family in families.values() if family]
+    free = [place for place in range(len(COLORS)) if place not in taken] or list(range(len(COLORS)))
+    strangers = [name for name, family in families.items() if family is None]
+    seen = [0] * len(COLORS)
+    looks = {}
+    for name, family in families.items():
+        place = _FAMILIES.index(family) if family else free[strangers.index(name) % len(free)]
+        number = seen[place]
+        seen[place] += 1
+        looks[name] = {
+            "color": COLORS[place],
+            "marker": _MARKERS[(place + 3 * number) % len(_MARKERS)],
+            "linestyle": _DASHES[number % len(_DASHES)],
+        }
+    return looks
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Names by family, ours first; those of no family last, in their own order."""
+    places = {name: next((i for i, f in enumerate(_FAMILIES) if name.startswith(f)), 99) for name in methods}
+    return sorted(places, key=lambda name: places[name])
+
+
+def site_colors(count: int) -> list[Any]:
+    """Colours of noise sites, which have an order: from dark at the input to light at the output."""
+    return list(mpl.colormaps["viridis"](np.linspace(0, 0.75, count)))
+
+
+def set_sigma_axis(axis: Axes) -> None:
+    """A logarithmic axis for what was drawn, a decade at least, with plain numbers at 1, 2, 5, 10 …"""
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    widen = max(1.0, math.sqrt(10 * low / high))
+    axis.set_ylim(low / widen, high * widen)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
@@ -46,16 +97,58 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
         figure, axes = plt.subplots(1, 2, figsize=(6.8, 4.2), sharey=True, layout="constrained")
         for axis, split in zip(axes, ("test", "reg"), strict=True):
             axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
-            for color, (name, scores) in zip(itertools.cycle(COLORS), methods.items(), strict=False):
-                label = f"{name} (ECE {scores[split]['ece_mix']:.3f})"
-                axis.plot(LEVELS, scores[split]["coverage"], "o-", ms=3, lw=1.4, color=color, label=label)
+            for name, look in method_looks(methods).items():
+                scores = methods[name][split]
+                if scores is not None:
+                    label = f"{name} (ECE {_number(scores['ece_mix'])})"
+                    axis.plot(LEVELS, np.asarray(scores["coverage"], float), ms=3, lw=1.4, label=label, **look)
             axis.set(title=split, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
         axes[0].set_ylabel("empirical coverage")
         return save(figure, path)
 
 
-def space_time_maps(points: Points, path: Path, *, title: str = "", times: int = 100) -> list[Path]:
+def _number(value: Any) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> list[Path]:
+    """Nominal against empirical coverage on train, reg and test, one panel for each regime or run.
+
+    A panel has the scores of one run or of several seeds: each seed thin, their mean thick.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, len(panels), figsize=(2.3 * len(panels) + 0.3, 3.3), sharey=True, layout="constrained", squeeze=False
+        )
+        for axis, (title, seeds) in zip(axes[0], panels.items(), strict=True):
+            axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+            for split, (color, style) in _SPLITS.items():
+                there = [scores[split] for scores in seeds if scores.get(split) is not None]
+                if not there:
+                    continue
+                coverage = np.asarray([scores["coverage"] for scores in there], float)
+                if len(there) > 1:
+                    axis.plot(LEVELS, coverage.T, color=color, lw=0.4, alpha=0.4)
+                known = [scores["ece_mix"] for scores in there if scores["ece_mix"] is not None]
+                label = f"{split} (ECE {_number(np.mean(known) if known else None)})"
+                axis.plot(LEVELS, coverage.mean(0), style, color=color, lw=1.6, label=label)
+            axis.set(title=title, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+            axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
+        axes[0][0].set_ylabel("empirical coverage")
+        return save(figure, path)
+
+
+class Fields(NamedTuple):
+    """One trajectory of a prediction, as maps draw it."""
+
+    truth: Float[np.ndarray, "time channel x"]
+    mean: Float[np.ndarray, "time channel x"]
+    std_mu: Float[np.ndarray, "time channel x"]
+    std_total: Float[np.ndarray, "time channel x"]
+
+
+def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", times: int = 100) -> list[Path]:
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
     `points` are the scored pairs of one trajectory of a 1-D field; its first channel is drawn. The last three

@@ -1,6 +1,5 @@
 """The paper's figures of a sweep, from its rows and histories: means over seeds with 95% intervals."""
 
-import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,20 +12,18 @@ from matplotlib.axes import Axes
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
-from crossreg.report.figures import COLORS, STYLE, save
+from crossreg.report.figures import COLORS, STYLE, calibration_panels, method_looks, save, set_sigma_axis, site_colors
 
-_MARKERS = "os^Dv<>P"
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
 # Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.
 _LARGEST_NLL = 1.5
 _LARGEST_ECE = 0.1
-
-
-def _look(lines: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """One colour and marker for each method, the same in every figure of a sweep."""
-    methods = dict.fromkeys(line.method for line in lines)
-    looks = zip(itertools.cycle(COLORS), itertools.cycle(_MARKERS), strict=False)
-    return {m: {"color": color, "marker": marker} for m, (color, marker) in zip(methods, looks, strict=False)}
+# Panels of the paper's calibration triplet: what is observed, and which method.
+_TRIPLET = (
+    ("XReg", 0.7, "xreg"),
+    ("XReg at the heads", 0.3, "xreg-heads"),
+    ("no learned regularization", 0.7, "unregularized"),
+)
 
 
 def _curve(axis: Axes, x: Sequence[float], lines: Sequence[Line], score: str, **look) -> None:
@@ -55,11 +52,9 @@ def _cut(axis: Axes, largest: float = _LARGEST_NLL, digits: int = 0) -> None:
                 axis.annotate(f"{y:.{digits}f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
 
 
-def sweep_curves(
-    lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path, *, flip: bool = False
-) -> list[Path]:
-    """Scores against a field of the data, one line per method; `flip` draws 1 − field."""
-    looks = _look(lines)
+def sweep_curves(lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path) -> list[Path]:
+    """Scores against a field of the data, one line per method."""
+    looks = method_looks(line.method for line in lines)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             1, len(scores), figsize=(3.3 * len(scores), 3.0), layout="constrained", squeeze=False
@@ -67,7 +62,7 @@ def sweep_curves(
         for axis, score in zip(axes[0], scores, strict=True):
             for method, look in looks.items():
                 own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
-                x = [float(1 - line.regime[field] if flip else line.regime[field]) for line in own]
+                x = [float(line.regime[field]) for line in own]
                 _curve(axis, x, own, score, label=method, **look)
             axis.set(xlabel=title, ylabel=_LABELS[score])
             if score != "test_nll":
@@ -86,7 +81,7 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
     Each method divides the total in its own way; where there are several, the one that holds out about a fifth.
     """
     lines = [line for group in regimes(lines) for line in fair_group(group)]
-    looks = _look(lines)
+    looks = method_looks(line.method for line in lines)
     fractions = sorted({line.regime["observed_fraction"] for line in lines})
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
@@ -111,6 +106,34 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
         return save(figure, path)
+
+
+def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path) -> list[Path]:
+    """Mean Std_ω[μ] against the mask fraction and against the train size, side by side, with one axis for both."""
+    titles = {"observed_fraction": "mask fraction", "train_size": "training trajectories"}
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, len(parts), figsize=(3.3 * len(parts), 2.8), sharey=True, layout="constrained", squeeze=False
+        )
+        for axis, (field, lines) in zip(axes[0], parts.items(), strict=True):
+            for method, look in method_looks(line.method for line in lines).items():
+                own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
+                x = [float(line.regime[field]) for line in own]
+                x = [1 - value for value in x] if field == "observed_fraction" else x
+                _curve(axis, x, own, "test_std_mu", label=method, **look)
+            axis.set(xlabel=titles[field], ylim=(0, None))
+        axes[0][0].set_ylabel(_LABELS["test_std_mu"])
+        return save(figure, path)
+
+
+def calibration_of_regimes(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
+    """The paper's triplet: XReg, heads alone where little is observed, and no learned regularization."""
+    panels = {}
+    for title, fraction, method in _TRIPLET:
+        seeds = [r for r in rows if (r["observed_fraction"], r["method"]) == (fraction, method) and not r["diverged"]]
+        if seeds:
+            panels[f"{title}\n{fraction:g} observed"] = seeds
+    return calibration_panels(panels, path) if len(panels) == len(_TRIPLET) else []
 
 
 def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Path) -> list[Path]:
@@ -191,10 +214,10 @@ def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path:
     """NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
-        for color, (method, seeds) in zip(COLORS, histories.items(), strict=False):
+        for method, look in method_looks(histories).items():
             for key, style, label in (("train_loss", "-", "train"), ("reg_nll", "--", "reg")):
-                steps, mean = _mean_over_seeds(seeds, lambda line, key=key: line[key])
-                axis.plot(steps, mean, style, color=color, lw=1.3, label=f"{method}, {label}", **_few(steps))
+                steps, mean = _mean_over_seeds(histories[method], lambda line, key=key: line[key])
+                axis.plot(steps, mean, style, color=look["color"], lw=1.3, label=f"{method}, {label}", **_few(steps))
         low, high = axis.get_ylim()
         axis.set(xlabel="step", ylabel="NLL per point", ylim=(low, min(high, low + 8)))
         axis.legend(fontsize=7)
@@ -206,10 +229,11 @@ def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -
     sites = list(seeds[0][0]["sigma"])
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
-        for color, site in zip(itertools.cycle(COLORS), sites, strict=False):
+        for color, site in zip(site_colors(len(sites)), sites, strict=True):
             steps, mean = _mean_over_seeds(seeds, lambda line, site=site: np.mean(np.log(line["sigma"][site])))
             axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site, **_few(steps))
-        axis.set(xlabel="step", ylabel="σ (geometric mean over channels)", yscale="log")
+        set_sigma_axis(axis)
+        axis.set(xlabel="step", ylabel="σ (geometric mean over channels)")
         axis.legend(fontsize=7)
         return save(figure, path)
 
@@ -240,17 +264,18 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Pat
         by_size = [line for line in lines if line.regime["observed_fraction"] == 0.7]
         by_fraction = [line for line in lines if line not in by_size and line.regime["train_size"] == 50]
         both = ("test_nll", "test_ece_mix")
+        std_mu: dict[str, list[Line]] = {}
         for part, field, title in (
             (by_fraction, "observed_fraction", "observed fraction"),
             (by_size, "train_size", "training trajectories"),
         ):
             if len({line.regime[field] for line in part}) > 1:
                 written += sweep_curves(part, field, title, both, folder / f"{field}_curves")
-                ours = [line for line in part if line.method == "xreg"]
-                flip = field == "observed_fraction"
-                name = "mask fraction" if flip else title
-                if ours:
-                    written += sweep_curves(ours, field, name, ("test_std_mu",), folder / f"std_mu_{field}", flip=flip)
+                if ours := [line for line in part if line.method == "xreg"]:
+                    std_mu[field] = ours
+        if std_mu:
+            written += std_mu_curves(std_mu, folder / "std_mu")
+    written += calibration_of_regimes(rows, folder / "calibration_regimes")
     if parts := [line for line in decomposed(lines) if line.values("train_rmse")]:
         written += decomposition(parts, folder / "decomposition")
     for method in dict.fromkeys(line.method for line in lines):

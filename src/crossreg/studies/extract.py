@@ -9,14 +9,18 @@ from crossreg.data.apebench import load_trajectories
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.methods.names import parse_method
+from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.studies.grids import Point, settings_of
 from crossreg.studies.programs import Archive
 from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, check_free, open_run, write_json
 from crossreg.studies.sweep import load_points, point_key, read_rows, trainings_of
+from crossreg.studies.test_fields import TEST_FIELDS, compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
 
 
-def extract(folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = ()) -> dict[str, Any]:
+def extract(
+    folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = (), progress: bool = False
+) -> dict[str, Any]:
     """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
@@ -34,13 +38,16 @@ def extract(folder: Path, out: Path, *, method: str, seed: int, where: Sequence[
     if key not in archive or row is None:
         raise InputError(f"{folder}: this run is not finished")
     channels, *space = trajectories.train.shape[2:]
-    open_run(out, training.config, training.data(trajectories))
-    save_model(out / MODEL, archive.model(key, channels, tuple(space)))
+    data, model = training.data(trajectories), archive.model(key, channels, tuple(space))
+    open_run(out, training.config, data)
+    save_model(out / MODEL, model)
     with replacing(out / HISTORY) as file:
         lines = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
         file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
     metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
     write_json(out / METRICS, metrics)
+    predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
+    write_test_fields(out / TEST_FIELDS, compute_test_fields(predictor, data.test, progress=progress))
     return metrics
 
 

@@ -13,6 +13,7 @@ from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.report.progress import CountDisplay
 from crossreg.studies.run_folder import Run
 
 # Points per compiled call: bounds memory and changes no number.
@@ -77,6 +78,7 @@ def predict_fields(
     *,
     levels: tuple[float, ...],
     seed: int = 0,
+    progress: bool = False,
 ) -> dict[str, np.ndarray]:
     """Mean, standard deviations and quantiles of the next fields, as arrays.
 
@@ -94,14 +96,16 @@ def predict_fields(
         observed = np.concatenate([observed, channel], axis=1)
     key = evaluation_key(seed)
     chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
-    chunks = []
-    for start in range(0, x.shape[0], chunk):
-        # The last chunk is filled up with the last field, so that one program serves all.
-        index = np.minimum(np.arange(start, start + chunk), x.shape[0] - 1)
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
-        out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, run.config.train.evaluation_samples)
-        size = min(chunk, x.shape[0] - start)
-        chunks.append({name: np.asarray(array)[:size] for name, array in out.items()})
+    chunks, samples = [], run.config.train.evaluation_samples
+    with CountDisplay("fields predicted", enabled=progress) as display:
+        for start in range(0, x.shape[0], chunk):
+            # The last chunk is filled up with the last field, so that one program serves all.
+            index = np.minimum(np.arange(start, start + chunk), x.shape[0] - 1)
+            keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
+            out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, samples)
+            size = min(chunk, x.shape[0] - start)
+            chunks.append({name: np.asarray(array)[:size] for name, array in out.items()})
+            display.update(start + size, x.shape[0])
     arrays = {name: np.concatenate([part[name] for part in chunks]) for name in chunks[0]}
     arrays["quantiles"] = np.moveaxis(arrays["quantiles"], 1, 0)
     return arrays | {"levels": np.asarray(levels)}
@@ -116,7 +120,14 @@ def check_grid(num_modes: int, space: tuple[int, ...], name: str) -> None:
 
 
 def predict_file(
-    run: Run, source: Path, target: Path, *, levels: tuple[float, ...], mask_file: Path | None, no_mask: bool
+    run: Run,
+    source: Path,
+    target: Path,
+    *,
+    levels: tuple[float, ...],
+    mask_file: Path | None,
+    no_mask: bool,
+    progress: bool = False,
 ) -> dict[str, np.ndarray]:
     """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
     if target.exists():
@@ -124,7 +135,7 @@ def predict_file(
     x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source))
     check_grid(run.config.model.num_modes, x.shape[2:], str(source))
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
-    arrays = predict_fields(run, x, mask, levels=levels)
+    arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise InputError(

@@ -3,7 +3,7 @@
 trained/NAME.json       the trainings of a program, in the order of its replicas
 trained/NAME.part.npz   a snapshot while it trains
 trained/NAME.npz        its replicas when it has ended: parameters at the last step and at the best
-trained/NAME.jsonl      their history
+trained/NAME.jsonl      their history, as it goes on
 
 Which trainings go together is decided once, from all that a sweep is asked for and that no program has yet, and
 written down: the numbers depend on the width of a program in their last digits, so that a restart, wherever it
@@ -36,7 +36,7 @@ from crossreg.files import replacing
 from crossreg.methods.early import Trained
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
-from crossreg.report.progress import SweepDisplay
+from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.cost import seconds_of
 from crossreg.studies.run_folder import write_json
@@ -46,7 +46,7 @@ from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
-FORMAT = 7
+FORMAT = 8
 _SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
@@ -233,19 +233,20 @@ def train_program(
             start = load_arrays(part, begun)
             history = [line for line in _read_history(history_file) if line["step"] <= int(start.step)]
             display.skip(int(start.step))
+        # What a kill has left behind its last snapshot comes again.
+        _write_history(history_file, history)
         report, saved = None, time.perf_counter()
 
         def save():
             # At the last step there is nothing left to go on with.
             if report is not None and report.step < train_config.steps:
-                _write_history(history_file, history)
                 save_arrays(part, report.snapshot)
 
         try:
             for latest in train_replicas(models, tasks, train_config, start=start):
                 if latest.record is not None:
                     lines = [{"training": key} | latest.record.of(i) for i, key in enumerate(program.trainings)]
-                    history = [*history, *lines]
+                    append_lines(history_file, lines)
                 # Only now: a snapshot must not be ahead of its history, whenever a stop comes.
                 report = latest
                 display.update(report)
@@ -257,7 +258,6 @@ def train_program(
             raise
         assert report is not None  # a snapshot is never of the last step
         finished = _finish(report.snapshot)
-        _write_history(history_file, history)
         save_arrays(done, finished)
         part.unlink(missing_ok=True)
     static = eqx.filter(models, eqx.is_inexact_array, inverse=True)
@@ -274,8 +274,19 @@ def _write_history(path: Path, lines: Sequence[dict[str, Any]]) -> None:
         file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
+def append_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Adds JSON lines to a file that others may read meanwhile."""
+    with path.open("a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def _read_history(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The lines of a history; one that a kill cut short is left out."""
+    lines = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            lines.append(json.loads(line))
+    return lines
 
 
 class Archive:

@@ -4,6 +4,7 @@ Trains all three on `diff_ks` (0.7 observed, 50 trajectories), prints their scor
 writes run folders, `summary.json` and figures.
 """
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -17,10 +18,12 @@ from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evalua
 from crossreg.report.tables import scores_table, sigma_lines
 from crossreg.studies.presets import QUICKSTART_STEPS
 from crossreg.studies.run_folder import METRICS, final_metrics, finite_or_none, write_json
+from crossreg.studies.test_fields import TEST_FIELDS, compute_test_fields, write_test_fields
 from crossreg.studies.train import train_side_by_side
 
 _SUMMARY = "summary.json"
 _METHODS = ("xreg", "dropout", "unregularized")
+_SCANNED = 3  # test trajectories that are looked through for where a model is wrong: all 30 would take half a minute
 _FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
 
 
@@ -30,15 +33,15 @@ def start_afresh(folder: Path) -> None:
         raise InputError(f"--out {folder}: exists and is not a folder")
     figures = {f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf")}
     present = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if foreign := present - {*_METHODS, _SUMMARY, *figures}:
+    if foreign := present - {*_METHODS, _SUMMARY, "figures", *figures}:
         raise InputError(f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; choose another folder")
     for name in present:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True) -> None:
-    """Runs the comparison into `folder`."""
+def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
+    """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
     base = Config().replace(steps=steps, evaluate_every=1000)
     configs = {name: TRAINED[name](base) for name in _METHODS}
     data = load_data(base.data)
@@ -50,8 +53,10 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         print("scoring and drawing …", file=sys.stderr, flush=True)
     methods = {}
     for name, model in models.items():
-        methods[name] = final_metrics(model, data, configs[name])
+        methods[name] = final_metrics(model, data, configs[name], progress=progress)
         write_json(folders[name] / METRICS, methods[name])
+        predictor = SurrogatePredictor(model, base.train.evaluation_samples)
+        write_test_fields(folders[name] / TEST_FIELDS, compute_test_fields(predictor, data.test, scanned=_SCANNED))
     key = evaluation_key(0)
 
     def persistence(knows_mask: bool):
@@ -71,8 +76,11 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     for name, model in models.items():
         points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
         written += space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
-    write_json(folder / _SUMMARY, {"methods": methods, "references": references})
-
+    summary = {"methods": methods, "references": references}
+    write_json(folder / _SUMMARY, summary)
+    if as_json:
+        print(json.dumps(summary, allow_nan=False))
+        return
     print(scores_table(methods | references))
     print(sigma_lines(methods["xreg"]["sigma"]))
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")

@@ -4,6 +4,7 @@ config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
 metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
+test_fields.npz predictions of some test trajectories, and where they are worst (`studies/test_fields.py`)
 versions.json   packages, device, and the hash of the data
 """
 
@@ -27,6 +28,7 @@ from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
+from crossreg.report.progress import CountDisplay
 from crossreg.training.checkpoint import load_model
 from crossreg.training.loop import Record
 
@@ -98,12 +100,15 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
         file.write(json.dumps(record.of(replica)) + "\n")
 
 
-def final_metrics(model: Surrogate, data: Data, config: Config) -> dict[str, Any]:
+def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: bool = False) -> dict[str, Any]:
     """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None."""
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
-    scores = dict(zip(there, evaluate_all((predictor, pairs) for pairs in there.values()), strict=True))
+    total = sum(int(pairs.num_pairs) for pairs in there.values())
+    with CountDisplay("pairs scored", enabled=progress) as display:
+        jobs = ((predictor, pairs) for pairs in there.values())
+        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total)), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
 
 

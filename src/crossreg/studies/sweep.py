@@ -30,7 +30,8 @@ from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
-from crossreg.report.progress import SweepDisplay, clock
+from crossreg.report.progress import clock
+from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.memory_maps import release_programs
@@ -154,13 +155,17 @@ def _read_plan(folder: Path) -> dict[str, Any]:
 
 def load_points(folder: Path) -> list[Point]:
     """The points that a sweep was asked for last."""
-    asked = _read_plan(folder)
+    return points_of(_read_plan(folder), str(folder / PLAN))
+
+
+def points_of(asked: dict[str, Any], where: str) -> list[Point]:
+    """The points of what a `sweep.json` holds."""
     try:
-        base = from_dict(asked["config"], where=str(folder / PLAN))
+        base = from_dict(asked["config"], where=where)
         fields = ("methods", "seeds", "first_seed", "steps", "grid")
         return plan(asked["name"], **{k: asked[k] for k in fields if k in asked}, base=base)
     except (KeyError, TypeError) as error:
-        raise InputError(f"{folder / PLAN}: {error!r} is missing or wrong") from error
+        raise InputError(f"{where}: {error!r} is missing or wrong") from error
 
 
 def all_rows(folder: Path) -> list[dict[str, Any]]:
@@ -263,11 +268,14 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     whole = sum((program.work(space) for program in due), 0.0)
     guess = 1.0 if all(program.seconds(space) is not None for program in due) else None
     done = len(points) - len(waiting)
-    display = SweepDisplay(whole, len(due), len(points), scored=done, seconds_per_work=guess, enabled=progress)
+    display = SweepDisplay(
+        whole, len(due), len(points), scored=done, seconds_per_work=guess, folder=folder, enabled=progress
+    )
     with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
-                display.begin(_label(program, work), program.config.train.steps, program.work(space))
+                label, steps = _label(program, work), program.config.train.steps
+                display.begin(label, steps, program.work(space), program=program.name)
                 trained |= train_program(program, folder, trajectories, display)
             ready = {key: waiting[key] for key, needed in needs.items() if needed <= trained.keys()}
             with (folder / ROWS).open("a") as file:

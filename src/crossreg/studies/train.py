@@ -6,10 +6,12 @@ from typing import Any
 
 from crossreg.config import Config
 from crossreg.data.pairs import Data, load_data
+from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import TrainingDisplay
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.run_folder import METRICS, MODEL, append_history, check_free, final_metrics, open_run, write_json
+from crossreg.studies.test_fields import TEST_FIELDS, compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
 from crossreg.training.loop import train_replicas, unstack
 
@@ -25,7 +27,7 @@ def train_side_by_side(
     steps = {name: config.train.steps for name, config in configs.items()}
     done = dict.fromkeys(configs, 0.0)
     models: dict[str, Surrogate] = {}
-    with TrainingDisplay(steps, enabled=progress) as display:
+    with TrainingDisplay(steps, folders=folders, enabled=progress) as display:
         while trainings:
             name = min(trainings, key=lambda n: done[n])
             report = next(trainings[name])
@@ -51,6 +53,8 @@ def train_run(config: Config, folder: Path, *, progress: bool = True) -> dict[st
     model = train_side_by_side({name: config}, {name: data}, {name: folder}, progress=progress)[name]
     if progress:
         print("scoring …", file=sys.stderr, flush=True)
-    metrics = final_metrics(model, data, config)
+    metrics = final_metrics(model, data, config, progress=progress)
     write_json(folder / METRICS, metrics)
+    predictor = SurrogatePredictor(model, config.train.evaluation_samples)
+    write_test_fields(folder / TEST_FIELDS, compute_test_fields(predictor, data.test, progress=progress))
     return metrics

@@ -313,6 +313,11 @@ def train_replicas(
     step = first = int(snapshot.step)
     recorded = step - step % config.evaluate_every
     chunk, busy, untimed = 1, 0.0, 0
+    if jax.default_backend() != "cpu":
+        # Beside the first step's program: the host has nothing else to do.
+        monitor: Any = monitor_scores
+        arguments = (snapshot.state, static, tasks, config)
+        threading.Thread(target=lambda: monitor.lower(*arguments).compile()).start()
     while step < config.steps:
         stop = _next_stop(snapshot.state, step, chunk, config)
         before = time.perf_counter()

@@ -8,9 +8,10 @@ import pytest
 import trimesh
 
 from crossreg.config import ModelConfig
-from crossreg.data.cars.pairs import car_scale, make_car_data, vertices_correspond
+from crossreg.data.cars.pairs import car_scale, make_car_data, vertices_correspond, with_all_to_train_on
 from crossreg.data.cars.readers import Cars
 from crossreg.data.cars.surface import Surface, make_surface
+from crossreg.data.pairs import stack_pairs
 from crossreg.errors import InputError
 from crossreg.nn.build import build_model, data_scale
 from crossreg.nn.surrogate import predict
@@ -100,6 +101,20 @@ def test_replicas_share_the_cars():
     kept = data.keep_part_of_reg(5)
     assert kept.kept is not None
     assert sorted([*kept.reg.rows.tolist(), *kept.kept.rows.tolist()]) == [2, 3, 4]
+    other, _ = make_car_data(Cars((COARSE,), (FINE,), (LONG,), None), GRID)
+    with pytest.raises(ValueError, match="share one array of channels, decode, pressure, num_vertices"):
+        stack_pairs([data.train, other.train])
+
+
+def test_all_cars_but_those_of_test_may_be_trained_on():
+    data, _ = make_car_data(Cars((COARSE, LONG), (FINE,), (LONG,), None), GRID)
+    every = with_all_to_train_on(data)
+    assert (int(every.train.num_pairs), int(every.reg.num_pairs)) == (3, 0)
+    batch, reg = every.train.gather(jnp.arange(3)), data.reg.gather(jnp.arange(1))
+    np.testing.assert_array_equal(batch.y[2], reg.y[0])
+    assert batch.weight.sum(axis=(1, 2)).tolist() == [42, 42, 162]
+    assert not every.reg.gather(jnp.arange(1)).weight.any()
+    np.testing.assert_array_equal(every.test.rows, data.test.rows)
 
 
 def test_a_grid_with_fewer_cells_than_vertices_is_refused():

@@ -111,7 +111,7 @@ def test_a_shape_outside_the_family_is_refused():
         make_body(replace(MIDDLE, tumblehome=50.0), COARSE)
     with pytest.raises(InputError, match=r"a roof of .* m is left between the windows; at least 0\.7 m"):
         make_body(replace(MIDDLE, length=3.7, backlight_angle=16.0), COARSE)
-    with pytest.raises(InputError, match="points 90: a car has 400 to 10000"):
+    with pytest.raises(InputError, match="--points 90: a built-in car has 400 to 10000"):
         resolution(90)
 
 
@@ -198,7 +198,7 @@ def test_a_design_is_even_seeded_and_inside_its_ranges():
     part = (table[:30] - table.mean(0)) / table.std(0)
     assert np.abs(part.mean(0)).max() < 3 / np.sqrt(30)
     assert np.abs(part.std(0) - 1).max() < 0.4
-    with pytest.raises(InputError, match="num_cars 0: a family has 1 to 1000 cars"):
+    with pytest.raises(InputError, match="0 cars: the built-in family has 1 to 1000"):
         draw_shapes(0)
     with pytest.raises(InputError, match="seed -1: at least 0"):
         draw_shapes(3, seed=-1)

@@ -1,7 +1,6 @@
 """Cars from folders: the four real ones, files in every layout, and what is refused."""
 
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -16,14 +15,6 @@ from crossreg.errors import InputError
 
 # The sizes of ShapeNet-Car's surface and of its pressure: 22 · 163 = 3586.
 SHAPENET, SHAPENET_VALUES = (22, 163), 3682
-
-
-@pytest.fixture(scope="module")
-def real_cars() -> Path:
-    folder = Path(os.environ.get("CROSSREG_CARS") or Path(__file__).parents[4] / "shared" / "cars")
-    if not (folder / "neuraloperator_mini").is_dir():
-        pytest.skip(f"no real cars at {folder}; set CROSSREG_CARS to the folder that has neuraloperator_mini")
-    return folder
 
 
 def body(around: int, tube: int):

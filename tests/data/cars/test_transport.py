@@ -17,9 +17,7 @@ from crossreg.data.cars.torus import laid_flat, torus
 from crossreg.data.cars.transport import SLACK, Transport, capacities_of, standardised, transport, transports
 from crossreg.errors import InputError
 
-CARS = Path(os.environ.get("CROSSREG_CARS") or Path(__file__).parents[4] / "shared" / "cars")
-REFERENCE = CARS / "reference_transport.npz"
-needs_reference = pytest.mark.skipif(not REFERENCE.exists(), reason=f"no {REFERENCE.name} in {CARS} (CROSSREG_CARS)")
+REFERENCE = "reference_transport.npz"
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +53,8 @@ def test_the_torus_has_its_equation_and_inward_normals(grid: int) -> None:
     np.testing.assert_allclose(np.hypot(centre[..., 0], centre[..., 2]), 1)
 
 
-@needs_reference
-def test_the_torus_is_the_reference_one_laid_flat() -> None:
-    stored = np.load(REFERENCE)
+def test_the_torus_is_the_reference_one_laid_flat(real_cars: Path) -> None:
+    stored = np.load(real_cars / REFERENCE)
     points, normals = torus(103)
     np.testing.assert_allclose(points.reshape(-1, 3), laid_flat(stored["torus"]), atol=1e-6)
     np.testing.assert_allclose(normals, laid_flat(stored["torus_normals"]), atol=1e-6)
@@ -177,7 +174,7 @@ def test_a_cache_file_of_other_content_is_noticed(tmp_path: Path, capsys: pytest
     made = transport(vertices, 7)
     (path,) = (tmp_path / "transport").iterdir()
     with np.load(path) as file:
-        np.savez(path, encode=file["encode"].T, digest=file["digest"])
+        np.savez(path, encode=file["encode"].T, header=file["header"])
     np.testing.assert_array_equal(transport(vertices, 7).encode, made.encode)
     assert "does not match its hash" in capsys.readouterr().err
 
@@ -228,9 +225,8 @@ def test_the_channels_are_car_torus_and_their_normals_crossed() -> None:
         latent_channels(car(vertices[1:], normals[1:]), result)
 
 
-@needs_reference
-def test_the_channels_of_a_real_car_are_the_reference_ones() -> None:
-    stored = np.load(REFERENCE)
+def test_the_channels_of_a_real_car_are_the_reference_ones(real_cars: Path) -> None:
+    stored = np.load(real_cars / REFERENCE)
     encode, decode = stored["001_ind_enc"], stored["001_ind_dec"]
     channels = latent_channels(
         car(stored["001_target"], stored["001_nor_t"]), Transport(encode.reshape(103, 103), decode)
@@ -253,14 +249,13 @@ print(json.dumps([costs, back]))
 """
 
 
-@needs_reference
-def test_real_cars_cost_less_than_in_the_reference_and_all_vertices_come_back() -> None:
+def test_real_cars_cost_less_than_in_the_reference_and_all_vertices_come_back(real_cars: Path) -> None:
     # Compiled as a user's program is: without optimisation, as tests run, it takes six times as long.
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    command = [sys.executable, "-c", REAL, str(REFERENCE)]
+    command = [sys.executable, "-c", REAL, str(real_cars / REFERENCE)]
     found = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
     costs, back = json.loads(found.stdout.splitlines()[-1])
-    stored = np.load(REFERENCE)
+    stored = np.load(real_cars / REFERENCE)
     for name, cost in zip(("001", "002"), costs, strict=True):
         distance = stored["torus"] - stored[f"{name}_target"][stored[f"{name}_ind_enc"]]
         assert cost < 0.5 * np.mean(np.sum(distance**2, axis=1))

@@ -6,31 +6,26 @@ field on the same kind of surface, not a prediction for any car.
 
 Shapes are a scrambled Sobol sequence in `bodies.RANGES`, without those that leave too short a roof, shuffled: any cut
 of the family in order is a random part of one even design, and a smaller family is the beginning of a larger one. The
-cached file is named after what was asked for and the `VERSION` of the cars; its content hash is checked whenever it is
-read.
+cached file is named after what was asked for and the `VERSION` of the cars.
 """
 
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
-from crossreg.data.cache import cache_folder
+from crossreg.data.cache import cache_folder, read_arrays, read_if_there, write_arrays
 from crossreg.data.cars.bodies import LEAST_ROOF, RANGES, CarShape, Resolution, make_body, resolution, roof_length
 from crossreg.data.cars.normals import vertex_normals
 from crossreg.data.cars.panels import at_vertices, flat_panels, make_system, pressure_coefficient
 from crossreg.data.cars.surface import Surface
 from crossreg.data.cars.wake import base_pressure, flow_with_wake, separated_share, vortex_pressure
-from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
-from crossreg.files import replacing
 
 # To be raised whenever the same request gives other cars.
 VERSION = 2
 MOST_CARS = 1000
+_FIELDS = ("vertices", "normals", "pressure", "faces")
 
 
 def draw_shapes(num_cars: int, *, seed: int = 0) -> list[CarShape]:
@@ -38,7 +33,7 @@ def draw_shapes(num_cars: int, *, seed: int = 0) -> list[CarShape]:
     from scipy.stats import qmc  # slow to import, and not needed where the cars are cached
 
     if not 1 <= num_cars <= MOST_CARS:
-        raise InputError(f"num_cars {num_cars}: a family has 1 to {MOST_CARS} cars")
+        raise InputError(f"{num_cars} cars: the built-in family has 1 to {MOST_CARS}")
     if seed < 0:
         raise InputError(f"seed {seed}: at least 0")
     rng = np.random.default_rng(seed)
@@ -80,11 +75,8 @@ def make_family(
     """
     cells = resolution(points)
     path = cache_folder() / f"cars-v{VERSION}-{num_cars}x{cells.points}-seed{seed}.npz"
-    if path.exists():
-        try:
-            return read_family(path)
-        except InputError as error:
-            print(f"crossreg: {error}; making it again", file=sys.stderr)
+    if (found := read_if_there(path, read_family)) is not None:
+        return found
     cars = []
     for number, shape in enumerate(draw_shapes(num_cars, seed=seed)):
         cars.append(make_car(shape, cells, f"family-{seed}-{number:03d}"))
@@ -95,27 +87,12 @@ def make_family(
 
 
 def write_family(path: Path, cars: list[Surface]) -> None:
-    """Writes cars of one topology in one move: a reader sees all of them or nothing."""
-    arrays = {name: np.stack([getattr(car, name) for car in cars]) for name in ("vertices", "normals", "pressure")}
-    arrays["faces"] = np.asarray(cars[0].faces)
-    arrays["header"] = np.array(json.dumps({"digest": digest(*arrays.values()), "names": [car.name for car in cars]}))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            np.savez(file, allow_pickle=False, **arrays)
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot store the cars here ({error.strerror}); set CROSSREG_CACHE") from error
+    """Writes cars of one topology."""
+    arrays = {name: np.stack([getattr(car, name) for car in cars]) for name in _FIELDS[:-1]}
+    write_arrays(path, arrays | {"faces": np.asarray(cars[0].faces)}, names=[car.name for car in cars])
 
 
 def read_family(path: Path) -> list[Surface]:
-    """Reads cars that were written, and checks their content hash."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            vertices, normals, pressure, faces = (file[name] for name in ("vertices", "normals", "pressure", "faces"))
-            names, expected = header["names"], header["digest"]
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{path}: not a readable car cache ({error})") from error
-    if digest(vertices, normals, pressure, faces) != expected:
-        raise InputError(f"{path}: its content does not match its hash")
-    return [Surface(*car, faces) for car in zip(names, vertices, normals, pressure, strict=True)]
+    """Reads cars that were written."""
+    (vertices, normals, pressure, faces), header = read_arrays(path, _FIELDS, "car cache", about=("names",))
+    return [Surface(*car, faces) for car in zip(header["names"], vertices, normals, pressure, strict=True)]

@@ -21,27 +21,24 @@ of its maximum. The prices of an auction with a large δ start one with a smalle
 
 import hashlib
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from crossreg.data.cache import cache_folder
+from crossreg.data.cache import cache_folder, read_arrays, read_if_there, write_arrays
 from crossreg.data.cars.torus import RADIUS, TUBE_RADIUS, torus
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
-from crossreg.files import replacing
 
-# Names the algorithm in the keys of cached maps: a change that gives other maps takes another number.
-VERSION = 2
+# Names the algorithm in the keys of cached maps: a change that gives other maps, or another file, takes another number.
+VERSION = 3
 
 SLACK = 1e-3
 PHASES = tuple(SLACK * 5**k for k in (3, 2, 1, 0))
@@ -83,7 +80,7 @@ def transports(
     """The maps of many surfaces; `progress(done, all)` is called as they come."""
     points = [standardised(vertices, grid) for vertices in surfaces]
     paths = [_path(vertices, grid) for vertices in surfaces]
-    found = {k: encode for k, path in enumerate(paths) if (encode := _read(path)) is not None}
+    found = {k: encode for k, path in enumerate(paths) if (encode := read_if_there(path, _read)) is not None}
     report = progress or (lambda done, total: None)
     report(len(found), len(surfaces))
     batch = CPU_BATCH if jax.default_backend() == "cpu" else GPU_BATCH
@@ -97,7 +94,7 @@ def transports(
             # The last batch is filled up: another batch size would be compiled anew.
             filled = chosen + chosen[-1:] * (batch - len(chosen))
             for k, encode in zip(chosen, assign([points[k] for k in filled], grid), strict=False):
-                _write(paths[k], encode)
+                write_arrays(paths[k], {"encode": encode})
                 found[k] = encode
             report(len(found), len(surfaces))
     return [Transport(found[k], nearest_cells(found[k], points[k])) for k in range(len(surfaces))]
@@ -258,26 +255,6 @@ def _path(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Path:
     return cache_folder() / "transport" / f"{hashlib.sha256(key.encode()).hexdigest()}.npz"
 
 
-def _read(path: Path) -> Int[np.ndarray, "grid grid"] | None:
-    """`encode` from a cache file whose content matches its hash."""
-    if not path.exists():
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            encode, stored = file["encode"], str(file["digest"])
-    except (OSError, KeyError, ValueError, EOFError, NotImplementedError, BadZipFile) as error:
-        print(f"crossreg: {path}: not a readable transport map ({error}); making it again", file=sys.stderr)
-        return None
-    if digest(encode) != stored:
-        print(f"crossreg: {path}: its content does not match its hash; making it again", file=sys.stderr)
-        return None
+def _read(path: Path) -> Int[np.ndarray, "grid grid"]:
+    [encode], _ = read_arrays(path, ("encode",), "transport map")
     return encode
-
-
-def _write(path: Path, encode: Int[np.ndarray, "grid grid"]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            np.savez(file, encode=encode, digest=np.array(digest(encode)))
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot store the map here ({error.strerror}); set CROSSREG_CACHE") from error

@@ -1,0 +1,61 @@
+"""Flags of a command out of dataclasses of settings: with other defaults, and without fields that it does not offer.
+
+A command has its settings in a field `settings`. Names and help texts of flags are those of the fields; there is no
+second list of them. No JAX here.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Collection
+from dataclasses import field, make_dataclass
+from typing import Any, TypeVar
+
+import tyro
+
+from crossreg.errors import InputError
+
+Settings = TypeVar("Settings")
+
+
+def read_first(arguments: list[str], **flags: Any) -> argparse.Namespace:
+    """The values of some flags, before all others are read: those that set defaults of the others.
+
+    `flags` are their names and defaults. None is checked here: the command itself has these flags too.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name, default in flags.items():
+        first.add_argument(f"--{name}", default=default)
+    try:
+        return first.parse_known_args(arguments)[0]
+    except argparse.ArgumentError as error:
+        raise InputError(f"{error.argument_name}: {error.message}") from error
+
+
+def with_settings(command: type, settings: Any, *, hidden: Collection[str] = ()) -> type:
+    """The command with the defaults that `settings` has; fields named in `hidden` are no flags."""
+    start = _hiding(settings, hidden) if hidden else settings
+    changed = [("settings", type(start), field(default_factory=lambda: start))]
+    return make_dataclass(
+        command.__name__, changed, bases=(command,), frozen=True, namespace={"__doc__": command.__doc__}
+    )
+
+
+def _hiding(settings: Any, hidden: Collection[str]) -> Any:
+    """The same settings, of classes in which the hidden fields are no flags; settings inside of them too."""
+    kind, values = type(settings), dict(vars(settings))
+    changed: list[Any] = []
+    for known in dataclasses.fields(settings):
+        value = values[known.name]
+        if known.name in hidden:
+            changed.append((known.name, tyro.conf.Suppress[known.type], field(default=value)))  # pyright: ignore[reportInvalidTypeArguments]
+        elif dataclasses.is_dataclass(value):
+            values[known.name] = inner = _hiding(value, hidden)
+            changed.append((known.name, type(inner), field(default_factory=lambda inner=inner: inner)))
+    made = make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True, namespace={"__doc__": kind.__doc__})
+    return made(**values)
+
+
+def plain(settings: Settings) -> Settings:
+    """Settings that were read as flags, of the classes that they have everywhere else."""
+    values = {k: plain(v) if dataclasses.is_dataclass(v) else v for k, v in vars(settings).items()}
+    return type(settings).__bases__[0](**values)

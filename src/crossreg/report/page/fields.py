@@ -1,0 +1,187 @@
+"""Test trajectories as text that the page decodes.
+
+An array of numbers is base64 of little-endian int16: k stands for k/32767 of `top`, and −32768 for no number. Quantiles
+are base64 of int8, in steps of (q − m)/√U_tot. A trajectory of 200 times and 160 points takes 0.7 MB, so that a page
+has room for about fifteen: those of the first seed of each method and regime, fewer trajectories of each where there
+are many.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import norm
+
+from crossreg.errors import InputError
+from crossreg.report.comparison import regimes
+from crossreg.report.page.folders import Found, Sweep
+from crossreg.report.page.lines import Group, method_label, regime_label
+from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
+from crossreg.studies.sweep_fields import load_sweep_fields
+from crossreg.studies.test_fields import LEVELS, TEST_FIELDS, StoredFields, load_run_fields
+
+_MOST_ENTRIES = 12
+_MOST_COMPUTED = 3  # runs without the file, for which it is made: seconds each
+_OFFSET_STEPS = 24
+_NAMES = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
+
+
+class Entry(NamedTuple):
+    """A run whose fields the page may show, or the reason why it cannot."""
+
+    group: str
+    label: str
+    row: dict[str, Any]
+    fields: StoredFields | None
+    why: str
+
+
+def load_entries(found: Found, groups: Sequence[Group], *, progress: bool = False) -> list[Entry]:
+    """The first seed of each method and regime, of single runs and of sweeps, with its fields where there are any."""
+    folders = {run.name: run.folder for run in found.runs}
+    sweeps = {sweep.name: sweep for sweep in found.sweeps}
+    entries = []
+    for group in groups:
+        if group.name in sweeps:
+            entries += _of_sweep(group, sweeps[group.name], progress)
+        else:
+            stored = {name for name, folder in folders.items() if (folder / TEST_FIELDS).exists()}
+            firsts = [(label, row) for label, row in _firsts(group, stored) if row["key"] in folders]
+            entries += _of_runs(group.name, firsts[:_MOST_ENTRIES], folders, progress)
+    return entries
+
+
+def _of_sweep(group: Group, sweep: Sweep, progress: bool) -> list[Entry]:
+    try:
+        known, missing = load_sweep_fields(sweep.folder, sweep.rows, progress=progress)
+    except (InputError, KeyError, ValueError, TypeError, OSError) as error:
+        label, row = _firsts(group, set())[0]
+        return [Entry(group.name, label, row, None, str(error))]
+    chosen = known.keys() | missing.keys()
+    return [
+        Entry(group.name, label, row, known.get(row["key"]), missing.get(row["key"], ""))
+        for label, row in _firsts(group, set(chosen))
+        if row["key"] in chosen
+    ]
+
+
+def _firsts(group: Group, stored: set[str]) -> list[tuple[str, dict[str, Any]]]:
+    """The label and the row of the first seed of each line; one that has not diverged, and whose fields are stored."""
+    parts = regimes(group.lines)
+    found = []
+    for part in parts:
+        where = f", {regime_label(part[0], group.lines)}" if len(parts) > 1 else ""
+        for line in part:
+            row = min(group.rows_of(line), key=lambda row: (row["diverged"], row["key"] not in stored, row["seed"]))
+            seed = f", seed {row['seed']}" if line.seeds > 1 else ""
+            found.append((f"{method_label(line, part)}{where}{seed}", row))
+    return found
+
+
+def _of_runs(
+    group: str, firsts: Sequence[tuple[str, dict[str, Any]]], folders: dict[str, Path], progress: bool
+) -> list[Entry]:
+    entries, computed = [], 0
+    for label, row in firsts:
+        folder = folders[row["key"]]
+        is_there = (folder / TEST_FIELDS).exists()
+        computed += not is_there
+        try:
+            if computed > _MOST_COMPUTED and not is_there:
+                raise InputError(f"{folder.name} has no {TEST_FIELDS}; `crossreg report` on it alone makes it")
+            entries.append(Entry(group, label, row, load_run_fields(folder, progress=progress), ""))
+        except InputError as error:
+            entries.append(Entry(group, label, row, None, str(error)))
+    return entries
+
+
+def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
+    """Entries as the page's script reads them, in so many bytes: fewer trajectories of each, then fewer entries."""
+    stored = [entry.fields for entry in entries if entry.fields is not None]
+    most = max((len(fields.trajectories) for fields in stored), default=1)
+    whole = sum(map(_size, stored))
+    count = next((n for n in range(most, 1, -1) if n * whole <= room), 1)
+    out, used = [], 0
+    for entry in entries:
+        shown = _about(entry) | {"why": entry.why, "trajectories": []}
+        if entry.fields is not None:
+            shown |= _embedded(entry.fields, count)
+            size = len(json.dumps(shown))
+            if used + size > room:
+                why = "left out to keep this file small; a report of its folder alone shows it"
+                shown, size = _about(entry) | {"why": why, "trajectories": []}, 0
+            used += size
+        out.append(shown)
+    return out
+
+
+def _size(fields: StoredFields) -> int:
+    """Bytes of one trajectory in the page, about."""
+    return int((fields.truth[0].size * (2 * len(_NAMES) + len(LEVELS)) + fields.observed[0].size) * 4 / 3) + 10_000
+
+
+def _about(entry: Entry) -> dict[str, Any]:
+    row = entry.row
+    coverage = {split: row[split]["coverage"] for split in ("test", "reg", "train") if row[split]}
+    return {"group": entry.group, "label": entry.label, "sigma": row["sigma"], "coverage": coverage}
+
+
+def _embedded(fields: StoredFields, count: int) -> dict[str, Any]:
+    stored = [
+        {
+            "number": int(fields.trajectories[i]),
+            "observed": _base64(fields.observed[i].astype("u1")),
+            "offsets": _base64(np.rint(fields.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
+            **{name: encode(getattr(fields, name)[i]) for name in _NAMES},
+        }
+        for i in range(min(count, len(fields.trajectories)))
+    ]
+    _, _, channels, points = fields.truth.shape
+    return {
+        "trajectories": stored,
+        "steps": fields.steps.tolist(),
+        "channels": channels,
+        "points": points,
+        "space": list(fields.space),
+        "scanned": fields.scanned,
+        "pit": fields.pit.tolist(),
+        "unaware": [_region(region) for region in fields.unaware],
+        "aware": [_region(region) for region in fields.aware],
+    }
+
+
+def _region(region: Region) -> dict[str, Any]:
+    return region._asdict() | {"ratio": region.ratio}
+
+
+def encode(values: Float[np.ndarray, "..."]) -> dict[str, Any]:
+    """An array as text; what is not finite is kept as no number."""
+    finite = np.isfinite(values)
+    top = float(np.abs(values[finite]).max(initial=0.0)) or 1.0
+    scaled = np.where(finite, np.rint(np.where(finite, values, 0) * (32767 / top)), -32768)
+    return {"top": top, "data": _base64(scaled.astype("<i2"))}
+
+
+def _base64(values: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def constants() -> dict[str, Any]:
+    """What the script needs to draw: colours, normal scores of the stored quantiles and of every level in percent."""
+    colors = {
+        name: _base64((mpl.colormaps[name](np.arange(256))[:, :3] * 255).round().astype("u1"))
+        for name in ("viridis", "RdBu_r")
+    }
+    return {
+        "colors": colors,
+        "scores": norm.ppf(LEVELS).tolist(),
+        "levels": [0.0, *norm.ppf(0.5 + np.arange(1, 99) / 200).tolist()],
+        "offset_steps": _OFFSET_STEPS,
+        "block": [BLOCK_STEPS, BLOCK_POINTS],
+        "knows": KNOWS,
+    }

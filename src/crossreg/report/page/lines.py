@@ -1,0 +1,192 @@
+"""Runs as what the page draws: all seeds of a method in a regime are one line of every figure.
+
+Means are over seeds whose training has not diverged, intervals those of the tables (`report/comparison.py`). Numbers
+are passed on as they are stored.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from crossreg.report.comparison import Line, collect, fair_group, regime_of, regimes, setting_of, varying
+from crossreg.report.page.folders import Car, History, Row, history_line
+
+_LOSSES = ("train_loss", "reg_nll", "reg_ece", "reg_std_mu")
+_FIELDS = {
+    "observed_fraction": "observed fraction",
+    "train_size": "training trajectories",
+    "total": "trajectories in all",
+}
+_SCORES = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std_ω[μ] on test"}
+_MOST_CURVES = 4  # of one field
+
+
+class Group(NamedTuple):
+    """Rows that are compared, the single runs of a folder or one sweep, as lines."""
+
+    name: str
+    rows: list[Row]
+    histories: dict[str, History]
+    lines: list[Line]
+    by_line: dict[str, list[Row]]
+
+    def rows_of(self, line: Line) -> list[Row]:
+        """The rows of a line, diverged ones too."""
+        return self.by_line[_place(line.regime, line.method, line.split)]
+
+
+def _place(regime: Mapping[str, Any], method: str, split: tuple[int, int]) -> str:
+    # `collect` leaves out a size of reg that all share; the split has it in any case.
+    return str((method, split, sorted(((k, v) for k, v in regime.items() if k != "reg_size"), key=str)))
+
+
+def make_group(name: str, rows: Sequence[Row], histories: Mapping[str, History]) -> Group:
+    """Rows and their lines, in the order of the tables."""
+    by_line: dict[str, list[Row]] = {}
+    for row in rows:
+        by_line.setdefault(_place(regime_of(row), row["method"], (row["train_size"], row["reg_size"])), []).append(row)
+    return Group(name, list(rows), dict(histories), collect(rows), by_line)
+
+
+def regime_label(line: Line, lines: Sequence[Line]) -> str:
+    """A regime in words."""
+    regime = line.regime
+    size = f"{regime['total']} trajectories in all" if "total" in regime else f"{line.split[0]} trajectories"
+    parts = [f"{regime['observed_fraction']:g} observed", size]
+    parts += [f"{regime['steps']:,} steps"] if "steps" in varying(lines) else []
+    return ", ".join([*parts, *filter(None, [setting_of(regime)])])
+
+
+def method_label(line: Line, group: Sequence[Line]) -> str:
+    """A method by its name, and how it divides the data where it does so in several ways."""
+    several = sum(other.method == line.method for other in group) > 1
+    return f"{line.method}, {line.split[0]} + {line.split[1]}" if several else line.method
+
+
+def described(group: Group) -> dict[str, Any]:
+    """The regimes of a group and the curves over what varies between them, as the page's script reads them."""
+    found = []
+    for part in regimes(group.lines):
+        lines = []
+        for line in part:
+            good = [row for row in group.rows_of(line) if not row["diverged"]]
+            histories = [group.histories[row["key"]] for row in good if group.histories.get(row["key"])]
+            lines.append(
+                {
+                    "label": method_label(line, part),
+                    "seeds": len(good),
+                    "coverage": {split: _mean_coverage(good, split) for split in ("test", "reg", "train")},
+                    "ece": {split: _mean_score(good, split) for split in ("test", "reg", "train")},
+                    "history": mean_history(histories) if histories else None,
+                }
+            )
+        found.append({"label": regime_label(part[0], group.lines), "lines": lines})
+    return {"name": group.name, "regimes": found, "curves": curves(group.lines)}
+
+
+def described_car(car: Car) -> dict[str, Any]:
+    """The same of a car experiment: coverage on the test cars, and how the first seed has trained."""
+    lines = []
+    for method in car.run.methods:
+        covered, ece = car.run.coverage(method), car.run.score(method, "ece_mix")
+        history = [line for line in map(history_line, car.run.histories.get(method, [])) if line]
+        lines.append(
+            {
+                "label": method,
+                "seeds": 1,
+                "coverage": {"test": None if covered is None else covered.tolist()},
+                "ece": {"test": None if ece is None else ece.mean},
+                "history": mean_history([history]) if history else None,
+            }
+        )
+    return {"name": car.name, "regimes": [{"label": "test cars", "lines": lines}], "curves": []}
+
+
+def _mean_coverage(rows: Sequence[Row], split: str) -> list[float] | None:
+    known = [row[split]["coverage"] for row in rows if row[split] and row[split]["coverage"]]
+    return np.mean(known, axis=0).tolist() if known else None
+
+
+def _mean_score(rows: Sequence[Row], split: str) -> float | None:
+    known = [v for row in rows if row[split] and (v := row[split].get("ece_mix")) is not None]
+    return float(np.mean(known)) if known else None
+
+
+def mean_history(histories: Sequence[History]) -> dict[str, Any]:
+    """Losses and the geometric mean of each site's σ over the steps, averaged over the seeds that have a step."""
+    by_step: dict[int, list[dict[str, Any]]] = {}
+    for history in histories:
+        for line in history:
+            by_step.setdefault(line["step"], []).append(line)
+    steps = sorted(by_step)
+    sites = dict.fromkeys(site for step in steps for line in by_step[step] for site in line["sigma"])
+
+    def over_steps(value) -> list[float | None]:
+        known = ([v for line in by_step[step] if (v := value(line)) is not None] for step in steps)
+        return [math.fsum(values) / len(values) if values else None for values in known]
+
+    logs = {site: over_steps(lambda line, site=site: _mean_log(line["sigma"].get(site))) for site in sites}
+    return {
+        "step": steps,
+        **{name: over_steps(lambda line, name=name: line[name]) for name in _LOSSES},
+        "sigma": {site: [None if v is None else math.exp(v) for v in values] for site, values in logs.items()},
+    }
+
+
+def _mean_log(values: Sequence[float | None] | None) -> float | None:
+    known = [v for v in values or () if v is not None and v > 0]
+    return math.fsum(map(math.log, known)) / len(known) if known else None
+
+
+def curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Scores against what was observed and against the number of trajectories, where these vary."""
+    found = []
+    for field, title in _FIELDS.items():
+        groups: dict[str, list[Line]] = {}
+        for line in (line for part in regimes(lines) for line in fair_group(part)):
+            if field in line.regime:
+                others = {k: v for k, v in line.regime.items() if k != field}
+                groups.setdefault(str(sorted(others.items(), key=str)), []).append(line)
+        varied = [part for part in groups.values() if len({line.regime[field] for line in part}) > 1]
+        varied.sort(key=lambda part: -len({line.regime[field] for line in part}))
+        for part in varied[:_MOST_CURVES]:
+            for score, name in _SCORES.items():
+                # The paper draws the spread against what is hidden.
+                hidden = score == "test_std_mu" and field == "observed_fraction"
+                if series := _series(part, field, score, hidden):
+                    x_title = "hidden fraction" if hidden else title
+                    found.append({"x": x_title, "y": name, "where": _fixed(part[0], field, lines), "series": series})
+    return found
+
+
+def _series(part: Sequence[Line], field: str, score: str, hidden: bool) -> list[dict[str, Any]]:
+    """One curve for each method that has the score; a spread that is 0 everywhere is none."""
+    found = []
+    for method in dict.fromkeys(line.method for line in part):
+        own = sorted((line for line in part if line.method == method), key=lambda line: line.regime[field])
+        known = [(line.regime[field], interval) for line in own if (interval := line.interval(score))]
+        if not known or (score == "test_std_mu" and not any(interval.mean for _, interval in known)):
+            continue
+        found.append(
+            {
+                "label": method,
+                "x": [round(1 - at, 12) if hidden else at for at, _ in known],
+                "y": [interval.mean for _, interval in known],
+                "half": [None if math.isnan(interval.half) else interval.half for _, interval in known],
+            }
+        )
+    return found
+
+
+def _fixed(line: Line, field: str, lines: Sequence[Line]) -> str:
+    """The rest of the regime, which a curve keeps."""
+    parts = {
+        "observed_fraction": f"{line.regime['observed_fraction']:g} observed",
+        "train_size": f"{line.split[0]} trajectories",
+        "steps": f"{line.regime['steps']:,} steps" if "steps" in varying(lines) else "",
+        "others": setting_of(line.regime),
+    }
+    skipped = {field} | ({"train_size"} if field == "total" or "total" in line.regime else set())
+    return ", ".join(text for name, text in parts.items() if name not in skipped and text)

@@ -1,0 +1,120 @@
+// The figures of every group, the list of sections, and the colours.
+const MOST_SHOWN = 6;
+
+// How the curve of a method looks: one colour each, and another dash where colours come again.
+const lookOf = (i) => ({ color: colorOf(i), dash: DASHES[Math.floor(i / STYLES) % 3], hidden: i >= MOST_SHOWN });
+const eceOf = (line, split) => (isNumber(line.ece[split]) ? line.ece[split].toFixed(3) : "–");
+
+const calibration = (box, group, regime, split) => chart(box, {
+  name: `calibration-${group}-${split}`,
+  title: `Calibration on ${split}`, note: regime.label, height: 330,
+  x: "nominal coverage", y: "empirical coverage", xRange: [0, 1], yRange: [0, 1], diagonal: true, legend: true,
+  series: regime.lines.flatMap((line, i) => {
+    const label = `${line.label} (ECE ${eceOf(line, split)})`;
+    return line.coverage[split] ? [{ label, x: report.levels, y: line.coverage[split], marks: true, ...lookOf(i) }] : [];
+  }),
+});
+
+const LOSSES = [["train_loss", "train", ""], ["reg_nll", "reg", "6 3"]];
+const losses = (box, group, regime) => chart(box, {
+  name: `losses-${group}`,
+  title: "Losses while training",
+  note: `${regime.label}; solid: NLL on train batches, dashed: NLL on reg, mean over seeds`,
+  x: "step", y: "NLL per point", cut: true,
+  series: regime.lines.flatMap((line, i) => LOSSES.flatMap(([key, split, dash]) => {
+    const look = { color: colorOf(i), dash, hidden: i >= MOST_SHOWN / 2 };
+    const label = `${line.label}, ${split}`;
+    return line.history ? [{ label, x: line.history.step, y: line.history[key], ...look }] : [];
+  })),
+});
+
+const monitored = (box, group, regime) => chart(box, {
+  name: `ece-${group}`,
+  title: "ECE on reg while training", note: regime.label, x: "step", y: "ECE", floor: 0,
+  series: regime.lines.flatMap(({ label, history }, i) =>
+    (history ? [{ label, x: history.step, y: history.reg_ece, ...lookOf(i) }] : [])),
+});
+
+const sigmas = (box, group, regime, { label, history }) => chart(box, {
+  name: `sigma-${group}-${label}`,
+  title: `σ per site while training, ${label}`,
+  note: `${regime.label}; geometric mean over channels, mean over seeds`,
+  x: "step", y: "σ", log: true,
+  series: Object.entries(history.sigma).map(([site, y], i) => ({ label: site, x: history.step, y, ...lookOf(i) })),
+});
+
+const overField = (box, group, curve, number) => chart(box, {
+  name: `curve-${group}-${number}`,
+  title: `${curve.y} against ${curve.x}`,
+  note: `${curve.where ? `${curve.where}; ` : ""}mean and 95% interval over seeds`,
+  x: curve.x, y: curve.y, cut: curve.y === "test NLL", floor: curve.y === "test NLL" ? undefined : 0, legend: true,
+  series: curve.series.map((s, i) => ({ ...s, marks: true, radius: 4, ...lookOf(i) })),
+});
+
+const redraws = [];
+const startGroup = (box) => {
+  const number = Number(box.dataset.group);
+  const group = report.groups[number];
+  const curves = group.curves.map(() => make("div"));
+  box.append(...curves);
+  const drawCurves = () => curves.forEach((place, i) => overField(place, number, group.curves[i], i));
+  const select = make("select", { id: `regime-${number}` });
+  group.regimes.forEach((regime, index) => select.add(new Option(regime.label, index)));
+  const label = make("label", { for: select.id }, "Regime of the figures below");
+  const choice = make("div", { class: "regime" }, label, select);
+  choice.hidden = group.regimes.length < 2;
+  box.append(choice);
+  const inside = [];
+  const drawRegime = () => {
+    const regime = group.regimes[Number(select.value)];
+    while (inside.length) inside.pop()[0].remove();
+    const add = (draw) => inside.push([make("div"), draw]);
+    const has = (name) => regime.lines.some((line) => line.history && line.history[name].some(isNumber));
+    for (const split of ["test", "reg"]) {
+      if (regime.lines.some((line) => line.coverage[split])) add((place) => calibration(place, number, regime, split));
+    }
+    if (has("train_loss") || has("reg_nll")) add((place) => losses(place, number, regime));
+    if (has("reg_ece")) add((place) => monitored(place, number, regime));
+    const noisy = regime.lines.filter((line) => line.history && Object.keys(line.history.sigma).length);
+    for (const line of noisy.slice(0, 4)) add((place) => sigmas(place, number, regime, line));
+    // All of them stand before the first is drawn: a chart takes the width that it has.
+    box.append(...inside.map(([place]) => place));
+    for (const [place, draw] of inside) draw(place);
+  };
+  select.addEventListener("change", drawRegime);
+  redraws.push(drawCurves, drawRegime);
+  drawCurves();
+  drawRegime();
+};
+
+// The theme of the system, unless the reader has chosen one.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const setTheme = () => {
+  document.documentElement.dataset.theme = at("theme").value || (dark.matches ? "dark" : "light");
+  const car = at("choices");
+  if (car) car.dispatchEvent(new Event("change"));
+};
+at("theme").addEventListener("change", setTheme);
+dark.addEventListener("change", setTheme);
+setTheme();
+
+for (const section of document.querySelectorAll("main > section:not([hidden])")) {
+  const title = section.querySelector("h2").textContent;
+  at("contents").append(make("li", {}, make("a", { href: `#${section.id}` }, title)));
+}
+for (const box of document.querySelectorAll(".figures")) startGroup(box);
+startFields();
+
+// Charts are drawn for the width they have.
+let width = innerWidth;
+let waiting = 0;
+addEventListener("resize", () => {
+  if (innerWidth === width) return;
+  width = innerWidth;
+  clearTimeout(waiting);
+  waiting = setTimeout(() => {
+    redraws.forEach((draw) => draw());
+    if (report.entries.length) drawEntry();
+  }, 150);
+});
+document.documentElement.dataset.ready = "yes";

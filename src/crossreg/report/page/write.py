@@ -1,0 +1,150 @@
+"""One HTML file with everything in it.
+
+The page's policy forbids the browser to load anything. What the script reads stands in the page as JSON; the script
+writes it only as text, never as markup. Its library for 3-D, plotly, is there only where there is a car.
+"""
+
+import html
+import json
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from crossreg.errors import InputError
+from crossreg.files import replacing
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report import car_page
+from crossreg.report.page import parts
+from crossreg.report.page.fields import constants, embed, load_entries
+from crossreg.report.page.folders import Car, Found, distinct, find
+from crossreg.report.page.lines import Group, described, described_car, make_group
+
+LARGEST = 12_000_000  # bytes
+_SPARE = 150_000
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+_CHOSEN = {
+    "runs": "Of runs that differ in their seed alone, it is the first.",
+    "sweep": "Of a sweep, they are of the first seed of every method in the first regime, and of XReg, or the first"
+    " method, in the others.",
+}
+_SCRIPTS = ("charts.js", "fields.js", "entries.js", "page.js")
+
+
+def write_report(folder: Path, output: Path, *, progress: bool = False) -> Path:
+    """Writes the page of all that is below a folder."""
+    check_output(output)
+    found = find(folder)
+    groups = make_groups(found)
+    entries = load_entries(found, groups, progress=progress)
+    inside = {
+        "runs": sum(len(group.rows) for group in groups) - len(found.references),
+        "chosen": _CHOSEN["sweep" if found.sweeps else "runs"],
+        "levels": list(LEVELS),
+        "constants": constants(),
+        "groups": [*(described(group) for group in groups), *(described_car(car) for car in found.cars[:1])],
+    }
+    texts = {
+        "policy": _POLICY,
+        "style": _file("page.css"),
+        "title": html.escape(found.name),
+        "about": html.escape(_about(found)),
+        "settings": parts.what_was_run(found),
+        "results": "".join(_results(number, group, len(groups)) for number, group in enumerate(groups)),
+        "explore_hidden": "" if groups else "hidden",
+        "cars": "",
+        "plotly": "",
+        "script": "".join(_file(name) for name in _SCRIPTS),
+    }
+    room = LARGEST - _SPARE - sum(len(text.encode()) for text in texts.values()) - len(_json(inside))
+    if found.cars:
+        texts |= _cars(found.cars, room // 2 if entries else room, len(groups))
+        room -= len(texts["cars"].encode()) + len(texts["plotly"].encode())
+    texts["data"] = _json(inside | {"entries": embed(entries, room)})
+    # One pass over the template: what is put in is never looked at again.
+    page = re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _file("page.html"))
+    try:
+        with replacing(output) as file:
+            file.write(page.encode(errors="replace"))
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot write here ({error.strerror})") from error
+    return output
+
+
+def check_output(output: Path) -> None:
+    """Refuses, before anything is read, a file that could not be written."""
+    if output.is_dir():
+        raise InputError(f"--output {output}: is a folder; name a file, as report.html")
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--output {output}: expected a name that ends in .html")
+    if not output.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}")
+
+
+def make_groups(found: Found) -> list[Group]:
+    """What is compared: all single runs with each other, and the rows of each sweep."""
+    rows = distinct([*(run.row for run in found.runs if run.row is not None), *found.references])
+    histories = {run.name: run.history for run in found.runs}
+    groups = [make_group("runs", rows, histories)] if rows else []
+    return groups + [make_group(s.name, distinct(s.rows), s.histories) for s in found.sweeps]
+
+
+def _about(found: Found) -> str:
+    """What the page is of, in a few words."""
+    kinds = (("run", found.runs), ("sweep", found.sweeps), ("car experiment", found.cars))
+    return ", ".join(f"{len(items)} {name}{'s' * (len(items) > 1)}" for name, items in kinds if items)
+
+
+def _results(number: int, group: Group, count: int) -> str:
+    """Tables of a group, and the places of its figures."""
+    title = f"<h3>{html.escape(group.name)}</h3>" if count > 1 else ""
+    return f'{title}<div class="scores">{parts.scores(group)}</div><div class="figures" data-group="{number}"></div>'
+
+
+def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
+    """The panel of a car's own page and the figures, as a group, of the first experiment; and the scores of all."""
+    # A closing tag inside a script would end it.
+    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    run = cars[0].run
+    shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
+    template = resources.files("crossreg.report").joinpath("car_page.html").read_text(encoding="utf-8")
+    main = template[template.index("<main>") + len("<main>") : template.index("</main>")]
+    settings = {k: v for k, v in run.summary.items() if k not in ("methods", "settings")}
+    texts = {
+        "band": str(car_page.BAND),
+        "table": car_page.scores_table(run),
+        "units": html.escape(run.units),
+        "settings": parts.listed(settings) + _all_settings(run.summary.get("settings")),
+    }
+    panel = re.sub(r"\{\{(\w+)\}\}", lambda place: texts.get(place[1], ""), main.replace("h2", "h3"))
+    others = "".join(
+        f'<h3>{html.escape(car.name)}</h3><div class="wide" tabindex="0">{car_page.scores_table(car.run)}</div>'
+        for car in cars[1:]
+    )
+    count = f"{len(shown)} of {len(run.cars)} test cars" if len(shown) < len(run.cars) else "all test cars"
+    script = resources.files("crossreg.report").joinpath("car_page.js").read_text(encoding="utf-8")
+    said = f"<p>{html.escape(cars[0].name)}: {count}, as the first seed predicts them.</p>"
+    return {
+        "cars": f'<section id="cars" aria-labelledby="cars-title"><h2 id="cars-title">Cars</h2>{said}{panel}'
+        f'<div class="figures" data-group="{number}"></div>{others}</section>',
+        "plotly": f'<script type="application/json" id="run">{_json(car_page.embedded(run, shown))}</script>'
+        f"<script>{plotly}</script><script>{script}</script>",
+    }
+
+
+def _all_settings(settings: Any) -> str:
+    if not isinstance(settings, dict):
+        return ""
+    flat = {k: v for part, v in settings.items() for k, v in (v.items() if isinstance(v, dict) else [(part, v)])}
+    return f"<details><summary>All settings</summary>{parts.listed(flat)}</details>"
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the script that it stands in."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+
+
+def _file(name: str) -> str:
+    return resources.files("crossreg.report.page").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,61 @@
+"""`progress.json`: what trains in a folder now, for those who watch from outside (`crossreg watch`).
+
+It is there while something trains and is removed at the end, also after Ctrl-C; one that nobody has written for a
+minute is of a process that was killed. The file is replaced in one move, at every look at the monitored split and
+otherwise at most every two seconds.
+"""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossreg.files import replacing
+from crossreg.training.loop import Record
+
+PROGRESS = "progress.json"
+_SECONDS_BETWEEN = 2.0
+
+
+def replicas_of(record: Record) -> list[dict[str, Any]]:
+    """Losses and scores of every replica at its last look, and the step at which it diverged, or −1."""
+    names = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
+    columns = [np.asarray(getattr(record, name), float).tolist() for name in names]
+    return [
+        {k: v if math.isfinite(v) else None for k, v in zip(names, values, strict=True)} | {"diverged_at": int(at)}
+        for *values, at in zip(*columns, record.diverged_at, strict=True)
+    ]
+
+
+class ProgressFile:
+    """Writes the file of one folder. A disk that is full must not end a training: what cannot be written is not."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / PROGRESS
+        self._written = -math.inf
+        self._replicas: list[dict[str, Any]] = []
+
+    def write(self, state: Mapping[str, Any], record: Record | None = None, *, force: bool = False) -> None:
+        """Takes in how far it is; `record` is the newest look at the monitored split, if there was one just now."""
+        if record is not None:
+            self._replicas = replicas_of(record)
+        now = time.monotonic()
+        if record is None and not force and now - self._written < _SECONDS_BETWEEN:
+            return
+        self._written = now
+        with contextlib.suppress(OSError), replacing(self._path) as file:
+            file.write(json.dumps({**state, "replicas": self._replicas}).encode())
+
+    def forget_replicas(self) -> None:
+        """Other models train from here on."""
+        self._replicas = []
+
+    def remove(self) -> None:
+        """Nothing trains here any more."""
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)

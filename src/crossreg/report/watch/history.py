@@ -1,0 +1,122 @@
+"""Histories that grow while they are read, and what is drawn of them: curves over replicas."""
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
+
+CURVES = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
+_CHUNK = 8 * 2**20  # bytes that are taken in at a time
+Line = dict[str, Any]
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None: a file may hold anything."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def whole(value: Any) -> int | None:
+    """A whole number of a size that counts steps, or None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None
+
+
+class GrowingLines:
+    """The JSON lines of a file that is appended to: only what is new is read, and a line that is not whole yet waits.
+
+    `keep` makes of a line what is to be kept of it, or None.
+    """
+
+    def __init__(self, keep: Callable[[Line], Any]):
+        self._keep = keep
+        self._stamp: Stamp | None = None
+        self._read = 0
+        self._first = b""
+        self.items: list[Any] = []
+
+    def update(self, inside: Inside, parts: Parts, stamp: Stamp) -> bool:
+        """Takes in what has come since; says whether anything has."""
+        if stamp == self._stamp:
+            return False
+        before = self._stamp
+        self._stamp = stamp
+        # Replaced in one move, or cut: from the beginning, unless it begins as before and is longer.
+        replaced = before is not None and (stamp.inode != before.inode or stamp.size < self._read)
+        if replaced or (self._read and (inside.read(parts, 0, len(self._first)) or b"") != self._first):
+            self._read, self._first, self.items = 0, b"", []
+        while text := inside.read(parts, self._read, _CHUNK):
+            end = text.rfind(b"\n") + 1
+            if not end:
+                break
+            self._first = self._first or text[: min(end, 256)]
+            self._read += end
+            for line in text[:end].splitlines():
+                value = parsed(line)
+                if isinstance(value, dict) and (kept := self._keep(value)) is not None:
+                    self.items.append(kept)
+        return True
+
+
+def history_line(line: Line) -> Line | None:
+    """What is kept of a line of history: numbers that are numbers, and one σ for each site."""
+    step = whole(line.get("step"))
+    if step is None:
+        return None
+    sigma = line.get("sigma")
+    diverged_at = whole(line.get("diverged_at"))
+    return {
+        "training": str(line.get("training", "")),
+        "step": step,
+        "sigma": {str(k): typical(v) for k, v in sigma.items()} if isinstance(sigma, dict) else {},
+        "diverged_at": -1 if diverged_at is None else diverged_at,
+    } | {name: number(line.get(name)) for name in CURVES}
+
+
+def typical(sigma: Any) -> float | None:
+    """The geometric mean of a site's σ, as the display in a terminal has it; None where one is not positive."""
+    values = [number(value) for value in sigma] if isinstance(sigma, list) else []
+    logs = [math.log(value) for value in values if value is not None and value > 0]
+    return math.exp(sum(logs) / len(logs)) if values and len(logs) == len(values) else None
+
+
+def curves(lines: Iterable[Line], trainings: Collection[str] | None = None) -> dict[str, Any]:
+    """Means over replicas at every step, and the least and the largest; σ as geometric means.
+
+    A replica counts until the step at which it diverged. `trainings` are those that are looked at, by default all.
+    """
+    by_step: dict[int, list[Line]] = {}
+    diverged: dict[str, int] = {}
+    for line in lines:
+        if trainings is None or line["training"] in trainings:
+            going = by_step.setdefault(line["step"], [])
+            if line["diverged_at"] >= 0:
+                diverged[line["training"]] = line["diverged_at"]
+            else:
+                going.append(line)
+    steps = sorted(by_step)
+    sites = list(dict.fromkeys(site for step in steps for line in by_step[step] for site in line["sigma"]))
+    found: dict[str, Any] = {"step": steps, "diverged": diverged}
+    for name in CURVES:
+        columns = [[line[name] for line in by_step[step] if line[name] is not None] for step in steps]
+        found[name] = {
+            "mean": [_mean(column) for column in columns],
+            "low": [min(column, default=None) for column in columns],
+            "high": [max(column, default=None) for column in columns],
+        }
+    found["sigma"] = {
+        site: [_geometric([line["sigma"].get(site) for line in by_step[step]]) for step in steps] for site in sites
+    }
+    return found
+
+
+def _mean(values: list[float]) -> float | None:
+    return number(sum(values) / len(values)) if values else None
+
+
+def _geometric(values: list[float | None]) -> float | None:
+    return typical([value for value in values if value is not None])

@@ -1,0 +1,249 @@
+"""The page and its numbers over HTTP: read-only, for one folder, on the loopback address unless told otherwise.
+
+    GET /                    the page, with /page.css and /page.js
+    GET /api/live            what trains now, and a number that changes with the list
+    GET /api/runs            every run
+    GET /api/curve/ID        the curves of one of them
+
+A request's path is looked up in a table and never reaches the file system: ID is a name that the server has made up.
+Other sites may not read any of it through a visitor's browser: the `Host` must be an address that is served (a name
+that someone has pointed here is refused), and so is what a page of another origin has asked for.
+"""
+
+import io
+import ipaddress
+import json
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from crossreg.errors import InputError
+from crossreg.report.watch.inside import Inside
+from crossreg.report.watch.listing import Listing
+
+_SECONDS_FOR_A_REQUEST = 10.0
+_MOST_CONNECTIONS = 32
+_FILES = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/draw.js": ("draw.js", "text/javascript"),
+}
+_CURVE = re.compile(r"/api/curve/([0-9a-f]{16})", re.ASCII)
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:;"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_SAME_SITE = (None, "same-origin", "none")
+_WORDS = {400: "bad request", 403: "refused", 404: "not found", 405: "only GET and HEAD", 421: "not this host"}
+
+
+class _Deadline(io.RawIOBase):
+    """The bytes of a connection, for so long: one that sends a byte now and then ends, too."""
+
+    def __init__(self, connection: socket.socket, seconds: float):
+        self._connection = connection
+        self._end = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: "WatchServer"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Deadline(self.connection, self.server.seconds))
+
+    def do_GET(self) -> None:
+        if (refusal := self._refusal()) is not None:
+            self._answer(refusal)
+            return
+        try:
+            found = self.server.find(self.path)
+        except Exception as error:  # whatever a file held: the next request may find it whole
+            print(f"crossreg: {type(error).__name__} while answering: {error}", file=sys.stderr)
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        if found is None:
+            self._answer(HTTPStatus.NOT_FOUND)
+        else:
+            self._answer(HTTPStatus.OK, *found)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _refusal(self) -> HTTPStatus | None:
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or not self.server.serves(hosts[0]):
+            return HTTPStatus.MISDIRECTED_REQUEST
+        origins = self.headers.get_all("Origin") or []
+        if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in origins):
+            return HTTPStatus.FORBIDDEN
+        sites = self.headers.get_all("Sec-Fetch-Site") or [None]
+        return HTTPStatus.FORBIDDEN if any(site not in _SAME_SITE for site in sites) else None
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # What http.server does not understand: a line that is too long, a version, a method.
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code))
+
+    def _answer(self, status: HTTPStatus, body: bytes | None = None, kind: str = "text/plain") -> None:
+        body = f"{_WORDS.get(status, status.phrase.lower())}\n".encode() if body is None else body
+        self.close_connection = True
+        self.request_version = "HTTP/1.0"  # also where none was understood: no answer without its headers
+        self.connection.settimeout(self.server.seconds)
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "crossreg"
+
+    def log_message(self, format: str, *_) -> None:  # noqa: A002
+        """Nothing: the terminal is the user's."""
+
+
+class WatchServer(ThreadingHTTPServer):
+    """Serves the runs below a folder."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0, *, seconds: float | None = None):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder")
+        if not 0 <= port <= 65535:
+            raise InputError(f"--port {port}: must lie between 0 (any that is free) and 65535")
+        self.seconds = _SECONDS_FOR_A_REQUEST if seconds is None else seconds
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._host = host.strip("[]").lower()
+        self._listing = Listing(Inside(folder))
+        package = resources.files("crossreg.report.watch")
+        self._pages = {path: ((package / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
+        self._answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "/api/live": self._listing.live,
+            "/api/runs": self._listing.runs,
+        }
+        try:
+            found = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            self.address_family, address = found[0][0], found[0][4]
+            super().__init__(address[:2], _Handler)  # pyright: ignore[reportArgumentType]
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
+        self.port = int(self.server_address[1])
+        self._bound = ipaddress.ip_address(str(self.server_address[0]).split("%")[0])
+
+    def server_bind(self) -> None:
+        # Not that of http.server, which asks the name service who we are.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self._bound.is_loopback
+
+    @property
+    def url(self) -> str:
+        shown = "localhost" if self._bound.is_unspecified else self._host
+        return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.port}/"
+
+    def serves(self, host: str) -> bool:
+        """Whether a `Host` header is an address of this server.
+
+        A name could be anyone's who has it point here; a number cannot, so that all of them pass where the server
+        listens on every address.
+        """
+        match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", host, re.ASCII)
+        if match is None or int(match[2] or 80) != self.port:
+            return False
+        name = match[1].strip("[]").lower()
+        if name == self._host and not self._bound.is_unspecified:
+            return True
+        if name == "localhost":
+            return self.is_local or self._bound.is_unspecified
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address == self._bound or self._bound.is_unspecified or (address.is_loopback and self.is_local)
+
+    def find(self, path: str) -> tuple[bytes, str] | None:
+        """The answer to a request, and its type; None where there is none."""
+        if path in self._pages:
+            return self._pages[path]
+        value = None
+        if path in self._answers:
+            value = self._answers[path]()
+        elif match := _CURVE.fullmatch(path):
+            value = self._listing.curve(match[1])
+        return None if value is None else (json.dumps(value, allow_nan=False).encode(), "application/json")
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had
+            self._free.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A visitor who has gone is no news."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            print(f"crossreg: {type(error).__name__} while answering: {error}", file=sys.stderr)
+
+
+def watch(folder: Path, *, host: str = "127.0.0.1", port: int = 0, open_browser: bool = False) -> None:
+    """Serves until it is stopped; says where."""
+    with WatchServer(folder, host, port) as server:
+        if not server.is_local:
+            print(f"crossreg: --host {host}: anyone who reaches port {server.port} can read the runs", file=sys.stderr)
+        print(f"{folder} at {server.url} (Ctrl-C ends)", flush=True)
+        if open_browser:
+            import webbrowser
+
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        server.serve_forever(poll_interval=0.2)

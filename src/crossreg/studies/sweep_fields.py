@@ -1,0 +1,102 @@
+"""Test fields of a sweep: for the first seed of some methods and regimes, from the stored models.
+
+test_fields/KEY.npz   as in a run folder, by the key of the row
+
+They are computed when a report or figures first ask for them. A sweep may have hundreds of rows, so that only a few are
+chosen: every method in the first regime, then ours, or the first method, in the others; and of these a few test
+trajectories are looked through, not all.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crossreg.data.apebench import load_trajectories
+from crossreg.data.trajectories import Trajectories
+from crossreg.errors import InputError
+from crossreg.methods.ensemble import EnsemblePredictor
+from crossreg.methods.persistence import fit_persistence
+from crossreg.metrics.evaluation import Predictor
+from crossreg.report.progress import CountDisplay
+from crossreg.studies.grids import Point
+from crossreg.studies.programs import Archive, data_of
+from crossreg.studies.sweep import PLAN, load_points, point_key, trainings_of
+from crossreg.studies.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
+
+FIELDS_FOLDER = "test_fields"
+_SCANNED = 2  # test trajectories
+_TRAJECTORIES = 2
+MOST = 6
+
+
+class SweepFields(NamedTuple):
+    """The fields of some rows, by the rows' keys, and the reason why others that were chosen have none."""
+
+    by_key: dict[str, StoredFields]
+    missing: dict[str, str]
+
+
+def load_sweep_fields(
+    folder: Path, rows: Sequence[Mapping[str, Any]], *, most: int = MOST, progress: bool = False
+) -> SweepFields:
+    """Reads the fields of the chosen rows, or computes and keeps them where the models and the data are at hand."""
+    digest = json.loads((folder / PLAN).read_text())["data"]
+    points = {point_key(point, digest): point for point in load_points(folder)}
+    keys = choose(points, [row for row in rows if row["key"] in points and not row["diverged"]], most)
+    by_key: dict[str, StoredFields] = {}
+    missing: dict[str, str] = {}
+    trajectories, archive = None, None
+    with CountDisplay("predicting test trajectories", enabled=progress) as display:
+        for number, key in enumerate(keys):
+            path = folder / FIELDS_FOLDER / f"{key}.npz"
+            try:
+                if not path.exists():
+                    trajectories = trajectories or load_trajectories(points[key].config.data)
+                    archive = archive or Archive(folder)
+                    _compute(points[key], trajectories, archive, path)
+                by_key[key] = read_test_fields(path)
+            except InputError as error:
+                missing[key] = str(error)
+            display.update(number + 1, len(keys))
+    return SweepFields(by_key, missing)
+
+
+def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most: int) -> list[str]:
+    """Keys of the first seed of each method in the first regime, then of one method in the others; at most so many."""
+    firsts: dict[tuple[str, str], str] = {}
+    for row in rows:
+        point = points[row["key"]]
+        # Of what is fitted or chosen after training, a folder does not keep enough.
+        if len(point.configs) <= 1 and not point.method.wrapped:
+            firsts.setdefault((json.dumps(point.changes, sort_keys=True, default=str), row["method"]), row["key"])
+    regimes = list(dict.fromkeys(regime for regime, _ in firsts))
+    methods = list(dict.fromkeys(method for _, method in firsts))
+    ours = "xreg" if "xreg" in methods else next(iter(methods), "")
+    wanted = [(regime, method) for regime in regimes[:1] for method in methods]
+    wanted += [(regime, ours) for regime in regimes[1:]]
+    return [firsts[place] for place in wanted if place in firsts][:most]
+
+
+def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> None:
+    data = data_of(point.config, trajectories)
+    predictor = _predictor(point, trajectories, archive)
+    stored = compute_test_fields(predictor, data.test, trajectories=_TRAJECTORIES, scanned=_SCANNED)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_test_fields(path, stored)
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot write here ({error.strerror})") from error
+
+
+def _predictor(point: Point, trajectories: Trajectories, archive: Archive) -> Predictor:
+    """What was scored for the row of this point."""
+    if not point.configs:
+        train = data_of(point.config, trajectories).train
+        return fit_persistence(train, knows_mask=point.method.name.startswith("persistence-masked"))
+    channels, *space = trajectories.train.shape[2:]
+    keys = [training.key(trajectories.digest) for training in trainings_of(point)[0]]
+    if any(key not in archive for key in keys):
+        raise InputError("its trained models are not in the folder")
+    models = [archive.model(key, channels, tuple(space)) for key in keys]
+    return EnsemblePredictor(models, point.config.train.evaluation_samples)

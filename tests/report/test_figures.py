@@ -1,0 +1,132 @@
+"""The figures of run folders, and a style that colour-blind readers can read."""
+
+import itertools
+import json
+import re
+from importlib import resources
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from crossreg.cli import main
+from crossreg.errors import InputError
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report import figures
+from crossreg.studies import figures as module
+from crossreg.studies.figures import draw_figures, read_history
+
+# Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
+DEUTERANOPIA = np.array(
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+)
+# Without red cones.
+PROTANOPIA = np.array(
+    [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+)
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+WHITE = TO_XYZ.sum(1)
+
+
+def lab(color: str, seen: np.ndarray) -> np.ndarray:
+    """A colour in CIELAB, as it is seen."""
+    rgb = np.asarray(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(TO_XYZ @ np.clip(seen @ linear, 0, 1) / WHITE)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def palettes() -> dict[str, tuple[str, ...]]:
+    """The colours of the figures, and those of the page of `crossreg watch` by day and by night."""
+    css = (resources.files("crossreg.report.watch") / "page.css").read_text()
+    found = re.findall(r"--c\d: (#[0-9a-f]{6});", css)
+    return {"figures": figures.COLORS, "light": tuple(found[:6]), "dark": tuple(found[6:])}
+
+
+@pytest.mark.parametrize("name", ["figures", "light", "dark"])
+@pytest.mark.parametrize("seen", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
+def test_colours_are_told_apart(name, seen):
+    colors = palettes()[name]
+    assert len(set(colors)) == 6
+    # 10 is about four times what is just noticed, side by side.
+    assert min(np.linalg.norm(lab(a, seen) - lab(b, seen)) for a, b in itertools.combinations(colors, 2)) > 10
+
+
+def test_a_method_looks_the_same_everywhere():
+    few, many = (figures.method_looks(m) for m in (("unregularized", "xreg"), ("xreg", "dropout", "unregularized")))
+    assert few["xreg"] == many["xreg"]
+    assert few["unregularized"] == many["unregularized"]
+    family = figures.method_looks(["dropout", "dropout+temperature", "dropout-reg", "my own", "xreg"])
+    assert len({look["color"] for name, look in family.items() if name.startswith("dropout")}) == 1
+    assert len({(look["marker"], str(look["linestyle"])) for look in family.values()}) == 5
+    assert family["my own"]["color"] not in (family["xreg"]["color"], family["dropout"]["color"])
+    in_order = figures.in_order(["b", "unregularized", "xreg-heads", "a", "xreg"])
+    assert in_order == ["xreg-heads", "xreg", "unregularized", "b", "a"]
+
+
+def test_panels_have_every_split_as_a_mean_over_seeds(kept, tmp_path):
+    rng = np.random.default_rng(0)
+    seeds = [{s: {"coverage": rng.uniform(size=9).tolist(), "ece_mix": 0.1 * n} for s in ("train", "reg", "test")}
+             for n in range(3)]  # fmt: skip
+    figures.calibration_panels({"A": seeds, "B": [seeds[0] | {"reg": None}]}, tmp_path / "p")
+    first, second = kept[0].axes
+    thick = {line.get_label(): line for line in first.lines if not str(line.get_label()).startswith("_")}
+    assert list(thick) == ["train (ECE 0.100)", "reg (ECE 0.100)", "test (ECE 0.100)"]
+    for split, line in zip(("train", "reg", "test"), thick.values(), strict=True):
+        np.testing.assert_allclose(line.get_xdata(), LEVELS)
+        np.testing.assert_allclose(line.get_ydata(), np.mean([s[split]["coverage"] for s in seeds], axis=0))
+    assert len(second.get_legend().get_texts()) == 2
+
+
+def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_make", lambda out: None)
+    names = [path.name for path in draw_figures(run, progress=False)]
+    assert names == ["losses", "sigma", "calibration", "maps"]
+    losses, sigma, calibration, maps = kept
+    history = read_history(run / "metrics.jsonl")
+    assert losses.axes[0].lines[0].get_ydata().tolist() == [line["train_loss"] for line in history]
+    assert losses.axes[0].lines[1].get_ydata().tolist() == [line["reg_nll"] for line in history]
+    for line, (site, values) in zip(sigma.axes[0].lines, history[-1]["sigma"].items(), strict=True):
+        assert line.get_label() == site
+        assert line.get_ydata()[-1] == pytest.approx(np.exp(np.mean(np.log(values))))
+    test = json.loads((run / "metrics.json").read_text())["test"]["coverage"]
+    np.testing.assert_allclose(calibration.axes[0].lines[-1].get_ydata(), test)
+    stored = module.load_run_fields(run, compute=False)
+    truth, error, std_mu, total = (axis.get_images()[0] for axis in maps.axes[:4])
+    np.testing.assert_allclose(truth.get_array(), stored.truth[0, :, 0].T)
+    np.testing.assert_allclose(error.get_array(), np.abs(stored.error[0, :, 0].T), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(std_mu.get_array(), stored.std_mu[0, :, 0].T)
+    np.testing.assert_allclose(total.get_array(), stored.std_total[0, :, 0].T)
+    assert error.get_clim() == std_mu.get_clim() == total.get_clim()
+
+
+def test_a_folder_of_runs_side_by_side(run, tmp_path, capsys):
+    assert main(["figures", str(run.parent), "--out", str(tmp_path / "drawn"), "--quiet"]) == 0
+    written = capsys.readouterr().out.split()
+    names = {"calibration", "calibration_splits", "losses", "sigma_xreg", "maps_xreg"}
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{n}.{e}" for n in names for e in ("pdf", "png")}
+    assert len(written) == 10
+    # A run that has only begun is drawn as far as it is; a line that is being written is left out.
+    begun = run.parent / "begun"
+    begun.mkdir()
+    (begun / "config.yaml").write_text((run / "config.yaml").read_text())
+    assert main(["figures", str(begun)]) == 2
+    assert "nothing to draw yet" in capsys.readouterr().err
+    (begun / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text()[:-30])
+    assert main(["figures", str(begun), "--quiet"]) == 0
+    assert {path.stem for path in (begun / "figures").iterdir()} == {"losses", "sigma"}
+
+
+def test_what_is_no_folder_of_figures(tmp_path):
+    with pytest.raises(InputError, match="holds neither"):
+        draw_figures(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        draw_figures(tmp_path / "nothing")
+    (tmp_path / "config.yaml").write_text("data: {}")
+    history, scores = "metrics.jsonl", "metrics.json"
+    odd = json.dumps({"test": {"coverage": [0.1, 0.2], "ece_mix": 0.1}, "reg": None, "train": None})
+    for name, text in ((history, "[1]\n"), (history, "{}\n"), (scores, "{}"), (scores, "3"), (scores, odd)):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=f"{name}: .*expected"):
+            draw_figures(tmp_path)
+        (tmp_path / name).unlink()

@@ -1,0 +1,217 @@
+"""The page of `crossreg report` in a real browser: every panel draws what is stored, and nothing leaves the page."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from made_car_run import write_folder
+from made_runs import POINTS, STEPS, TIMES, fields, scores, write_run
+
+from crossreg.config import Config
+from crossreg.methods import TRAINED
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report.page.write import LARGEST, write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested where playwright is installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is tested where chromium is installed")
+METHODS = {"xreg": 0.0, "dropout": 1.0}
+FRACTIONS = (0.5, 0.9)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, cars):
+    """Two methods in two regimes, two seeds of each, and a car experiment."""
+    root = tmp_path_factory.mktemp("report") / "runs"
+    for method, number in METHODS.items():
+        for fraction in FRACTIONS:
+            for seed in range(2):
+                config = TRAINED[method](Config().replace(observed_fraction=fraction, seed=seed, steps=150))
+                write_run(root / f"{method}-{fraction}-{seed}", config, number + fraction + 0.1 * seed)
+    (root / "cars").mkdir()
+    write_folder(root / "cars", cars)
+    return write_report(root, root.parent / "report.html")
+
+
+def opened(browser, path, **options):
+    """The page, once it has drawn, with all that it says in its console and asks for."""
+    context = browser.new_context(**({"viewport": {"width": 1200, "height": 900}} | options))
+    page = context.new_page()
+    page.said, page.asked = [], []
+    page.on("console", lambda message: page.said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.said.append(str(error)))
+    page.route("**", lambda route: page.asked.append(route.request.url) or route.continue_())
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    return page
+
+
+@pytest.fixture
+def page(browser, report):
+    shown = opened(browser, report)
+    yield shown
+    assert shown.said == []
+    assert [url for url in shown.asked if not url.startswith("data:")] == [report.as_uri()]
+    shown.context.close()
+
+
+def drawn(page, name: str):
+    """What a figure shows, as the page's script has it."""
+    return json.loads(page.evaluate("name => JSON.stringify(window.report.drawn[name])", name))
+
+
+def picture(page, name: str) -> bytes:
+    """All pixels of a map."""
+    script = "name => document.querySelector(`canvas[data-map=${name}]`).toDataURL()"
+    return page.evaluate(script, name).encode()
+
+
+def test_every_panel_draws(page, report):
+    assert report.stat().st_size <= LARGEST
+    charts = page.locator("figure[data-chart]")
+    names = charts.evaluate_all("all => all.map((figure) => figure.dataset.chart)")
+    wanted = {"calibration-0-test", "calibration-0-reg", "losses-0", "ece-0", "sigma-0-xreg", "curve-0-0"}
+    assert wanted | {"slice", "coverage", "pit", "sigma-sites"} <= set(names)
+    shapes = charts.evaluate_all(
+        "all => all.map((f) => f.querySelectorAll('svg[role=img] :is(polyline, circle, rect, polygon)').length)"
+    )
+    assert min(shapes) > 0
+    pixels = """name => {
+      const canvas = document.querySelector(`canvas[data-map=${name}]`);
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      return [canvas.width, canvas.height, new Set(new Uint32Array(data.buffer)).size];
+    }"""
+    for name, colors in (("truth", 5), ("size", 3), ("std_mu", 1), ("std", 1)):
+        width, height, found = page.evaluate(pixels, name)
+        assert (width, height) == (TIMES, POINTS)
+        assert found >= colors
+    page.wait_for_selector("#surface canvas, #surface.notice")  # the 3-D car, or that there is no WebGL
+    assert page.locator("#roofline svg").count() > 0
+
+
+def test_curves_are_the_numbers_stored(page):
+    page.select_option("#regime-0", label="0.9 observed, 50 trajectories")
+    test = drawn(page, "calibration-0-test")
+    assert [series["label"].split(" (")[0] for series in test] == list(METHODS)
+    for series, number in zip(test, METHODS.values(), strict=True):
+        assert series["x"] == list(LEVELS)
+        stored = [scores(number + 0.9 + 0.1 * seed)["coverage"] for seed in range(2)]
+        np.testing.assert_allclose(series["y"], np.mean(stored, axis=0), rtol=1e-12)
+    losses = drawn(page, "losses-0")
+    assert losses[0]["label"] == "xreg, train"
+    np.testing.assert_allclose(losses[0]["y"], [-1 - 0.01 * step - 0.95 for step in STEPS])
+    sites = drawn(page, "sigma-0-xreg")
+    np.testing.assert_allclose(sites[0]["y"], [0.01 * step * 6 ** (1 / 3) for step in STEPS])
+    curve = drawn(page, "curve-0-0")[0]
+    np.testing.assert_allclose(curve["y"], [np.mean([scores(f + d)["nll"] for d in (0, 0.1)]) for f in FRACTIONS])
+    [pit] = drawn(page, "pit")
+    np.testing.assert_allclose(pit["y"], 20 * np.arange(1, 21) / 210)
+    coverage = {series["label"]: series["y"] for series in drawn(page, "coverage")}
+    assert coverage["test"] == scores(0.5)["coverage"]
+
+
+def test_the_slider_and_the_choices_change_the_picture(page):
+    stored = fields(0.5)
+    before = drawn(page, "slice")
+    page.locator("#time").focus()
+    page.keyboard.press("Home")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert page.inner_text("#time-said") == "4"
+    after = {series["label"]: series for series in drawn(page, "slice")}
+    assert list(after.values()) != before
+    np.testing.assert_allclose(after["truth"]["y"], stored.truth[0, 3, 0], atol=2e-3)
+    np.testing.assert_allclose(after["mean"]["y"], stored.mean[0, 3, 0], atol=2e-3)
+    # At 90%, the stored quantiles at 5% and 95%; the predictive part is a Gaussian around the mean.
+    total, predictive = after["90% band, total"], after["90% band, predictive"]
+    np.testing.assert_allclose(total["high"], stored.quantiles[5, 0, 3, 0], atol=3e-3)
+    np.testing.assert_allclose(predictive["low"], stored.mean[0, 3, 0] - 1.6449 * 0.03, atol=2e-3)
+    page.locator("#level").focus()
+    page.keyboard.press("Home")
+    assert page.inner_text("#level-said") == "1%"
+    narrow = {series["label"]: series for series in drawn(page, "slice")}["1% band, total"]
+    assert np.ptp([narrow["low"], narrow["high"]], axis=0).max() < 0.01
+    was = picture(page, "truth")
+    page.select_option("#trajectory", label="number 4")
+    assert picture(page, "truth") != was
+    was = picture(page, "truth")
+    page.select_option("#channel", label="1")
+    assert picture(page, "truth") != was
+    assert drawn(page, "map-size")["range"] == drawn(page, "map-std")["range"] == drawn(page, "map-std_mu")["range"]
+    sizes = np.asarray(list(drawn(page, "map-size")["values"].values()))
+    np.testing.assert_allclose(sizes, np.abs(stored.error[2]).ravel(), atol=2e-4)
+
+
+def test_a_region_that_is_stored_is_shown(page):
+    buttons = page.locator("#unaware button")
+    assert buttons.count() == 1  # the second region is of a trajectory that is not here
+    buttons.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#trajectory").evaluate("s => s.selectedOptions[0].text") == "number 4"
+    assert page.inner_text("#time-said") == "8"
+    box = page.locator("#map-size .region")
+    share = box.evaluate("b => [b.style.left, b.style.width, b.style.bottom, b.style.height].map(parseFloat)")
+    np.testing.assert_allclose(share, [500 / TIMES, 500 / TIMES, 800 / POINTS, 800 / POINTS], rtol=1e-4)
+    first = page.locator("#unaware tbody tr").first.inner_text().split()
+    assert first[2:4] == ["5.0", "0.5"]
+
+
+def test_values_are_read_with_pointer_and_keys(page):
+    page.locator("canvas[data-map=truth]").hover(position={"x": 2, "y": 2})
+    assert page.inner_text("#map-said").startswith(f"Step 1, point {POINTS - 1} (observed in the input): truth ")
+    chart = page.locator("figure[data-chart=coverage]")
+    chart.locator("svg[role=img]").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert f"nominal coverage 0.3: test {scores(0.5)['coverage'][2]:.4g}" in chart.locator(".readout").inner_text()
+    legend = chart.locator(".legend button").first
+    legend.click()
+    assert [series["label"] for series in drawn(page, "coverage")] == ["reg", "train"]
+    assert chart.locator(".legend button").first.get_attribute("aria-pressed") == "false"
+
+
+def test_phone_keyboard_and_dark(browser, report):
+    page = opened(browser, report, viewport={"width": 380, "height": 800}, color_scheme="dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    for details in page.locator("details").all():
+        details.evaluate("d => { d.open = true; }")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.select_option("#theme", "light")
+    assert page.evaluate(ground) == "rgb(255, 255, 255)" != dark
+    page.keyboard.press("Home")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    unnamed = """() => [...document.querySelectorAll("select, input, button, svg[role=img], canvas[role=img]")]
+      .filter((e) => !(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim()))
+      .map((e) => e.outerHTML)"""
+    own = [text for text in page.evaluate(unnamed) if "plotly" not in text and "gl-" not in text]
+    assert own == []
+    assert page.said == []
+    page.context.close()
+
+
+def test_names_do_not_become_markup(browser, tmp_path):
+    nasty = "<img src=x onerror=alert(1)>"
+    folder = write_run(tmp_path / nasty, Config().replace(steps=150))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps(metrics | {"sigma": {nasty: [0.1, 0.2]}}))
+    page = opened(browser, write_report(folder, tmp_path / "r.html"))
+    assert page.locator("img").count() == 0
+    assert page.inner_text("h1") == nasty
+    assert nasty in page.locator("#sigma svg").inner_html().replace("&lt;", "<").replace("&gt;", ">")
+    assert page.said == []
+    page.context.close()

@@ -1,0 +1,79 @@
+"""The page of a sweep: its rows, and the test fields that are made from its stored models."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from crossreg.cli import main
+from crossreg.config import save_yaml
+from crossreg.data.apebench import load_trajectories
+from crossreg.methods.ensemble import EnsemblePredictor
+from crossreg.metrics.evaluation import evaluation_key, score_points
+from crossreg.report.page.folders import find
+from crossreg.studies.programs import Archive
+from crossreg.studies.sweep import load_points, point_key, trainings_of
+from crossreg.studies.sweep_fields import FIELDS_FOLDER, choose, load_sweep_fields
+
+
+@pytest.fixture
+def sweep(cached_waves, tiny, tmp_path):
+    save_yaml(tiny, tmp_path / "c.yaml")
+    flags = ["--methods", "xreg,ensemble-2,persistence,ensemble-2+temperature", "--seeds", "2", "--steps", "20"]
+    flags += ["--grid", "observed_fraction=0.5,0.8", "--config", str(tmp_path / "c.yaml"), "--quiet"]
+    assert main(["sweep", "grid", "--out", str(tmp_path / "sweep"), *flags]) == 0
+    return tmp_path / "sweep"
+
+
+def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypatch):
+    page = tmp_path / "r.html"
+    assert main(["report", str(sweep), "--output", str(page), "--quiet"]) == 0
+    data = json.loads(re.search(r'id="report">(.*?)</script>', page.read_text(), re.DOTALL)[1])  # pyright: ignore[reportOptionalSubscript]
+    [group] = data["groups"]
+    assert len(group["regimes"]) == 2
+    lines = {line["label"]: line for line in group["regimes"][0]["lines"]}
+    assert set(lines) == {"xreg", "ensemble-2", "persistence", "ensemble-2+temperature"}
+    assert lines["xreg"]["history"]["step"] == [10, 20]
+    assert lines["persistence"]["history"] is None
+    assert {curve["y"] for curve in group["curves"]} >= {"test NLL", "test ECE"}
+    assert [entry["label"].split(",")[0] for entry in data["entries"]] == ["xreg", "ensemble-2", "persistence", "xreg"]
+    assert all(entry["trajectories"] for entry in data["entries"])
+
+    # The fields are those that the scores were computed from.
+    [found] = find(sweep).sweeps
+    stored, missing = load_sweep_fields(sweep, found.rows)
+    assert missing == {}
+    row = next(row for row in found.rows if row["method"] == "ensemble-2")
+    point = next(p for p in load_points(sweep) if p.method.name == "ensemble-2")
+    trajectories, archive = load_trajectories(point.config.data), Archive(sweep)
+    keys = [t.key(trajectories.digest) for t in trainings_of(point)[0]]
+    models = [archive.model(key, 2, (20,)) for key in keys]
+    test = trainings_of(point)[0][0].data(trajectories).test
+    scored = score_points(EnsemblePredictor(models, 5), test, key=evaluation_key(0))
+    np.testing.assert_allclose(stored[row["key"]].std_total[0], np.asarray(scored.std_total)[:5], rtol=2e-3, atol=1e-5)
+
+    # Few are chosen, ours first, and none that was fitted after training.
+    points = {point_key(point, trajectories.digest): point for point in load_points(sweep)}
+    rows = {row["key"]: row for row in found.rows}
+    chosen = [rows[key] for key in choose(points, found.rows, 9)]
+    assert [(row["method"], row["observed_fraction"], row["seed"]) for row in chosen] == [
+        ("xreg", 0.5, 0),
+        ("ensemble-2", 0.5, 0),
+        ("persistence", 0.5, 0),
+        ("xreg", 0.8, 0),
+    ]
+    assert len(choose(points, found.rows, 2)) == 2
+
+    # They are kept: without the data they are still there, and one that was not made says why.
+    kept = sorted((sweep / FIELDS_FOLDER).iterdir())
+    assert len(kept) == 4
+    kept[0].unlink()
+    (tmp_path / "cache").rename(tmp_path / "gone")
+    for path in (sweep / "trained").glob("*.npz"):
+        path.unlink()
+    monkeypatch.setitem(sys.modules, "apebench", None)
+    stored, missing = load_sweep_fields(sweep, found.rows)
+    assert (len(stored), len(missing)) == (3, 1)
+    assert "no cached data" in next(iter(missing.values()))

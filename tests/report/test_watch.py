@@ -1,0 +1,206 @@
+"""`crossreg watch`: what it says is what the files hold, whatever happens to them meanwhile."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from watch_folders import SCORES, SITES, history, jsonl, write_run
+
+from crossreg.config import Config
+from crossreg.methods import TRAINED
+from crossreg.report.progress import TrainingDisplay
+from crossreg.report.sweep_progress import SweepDisplay
+from crossreg.report.watch import listing as listing_module
+from crossreg.report.watch.folders import method_of
+from crossreg.report.watch.history import GrowingLines, curves, history_line
+from crossreg.report.watch.inside import Inside
+from crossreg.report.watch.listing import Listing
+from crossreg.training.loop import Progress, Record
+
+
+def test_the_list_is_what_the_files_say(client):
+    runs = client.runs()
+    one = runs["deep/one", "xreg", 0]
+    assert (one["state"], one["step"], one["steps"]) == ("finished", 500, 500)
+    assert one["scores"]["test_nll"] == SCORES["nll"]
+    assert one["scores"]["reg_ece"] == SCORES["ece_mix"]
+    assert one["regime"] == {
+        "observed_fraction": 0.7, "train_size": 50, "reg_size": 50, "seed": 0, "scenario": "diff_ks"
+    }  # fmt: skip
+    two = runs["two", "dropout", 0]
+    assert (two["state"], two["step"], two["diverged_at"]) == ("unfinished", 250, 99)
+    assert runs["sweep", "ensemble-2", 1]["regime"]["observed_fraction"] == 0.4
+    assert runs["cars", "xreg", None]["scores"]["test_relative_l2"] == 0.16
+    assert runs["cars", "vertex-mean", None]["state"] == "finished"
+    # A link, to a folder or to files, is not there.
+    assert {name for name, *_ in runs} == {"deep/one", "two", "sweep", "cars", "half"}
+    assert runs["half", "xreg", 0]["scores"] == {}
+
+
+def test_curves_are_the_histories(client):
+    runs = client.runs()
+    curve = client.json(f"/api/curve/{runs['deep/one', 'xreg', 0]['id']}")
+    assert curve["step"] == [250, 500]
+    assert curve["train_loss"]["mean"] == [history(250)["train_loss"], history(500)["train_loss"]]
+    assert curve["reg_loss"]["mean"] == [None, None]
+    np.testing.assert_allclose(curve["sigma"]["block1"], 0.1)
+    # Two members of an ensemble: trainings 2 and 3 of the program for seed 0.
+    curve = client.json(f"/api/curve/{runs['sweep', 'ensemble-2', 0]['id']}")
+    assert curve["reg_nll"] == {"mean": [3.0, 3.0], "low": [2.5, 2.5], "high": [3.5, 3.5]}
+    # Training 1, the second seed of xreg, diverged.
+    curve = client.json(f"/api/curve/{runs['sweep', 'xreg', 1]['id']}")
+    assert curve["reg_nll"]["mean"] == [1.5, None]
+    assert curve["diverged"] == {"0.4 observed, 50 trajectories, seed 1": 15}
+    assert client.json(f"/api/curve/{runs['cars', 'vertex-mean', None]['id']}")["step"] == []
+    assert client.get("/api/curve/0123456789abcdef")[0] == 404
+
+
+def test_what_trains_is_followed(client, watched):
+    def record(step):
+        one = np.asarray([1.0, np.nan, 3.0])
+        return Record(step, one, one, one, one, one, {}, np.asarray([-1, 7, -1]))
+
+    def progress(step, record=None):
+        return Progress(step, 75.0, record, None, None)  # pyright: ignore[reportArgumentType]
+
+    with SweepDisplay(100.0, 2, 9, folder=watched / "sweep", enabled=False) as display:
+        display.begin("xreg × 3", 20, 50.0, program="abc")
+        assert client.json("/api/live")["live"][0]["now"] == "compiling"
+        display.update(progress(10, record(10)))
+        [live] = client.json("/api/live")["live"]
+        expected = {"step": 10, "steps": 20, "trained": 0.25, "number": 1, "programs": 2, "points": 9, "silent": 0}
+        assert {key: live[key] for key in expected} == expected
+        assert [replica["diverged_at"] for replica in live["replicas"]] == [-1, 7, -1]
+        assert [replica["reg_ece"] for replica in live["replicas"]] == [1.0, None, 3.0]
+        assert live["replicas"][1]["name"] == "0.4 observed, 50 trajectories, seed 1"
+        assert client.json(f"/api/curve/{live['id']}")["reg_nll"]["high"][0] == 5.5
+        os.utime(watched / "sweep" / "progress.json", (time.time() - 300, time.time() - 300))
+        assert client.json("/api/live")["live"][0]["silent"] == pytest.approx(300, abs=20)
+    assert not (watched / "sweep" / "progress.json").exists()
+    with TrainingDisplay({"r": 750}, folders={"r": watched / "two"}, enabled=False) as display:
+        display.update("r", progress(300))
+        display.update("r", progress(500, record(500)))
+        found = client.json("/api/live")
+        [live] = found["live"]
+        assert (live["step"], live["left"], live["state"]) == (500, "1:15", "training")
+        display.update("r", progress(750, record(750)))
+        # A step more is no other list.
+        assert client.json("/api/live")["version"] == found["version"]
+        assert client.json("/api/live")["live"][0]["step"] == 750
+    assert client.json("/api/live")["live"] == []
+
+
+def test_files_may_change_at_any_time(client, watched):
+    name = client.runs()["two", "dropout", 0]["id"]
+    path = watched / "two" / "metrics.jsonl"
+
+    def steps():
+        return client.json(f"/api/curve/{name}")["step"]
+
+    with path.open("a") as file:
+        file.write(json.dumps(history(500))[:40])
+    assert steps() == [250]  # a line that is not whole yet waits
+    with path.open("a") as file:
+        file.write(json.dumps(history(500))[40:] + "\nnot JSON\n[1]\n" + '{"step": "x"}\n')
+    assert steps() == [250, 500]
+    version = client.json("/api/live")["version"]
+    assert client.json("/api/live")["version"] == version
+    shorter = path.with_name("new")
+    shorter.write_text(jsonl(history(50)))
+    shorter.replace(path)
+    assert steps() == [50]
+    path.write_text(jsonl(history(60)))
+    assert steps() == [60]
+    shutil.rmtree(watched / "two")
+    assert client.get(f"/api/curve/{name}")[0] == 404
+    assert client.json("/api/live")["version"] > version
+    assert "two" not in {key[0] for key in client.runs()}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("config.yaml", "data: [1, 2"),
+        ("config.yaml", "data: &a [*a]\ntrain: {steps: .nan}"),
+        ("config.yaml", "- " * 5000),
+        ("metrics.json", '{"test": {"nll": 1e999, "crps": NaN, "rmse": true}, "reg": 5}'),
+        ("metrics.json", "[" * 100_000),
+        (
+            "metrics.jsonl",
+            '{"step": 1e400}\n{"step": 5, "sigma": {"a": [0.0, null]}, "train_loss": 1' + "0" * 400 + "}\n",
+        ),
+        ("progress.json", '{"replicas": [3, {"reg_nll": {}}], "step": [], "label": 7}'),
+        ("metrics.jsonl", "\udcff\0".encode(errors="surrogateescape").decode("latin-1")),
+    ],
+)
+def test_no_file_stops_it(client, watched, damage):
+    (watched / "deep" / "one" / damage[0]).write_text(damage[1])
+    for path in ("/api/runs", "/api/live"):
+        assert client.get(path)[0] == 200
+    for run in client.json("/api/runs")["runs"]:
+        assert client.get(f"/api/curve/{run['id']}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "plan", ["[]", "{}", '{"name": 3, "seeds": 1, "config": {}}', '{"seeds": 1e9, "name": "grid"}', "{"]
+)
+def test_a_sweep_of_another_kind_has_scores_and_no_curves(client, watched, plan):
+    (watched / "sweep" / "sweep.json").write_text(plan)
+    runs = client.runs()
+    assert runs["sweep", "xreg", 0]["scores"]["test_nll"] == SCORES["nll"]
+    assert client.json(f"/api/curve/{runs['sweep', 'xreg', 0]['id']}")["step"] == []
+
+
+def test_thousands_of_runs_cost_little(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing_module, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    first = write_run(tmp_path / "run0", Config(), history(10))
+    for number in range(1, 600):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        for file in first.iterdir():
+            os.link(file, folder / file.name)
+    listing = Listing(Inside(tmp_path))
+    assert len(listing.runs()["runs"]) == 600
+    begun = time.process_time()
+    for _ in range(5):
+        listing.live()
+    assert (time.process_time() - begun) / 5 < 0.1
+
+
+def test_methods_are_called_as_sweeps_call_them():
+    for name in TRAINED:
+        assert method_of(TRAINED[name](Config().replace(steps=70))) == name
+    assert method_of(Config().replace(generalization_head=False)) == "xreg-internal"
+    assert method_of(Config().replace(sites=("block1",))) == "own settings"
+
+
+def test_curves_are_means_over_those_that_go_on(tmp_path):
+    path = tmp_path / "h.jsonl"
+    path.write_text(jsonl(*({"training": str(n)} | history(10, float(n), 5 if n == 3 else -1) for n in range(4))))
+    inside, lines = Inside(tmp_path), GrowingLines(history_line)
+    stamp = inside.files(())[0]["h.jsonl"]
+    assert lines.update(inside, ("h.jsonl",), stamp)
+    assert not lines.update(inside, ("h.jsonl",), stamp)
+    found = curves(lines.items)
+    assert found["reg_nll"] == {"mean": [1.5], "low": [0.5], "high": [2.5]}
+    assert found["diverged"] == {"3": 5}
+    assert list(found["sigma"]) == list(SITES)
+
+
+def test_the_device_is_left_to_those_who_train(watched):
+    """JAX takes most of a GPU's memory once it has looked for one."""
+    code = (
+        "import pathlib, sys, jax._src.xla_bridge as bridge\n"
+        "from crossreg.report.watch.inside import Inside\n"
+        "from crossreg.report.watch.listing import Listing\n"
+        "listing = Listing(Inside(pathlib.Path(sys.argv[1])))\n"
+        "steps = [len(listing.curve(run['id'])['step']) for run in listing.runs()['runs']]\n"
+        "assert sum(steps) > 5, steps\n"
+        "assert not bridge.backends_are_initialized()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(watched)], check=True)

@@ -1,0 +1,104 @@
+"""The page of `crossreg watch` in a real browser: it grows with the files, compares runs, and asks nobody else."""
+
+import json
+import shutil
+
+import pytest
+from watch_folders import history
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested where playwright is installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is tested where chromium is installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser, client):
+    """The page, with all that it says in its console and asks for."""
+    opened = browser.new_page(viewport={"width": 1200, "height": 800})
+    opened.said, opened.asked = [], []
+    opened.on("console", lambda message: opened.said.append(message.text))
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    opened.on("request", lambda request: opened.asked.append(request.url))
+    opened.goto(client.server.url)
+    opened.wait_for_selector("#runs tbody tr")
+    yield opened
+    own = client.server.url
+    assert all(url.startswith((own, "data:")) for url in opened.asked)
+    # A run that was removed is asked for once more, and the browser notes the 404.
+    assert [text for text in opened.said if "404" not in text] == []
+    opened.close()
+
+
+def tick(page, name: str) -> None:
+    page.locator("#runs tr", has_text=name).first.locator("input").check()
+
+
+def test_a_curve_grows_with_its_file(page, watched):
+    progress = {"label": "two", "step": 250, "steps": 750, "left": "0:09", "replicas": []}
+    (watched / "two" / "progress.json").write_text(json.dumps(progress))
+    with (watched / "two" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(history(500)) + "\n")
+    dots = "#live figure:first-child circle.k0"
+    page.wait_for_selector(dots, state="attached", timeout=10_000)
+    before = page.locator(dots).count()
+    assert "step 250 of 750 · time left 0:09" in page.inner_text("#live")
+    for number in (600, 700):
+        with (watched / "two" / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(history(number)) + "\n")
+        before += 1
+        playwright.expect(page.locator(dots)).to_have_count(before, timeout=10_000)
+    said = page.locator(dots).last.locator("title").text_content()
+    assert said == f"train loss, step 700: {history(700)['train_loss']:.4g}00"
+    assert page.locator("#live figcaption", has_text="σ per site").count() == 1
+    (watched / "two" / "progress.json").unlink()
+    playwright.expect(page.locator("#live")).to_contain_text("Nothing trains", timeout=10_000)
+
+
+def test_runs_are_compared(page, watched):
+    tick(page, "deep/one")
+    tick(page, "ensemble-2")
+    page.wait_for_selector("#scores tbody tr:nth-child(2)")
+    assert "−2.250" in page.inner_text("#scores")
+    playwright.expect(page.locator("#compared figure:first-child polyline")).to_have_count(2)
+    styles = page.eval_on_selector_all(
+        "#compared figure:first-child polyline", "all => all.map(one => one.classList[1])"
+    )
+    assert sorted(styles) == ["k0", "k1"]
+    # A run that is gone is no longer compared.
+    shutil.rmtree(watched / "deep")
+    playwright.expect(page.locator("#scores tbody tr")).to_have_count(1, timeout=10_000)
+    assert "deep/one" not in page.inner_text("#runs")
+
+
+def test_by_keyboard_alone(page):
+    page.locator("#filter").focus()
+    page.keyboard.type("cars xreg")
+    assert page.inner_text("#counted") == "1 of 9 runs"
+    box = page.locator("#runs input")
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        if box.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("Space")
+    page.wait_for_selector("#compare:not([hidden])")
+    assert "cars · xreg" in page.inner_text("#scores")
+    # The list is drawn anew with every change; who is there with the keyboard stays.
+    assert box.evaluate("one => one === document.activeElement")
+
+
+def test_readable_on_a_phone(page):
+    page.set_viewport_size({"width": 360, "height": 700})
+    tick(page, "deep/one")
+    page.wait_for_selector("#compared svg")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    # Letters of the axes are as large as small print.
+    scale = page.eval_on_selector("#compared svg", "one => one.getBoundingClientRect().width / 320")
+    assert 11 * scale > 9.5

@@ -1,0 +1,173 @@
+"""Stored test fields: what a file says is what the prediction says, and the rankings find what was put there."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from crossreg.cli import main
+from crossreg.config import DataConfig
+from crossreg.data.pairs import make_data
+from crossreg.data.trajectories import Trajectories
+from crossreg.errors import InputError
+from crossreg.methods.persistence import fit_persistence
+from crossreg.metrics.calibration import LEVELS as NOMINAL
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points
+from crossreg.nn.build import build_model
+from crossreg.predictive import Mixture
+from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
+from crossreg.studies.run_folder import final_metrics
+from crossreg.studies.test_fields import (
+    LEVELS,
+    TEST_FIELDS,
+    compute_test_fields,
+    load_run_fields,
+    quantile_offsets,
+    read_test_fields,
+    write_test_fields,
+)
+
+
+@pytest.fixture(scope="module")
+def predictor(data, tiny):
+    model = build_model(tiny.model, data.train, key=jax.random.key(2))
+    return SurrogatePredictor(model, tiny.train.evaluation_samples)
+
+
+@pytest.fixture(scope="module")
+def stored(predictor, data):
+    return compute_test_fields(predictor, data.test)
+
+
+def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
+    points = score_points(predictor, data.test, key=evaluation_key(0))
+    rows, horizon = stored.trajectories, data.test.horizon
+    assert stored.truth.shape == (3, horizon, *data.test.field_shape)
+    write_test_fields(tmp_path / "f.npz", stored)
+    read = read_test_fields(tmp_path / "f.npz")
+    for name in ("truth", "mean", "std_mu", "std_predictive", "std_generalization", "std_total"):
+        whole = np.asarray(getattr(points, name)).reshape(-1, horizon, *data.test.field_shape)
+        np.testing.assert_allclose(getattr(stored, name), whole[rows], rtol=1e-4, atol=1e-6)
+        # Half precision has 11 bits.
+        np.testing.assert_allclose(getattr(read, name), whole[rows], rtol=2e-3, atol=1e-3 if name == "mean" else 1e-5)
+    np.testing.assert_allclose(read.error, stored.error, rtol=1e-3, atol=1e-7)
+    np.testing.assert_array_equal(read.steps, 1 + np.arange(horizon))
+    np.testing.assert_array_equal(read.observed, np.broadcast_to(data.run_mask, read.observed.shape))
+    assert (np.diff(read.quantiles, axis=0) >= 0).all()
+    np.testing.assert_allclose(read.quantiles, stored.quantiles, atol=float(stored.std_total.max()) / 40)
+    assert (read.unaware, read.aware, read.scanned, read.space) == (stored.unaware, stored.aware, 4, (20,))
+
+
+def test_the_histogram_has_the_coverage_of_the_scores(predictor, data, tiny, stored):
+    scores = final_metrics(predictor.model, data, tiny)["test"]
+    assert stored.pit.sum() == data.test.num_pairs * math.prod(data.test.field_shape)
+    shares = stored.pit / stored.pit.sum()
+    inside = [shares[10 - k : 10 + k].sum() for k in range(1, 10)]
+    assert len(inside) == len(NOMINAL)
+    np.testing.assert_allclose(inside, scores["coverage"], atol=2e-3)
+
+
+def test_few_trajectories_are_looked_through_as_they_are_stored(predictor, data, stored):
+    few = compute_test_fields(predictor, data.test, trajectories=3, scanned=2)
+    whole = compute_test_fields(predictor, data.test.of([0, 1]), trajectories=1)
+    assert (few.scanned, few.trajectories.tolist()) == (2, [0, 1, 2])
+    np.testing.assert_allclose(few.pit, whole.pit, atol=1)
+    assert [region[:4] for region in few.unaware] == [region[:4] for region in whole.unaware]
+    np.testing.assert_allclose(few.mean[:1], stored.mean[:1], rtol=1e-4, atol=1e-6)
+
+
+def test_quantiles_of_a_gaussian_and_of_a_mixture():
+    rng = np.random.default_rng(3)
+    mean, sigma = rng.normal(size=(1, 3, 5)), rng.uniform(0.1, 2, (1, 3, 5))
+    one = Mixture(jnp.asarray(mean), jnp.asarray(sigma**2), jnp.zeros((1, 3, 5)))
+    expected = np.broadcast_to(norm.ppf(LEVELS)[:, None, None], (7, 3, 5))
+    np.testing.assert_allclose(quantile_offsets(one), expected, atol=2e-3)
+    # Two and a half standard deviations apart: a flat top, and tails that are no Gaussian's.
+    two = Mixture(jnp.asarray([[[-1.0]], [[1.5]]]), jnp.ones((2, 1, 1)), jnp.zeros((2, 1, 1)))
+
+    y = np.linspace(-9, 9, 100_001)
+    exact = (np.interp(LEVELS, 0.5 * (norm.cdf(y + 1) + norm.cdf(y - 1.5)), y) - 0.25) / math.hypot(1, 1.25)
+    np.testing.assert_allclose(np.ravel(quantile_offsets(two)), exact, atol=0.01)
+
+
+def test_rankings_find_what_is_wrong():
+    error, std = np.full((3, 4, 2, 6), 0.1), np.full((3, 4, 2, 6), 0.1)
+    error[2, 1, 1, 5] = 0.9  # nine times its error bar
+    error[2, 1, 1, 4] = 0.8  # touches it: one event
+    error[0, 3, 0, 0], std[0, 3, 0, 0] = 2.0, 1.5  # large, and announced
+    error[1, 0, 0, 2] = np.nan
+    std[1, 1, 0, 3] = 0.0
+    unaware, aware = rank_regions(Scan(np.ones(20), error, std), 4 * BLOCK_STEPS - 2, (6 * BLOCK_POINTS - 3,))
+    first = unaware[0]
+    assert (first.trajectory, first.channel, first.steps) == (2, 1, (6, 10))
+    assert first.points == ((40, 44),)  # the last block is cut
+    assert first.ratio == pytest.approx(9)
+    assert unaware[1].ratio == pytest.approx(2 / 1.5)
+    assert (aware[0].trajectory, aware[0].steps, aware[0].error) == (0, (16, 18), 2.0)
+    assert all(region.ratio <= 2 for region in aware)
+    assert len(unaware) == len(aware) == 12
+
+
+def test_of_a_plane_a_line_is_kept():
+    rng = np.random.default_rng(1)
+    train, test = (rng.normal(size=(count, 4, 2, 9, 5)).astype(np.float32) for count in (150, 30))
+    made = Trajectories(train, test, {}, "planes")
+    data = make_data(made, DataConfig(train_size=3, reg_size=2, test_size=4, observed_fraction=0.4))
+    stored = compute_test_fields(fit_persistence(data.train, knows_mask=False), data.test)
+    assert stored.truth.shape == (3, 3, 2, 9)
+    assert stored.space == (9, 5)
+    np.testing.assert_array_equal(stored.truth[1], test[1, 1:, :, :, 2])
+    np.testing.assert_array_equal(stored.observed[0, 0], np.asarray(data.run_mask)[:, 2])
+    assert stored.pit.sum() == 4 * 3 * 2 * 9 * 5
+    assert {region.points for region in stored.unaware} <= {((0, 7), (0, 4)), ((8, 8), (0, 4))}
+
+
+def test_long_fields_keep_fewer_times(data, predictor, monkeypatch):
+    from crossreg.studies import test_fields
+
+    monkeypatch.setattr(test_fields, "_MOST_POINTS", 2 * 20 * 3)  # of 5 times × 2 channels × 20 points
+    fewer = compute_test_fields(predictor, data.test, scanned=2)
+    assert fewer.truth.shape == (1, 3, 2, 20)
+    assert fewer.steps.tolist() == [1, 3, 5]
+    assert fewer.scanned == 2
+    np.testing.assert_array_equal(fewer.truth[0], np.asarray(data.test.trajectories)[0, [1, 3, 5]])
+
+
+def test_a_run_folder_gets_its_file_and_an_older_one_later(cached_waves, tmp_path, capsys):
+    out = tmp_path / "run"
+    sizes = {"train-size": 7, "reg-size": 6, "test-size": 4, "train-horizon": 3, "test-horizon": 5, "width": 4}
+    sizes |= {"num-blocks": 3, "num-modes": 5, "steps": 20, "evaluate-every": 10, "batch-size": 6, "num-samples": 4}
+    flags = [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+    assert main(["train", "--out", str(out), *flags, "--quiet"]) == 0
+    written = load_run_fields(out, compute=False)
+    (out / TEST_FIELDS).unlink()
+    with pytest.raises(InputError, match="No such file"):
+        load_run_fields(out, compute=False)
+    again = load_run_fields(out)
+    assert (out / TEST_FIELDS).exists()
+    np.testing.assert_allclose(again.error, written.error, rtol=2e-3, atol=1e-5)
+    assert json.dumps(again.unaware[0]) == json.dumps(written.unaware[0])
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "shape", "format"])
+def test_damaged_files_are_refused(stored, tmp_path, damage):
+    path = tmp_path / "f.npz"
+    write_test_fields(path, stored)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:700])
+    elif damage == "text":
+        path.write_text("no archive")
+    else:
+        with np.load(path) as file:
+            arrays = dict(file)
+        if damage == "shape":
+            arrays["error"] = arrays["error"][:, :-1]
+        else:
+            arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"format": 99}))
+        np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"f\.npz: not readable"):
+        read_test_fields(path)
