@@ -33,11 +33,12 @@ from crossreg.methods.names import parse_method
 from crossreg.routing import route
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.run_folder import describe_machine
-from crossreg.training.loop import first_snapshot, take_steps
+from crossreg.training.checkpoint import save_arrays
+from crossreg.training.loop import advance, first_snapshot, monitor_scores, take_steps
 from crossreg.training.step import with_engine
 
 Steps = Callable[[int], Any]
-GROUPS = ("xreg", "element", "plain", "reg", "car", "start", "engines", "grid")  # the last two on a GPU only
+GROUPS = ("xreg", "element", "plain", "reg", "around", "car", "start", "engines", "grid")  # the last two on a GPU only
 RESULTS, PAGE = Path("docs/results/speed.json"), Path("docs/speed.md")
 _MARKS = ("<!-- written by benchmarks/speed.py -->", "<!-- end -->")
 _TURN_SECONDS = 0.5
@@ -194,6 +195,37 @@ def rows_of(group: str, turns: dict[str, list[float]], work: dict[str, Any]) -> 
     return rows
 
 
+def around_steps(base: Config, data: Data, rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a run does every 250 steps, look at reg, and every minute, write a snapshot; and its peak memory."""
+    rows = []
+    for count in (1, 80):
+        configs = [xreg.configure(base).replace(seed=seed) for seed in range(count)]
+        models, tasks, train = start_cohort(configs, [data] * count)
+        train = with_engine(train, count)
+        static, snapshot = route(models).static, first_snapshot(models)
+        program: Any = advance
+        memory = program.lower(snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(1), train).compile()
+        every = train.evaluate_every
+        turns: dict[str, list[float]] = {f"{every} steps": [], "one look at reg": [], "one snapshot": []}
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(rounds + 1):
+                begun = time.perf_counter()
+                jax.block_until_ready(take_steps(snapshot.state, static, tasks, 0, every, train))
+                stepped = time.perf_counter()
+                jax.block_until_ready(monitor_scores(snapshot.state, static, tasks, train))
+                looked = time.perf_counter()
+                save_arrays(Path(folder) / "part.npz", snapshot)
+                if number:  # the first also compiles
+                    spent = (stepped - begun, looked - stepped, time.perf_counter() - looked)
+                    for seconds, taken in zip(turns.values(), spent, strict=True):
+                        seconds.append(taken)
+        mebibytes = memory.compiled.memory_analysis().temp_size_in_bytes / 2**20 / count
+        print(f"{count} replicas: {mebibytes:.1f} MiB each while they train")
+        sizes = {"replicas": count, "mebibytes_per_replica": round(mebibytes, 1)}
+        rows += rows_of(f"around the steps, {count} replicas", turns, work | sizes)
+    return rows
+
+
 # Seconds from the start of training to the end of its first step and first look at reg.
 _FIRST_STEP = """
 import time, jax, jax.numpy as jnp
@@ -296,6 +328,7 @@ def main() -> None:
         "element": element_steps,
         "plain": plain_steps,
         "reg": reg_steps,
+        "around": lambda: around_steps(base, data, min(rounds, 5), work),
         "car": lambda: car_steps(min(rounds, 5), work),
         "start": lambda: starts(min(rounds, 3), work),
         "engines": lambda: engines(base, data, rounds, work),
