@@ -85,6 +85,8 @@ def test_std_mu_is_drawn_against_the_mask_and_the_train_size(kept, tmp_path):
         assert container.lines[0].get_xdata().tolist() == pytest.approx(x)
         means = [np.mean([row["test"]["std_mu"] for row in rows[start : start + 3]]) for start in (0, 3)]
         assert container.lines[0].get_ydata().tolist() == pytest.approx(means)
+        [bars] = container.lines[2]
+        assert np.max([segment[:, 1] for segment in bars.get_segments()]) < axis.get_ylim()[1]  # nothing is cut off
 
 
 def test_the_triplet_has_the_papers_regimes(kept, tmp_path):

@@ -121,8 +121,9 @@ def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path) -> list[Path]
                 x = [float(line.regime[field]) for line in own]
                 x = [1 - value for value in x] if field == "observed_fraction" else x
                 _curve(axis, x, own, "test_std_mu", label=method, **look)
-            axis.set(xlabel=titles[field], ylim=(0, None))
-        axes[0][0].set_ylabel(_LABELS["test_std_mu"])
+            axis.set_xlabel(titles[field])
+        # Once all is drawn: a limit set before would hold for what comes after.
+        axes[0][0].set(ylabel=_LABELS["test_std_mu"], ylim=(0, None))
         return save(figure, path)
 
 
