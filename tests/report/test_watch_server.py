@@ -197,11 +197,17 @@ def test_where_it_listens(tmp_path):
 
 
 def test_ctrl_c_ends_it(tmp_path):
-    command = [sys.executable, "-m", "crossreg.cli", "watch", str(tmp_path), "--no-open"]
+    # A shell starts what runs in its background deaf to Ctrl-C, and children inherit that.
+    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from crossreg.cli import run; run()"
+    command = [sys.executable, "-c", program, "watch", str(tmp_path), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert "http://127.0.0.1:" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        try:
+            assert process.stdout is not None
+            assert "http://127.0.0.1:" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()  # a test that fails must not wait for it
     assert process.returncode == 130
     assert said == "crossreg: stopped\n"

@@ -140,6 +140,28 @@ def test_loops_of_known_length_take_the_same_steps(data, tiny, monkeypatch, sett
     assert_equal(found[0].models, again[0].models)
 
 
+@pytest.mark.parametrize("k_reg", [3, 4, 5, 7, 60])
+def test_which_program_takes_a_step_does_not_depend_on_the_speed_of_a_machine(tiny, k_reg):
+    config = tiny.replace(k_reg=k_reg, evaluate_every=50, steps=430, settle=0.2).train
+
+    def by_periods(chunk):
+        taken, step = set(), 0
+        while step < config.steps:
+            stop = loop._next_stop(step, chunk, config, periods=True)
+            assert stop <= (step // 50 + 1) * 50  # it looks at every evaluation
+            if step % k_reg == 0 and stop % k_reg == 0 and stop <= config.settled_after:
+                taken |= set(range(step, stop))
+            step = stop
+        return taken
+
+    expected = by_periods(1)
+    assert all(by_periods(chunk) == expected for chunk in (2, 8, 40, 1000))
+    # All periods but those that an evaluation cuts.
+    periods = range(0, config.settled_after - k_reg + 1, k_reg)
+    whole = [first for first in periods if first // 50 == (first + k_reg - 1) // 50]
+    assert expected == {step for first in whole for step in range(first, first + k_reg)}
+
+
 def test_the_faster_engine_is_chosen_by_the_number_of_replicas(tiny, monkeypatch):
     assert step.with_engine(tiny.train, 512).engine == "reference"  # a CPU interprets kernels
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -22,10 +22,10 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def scores_table(methods: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row per method, from objects with `test` and `reg` scores."""
+    """One row per method, from objects with `test` and `reg` scores; a split that was not held out has none."""
     header = ["", *(title for title, *_ in _COLUMNS)]
     rows = [
-        [name, *(_cell(scores[split][key], form) for _, split, key, form in _COLUMNS)]
+        [name, *(_cell((scores[split] or {}).get(key), form) for _, split, key, form in _COLUMNS)]
         for name, scores in methods.items()
     ]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]

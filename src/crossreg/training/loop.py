@@ -221,14 +221,21 @@ def take_steps(state: TrainState, static: PyTree, tasks: Task, start: int, stop:
     return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config)
 
 
-def _next_stop(state: TrainState, step: int, chunk: int, config: TrainConfig) -> int:
-    """Where the host looks next: about `chunk` steps on, and at every evaluation."""
-    stop = step + chunk
-    if _has_periods(state, config) and step < config.settled_after:
-        # At ends of periods: which steps a program takes must not depend on how fast a machine is.
-        periods = 1 if step % config.k_reg else max(chunk // config.k_reg, 1)
-        stop = min((step // config.k_reg + periods) * config.k_reg, config.settled_after)
-    return min(stop, (step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
+def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> int:
+    """Where the host looks next: about `chunk` steps on, and at every evaluation.
+
+    With `periods` there are two programs: every period of k_reg steps that fits before the next evaluation is one of
+    `advance_periods`, and what is left belongs to `advance`, however large the chunks are: which of them takes a step
+    must not depend on how fast a machine is.
+    """
+    limit = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
+    if not periods or step >= config.settled_after:
+        return min(step + chunk, limit)
+    limit, every = min(limit, config.settled_after), config.k_reg
+    if step % every:
+        return min((step // every + 1) * every, limit)
+    last = limit - limit % every
+    return min(step + max(chunk // every, 1) * every, last) if last > step else limit
 
 
 @eqx.filter_jit
@@ -319,7 +326,7 @@ def train_replicas(
         arguments = (snapshot.state, static, tasks, config)
         threading.Thread(target=lambda: monitor.lower(*arguments).compile()).start()
     while step < config.steps:
-        stop = _next_stop(snapshot.state, step, chunk, config)
+        stop = _next_stop(step, chunk, config, periods=_has_periods(snapshot.state, config))
         before = time.perf_counter()
         state = take_steps(snapshot.state, static, tasks, step, stop, config)
         jax.block_until_ready(state)
