@@ -26,10 +26,12 @@ def collect(folders: list[Path]) -> dict[str, Any]:
         summary = json.loads((folder / SUMMARY).read_text())
         methods = summary.pop("methods")
         summary["settings"]["cars"].pop("methods")
-        machine = {"machine": json.loads((folder / VERSIONS).read_text())}
+        machine = json.loads((folder / VERSIONS).read_text())
         if found and {k: found[k] for k in summary} != summary:
             sys.exit(f"{folder}: its settings differ from those of {folders[0]}")
-        found = summary | machine | {"methods": found.get("methods", {}) | methods}
+        known = found.get("machines", [])
+        machines = known if machine in known else [*known, machine]
+        found = summary | {"machines": machines, "methods": found.get("methods", {}) | methods}
     return found
 
 
