@@ -133,7 +133,7 @@ class Report:
     """One page of runs, a sweep or a car experiment, that opens offline: tables, figures and test trajectories."""
 
     folder: tyro.conf.Positional[Path]
-    """Folder of a run, a quickstart, a sweep or a car experiment, or one with any of them below."""
+    """Folder of a run, a quickstart, a sweep or a car experiment, or one with any of them up to six folders below."""
     output: Path
     """HTML file to write; an earlier one is replaced."""
     quiet: bool = False
@@ -183,7 +183,7 @@ class Watch:
     """A local page over run folders that follows what trains in them, and compares past runs; Ctrl-C ends it."""
 
     folder: tyro.conf.Positional[Path]
-    """Folder of runs and sweeps, at any depth; nothing outside it is read."""
+    """Folder that has runs and sweeps up to six folders below it; nothing outside it is read."""
     host: str = "127.0.0.1"
     """Address to listen on; by default only this machine reaches it."""
     port: int = 0

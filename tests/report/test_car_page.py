@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_car_run import ERRORS, NAMES, predicted
+from made_car_run import ERRORS, NAMES, SCORES, predicted, write_summary
 
 from crossreg.report import car_page
 from crossreg.report.car_run import read_car_run, roofline, top_of_scale
@@ -105,6 +106,18 @@ def test_the_page_loads_nothing_and_is_labelled(car_folder):
     assert "<td>5 (1 diverged)</td>" in text
     assert "<dt>cars to regularize on</dt><dd>50</dd>" in text
     assert "<dt>model: width</dt><dd>17</dd>" in text
+
+
+def test_only_the_pages_own_scripts_may_run(car_folder):
+    nasty = "<script>alert(1)</script>"
+    odd = {"seeds": nasty, "diverged": nasty, "test": {"nll": float("inf"), "rmse": 0.1}, "half_width": {}}
+    write_summary(car_folder, SCORES | {"xreg": SCORES["xreg"] | odd}, units=nasty)
+    page = Page(car_page.write_car_page(car_folder).read_text())
+    assert len(page.scripts) == 3  # one of them is data
+    policy = page.metas["Content-Security-Policy"]
+    assert "script-src 'unsafe-inline'" not in policy
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in page.scripts[1:]]
+    assert f"script-src 'sha256-{hashes[0]}' 'sha256-{hashes[1]}';" in policy
 
 
 def test_a_page_that_would_be_too_large_leaves_cars_out_evenly(car_folder):

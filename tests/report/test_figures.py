@@ -37,13 +37,16 @@ def lab(color: str, seen: np.ndarray) -> np.ndarray:
 
 
 def palettes() -> dict[str, tuple[str, ...]]:
-    """The colours of the figures, and those of the page of `crossreg watch` by day and by night."""
-    css = (resources.files("crossreg.report.watch") / "page.css").read_text()
-    found = re.findall(r"--c\d: (#[0-9a-f]{6});", css)
-    return {"figures": figures.COLORS, "light": tuple(found[:6]), "dark": tuple(found[6:])}
+    """The colours of the figures, and those of the pages of `crossreg watch` and `report` by day and by night."""
+    found: dict[str, tuple[str, ...]] = {"figures": figures.COLORS}
+    for page in ("watch", "page"):
+        css = (resources.files(f"crossreg.report.{page}") / "page.css").read_text()
+        colors = re.findall(r"--c\d: (#[0-9a-f]{6});", css)
+        found |= {f"{page}, light": tuple(colors[:6]), f"{page}, dark": tuple(colors[6:])}
+    return found
 
 
-@pytest.mark.parametrize("name", ["figures", "light", "dark"])
+@pytest.mark.parametrize("name", ["figures", "watch, light", "watch, dark", "page, light", "page, dark"])
 @pytest.mark.parametrize("seen", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
 def test_colours_are_told_apart(name, seen):
     colors = palettes()[name]

@@ -1,5 +1,8 @@
 """The page of `crossreg report`: what it is made from, and that nothing it reads can break it or become markup."""
 
+import base64
+import dataclasses
+import hashlib
 import json
 import math
 import re
@@ -7,16 +10,20 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from made_car_run import SCORES, write_folder, write_summary
 from made_runs import STEPS, fields, history, scores, write_run
 
 from crossreg.cli import main
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.methods import TRAINED
+from crossreg.report.history import history_line
+from crossreg.report.page import folders, write
 from crossreg.report.page.fields import embed, encode, load_entries
-from crossreg.report.page.folders import find
+from crossreg.report.page.folders import Sweep, find
 from crossreg.report.page.lines import described, mean_history
 from crossreg.report.page.write import LARGEST, make_groups, write_report
+from crossreg.studies.test_fields import TEST_FIELDS, write_test_fields
 
 NASTY = "</script><img src=x onerror=alert(1)>&\"'"
 
@@ -76,14 +83,75 @@ def test_seeds_become_lines_and_curves_with_their_intervals(runs, tmp_path):
 
 def test_a_geometric_mean_over_channels_and_what_is_missing():
     lines = [history(50, 0.0) | {"sigma": {"a": [0.01, 1.0, None]}}, history(100, 0.0) | {"sigma": {"a": [0.0]}}]
+    lines = [line for line in map(history_line, lines) if line]
     mean = mean_history([lines])
     assert mean["sigma"]["a"] == [pytest.approx(0.1), None]
     assert mean_history([lines, lines[:1]])["step"] == [50, 100]
 
 
-def test_arrays_survive_the_page(runs, tmp_path):
-    import base64
+def test_long_histories_are_thinned_and_keep_their_ends():
+    lines = [history_line(history(step, 0.0)) for step in range(50, 20_050, 50)]
+    mean = mean_history([[line for line in lines if line]])
+    assert (len(mean["step"]), mean["step"][0], mean["step"][-1]) == (100, 50, 20_000)
+    gaps = np.diff(mean["step"])
+    assert gaps.max() - gaps.min() <= 50
+    np.testing.assert_allclose(mean["train_loss"], [history(step, 0.0)["train_loss"] for step in mean["step"]])
 
+
+def test_a_page_that_would_be_too_large_is_refused(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(write, "LARGEST", 50_000)
+    assert main(["report", str(runs), "--output", str(tmp_path / "r.html"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "MB" in said
+    assert "one by one" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_folders_that_are_too_deep_are_named(runs, tmp_path):
+    deep = runs / "1/2/3/4/5/6"
+    write_run(deep / "run", Config().replace(steps=150, seed=9))
+    write_run(runs / "1/2/3/4/5/run", Config().replace(steps=150, seed=8))
+    found = find(runs)
+    assert "1/2/3/4/5/run" in {run.name for run in found.runs}
+    assert found.problems == [("1/2/3/4/5/6", "what is below was not looked at: it is more than 6 folders down")]
+    assert "more than 6 folders down" in write_report(runs, tmp_path / "r.html").read_text()
+
+
+def test_reading_says_how_far_it_is(runs, monkeypatch):
+    counted = []
+
+    class Display:
+        def __init__(self, what, *, enabled):
+            self.what = what if enabled else ""
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, done, total):
+            counted.append((self.what, done, total))
+
+    monkeypatch.setattr(folders, "CountDisplay", Display)
+    find(runs, progress=True)
+    assert counted == [("folders read", number, 12) for number in range(1, 13)]
+    find(runs)
+    assert counted[-1] == ("", 12, 12)
+
+
+def test_a_sweep_named_runs_hides_no_single_run(runs):
+    found = find(runs)
+    rows = [run.row for run in found.runs if run.row is not None]
+    sweep = Sweep("runs", runs / "runs", {}, rows[:1], {}, 0)
+    with_sweep = dataclasses.replace(found, sweeps=[sweep])
+    entries = load_entries(with_sweep, make_groups(with_sweep))
+    assert sum(entry.fields is not None for entry in entries) == 4
+    assert "sweep.json" in entries[-1].why
+
+
+def test_arrays_survive_the_page(runs, tmp_path):
     values = np.array([[0.5, -2.0, np.nan], [np.inf, 1e-4, 2.0]], np.float32)
     stored = encode(values)
     numbers = np.frombuffer(base64.b64decode(stored["data"]), "<i2").reshape(values.shape)
@@ -134,6 +202,9 @@ def test_names_and_settings_stay_text(tmp_path):
     parser.feed(text)
     assert "img" not in parser.tags
     assert parser.tags.count("script") == 2
+    policy = re.search(r"script-src ([^;]*);", text)[1]  # pyright: ignore[reportOptionalSubscript]
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]  # pyright: ignore[reportOptionalSubscript]
+    assert policy == f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
     assert "a <b>bold</b> run" in parser.text
     assert NASTY in parser.text
     assert "NaN" not in inside(tmp_path / "r.html").__repr__().replace("nan", "NaN")
@@ -217,3 +288,31 @@ def test_a_page_says_what_it_shows_of_a_field(tmp_path):
     assert entry["pit"] == stored.pit.tolist()
     with pytest.raises(InputError, match="no such folder"):
         find(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_shown"),
+    [
+        ({"test": {"nll": math.nan, "ece_mix": math.inf, "coverage": [math.nan] * 9}}, True),
+        ({"seeds": NASTY, "diverged": NASTY}, True),
+        ({"test": {"nll": "<img>"}}, False),
+        ({"over_cars": 7}, False),
+    ],
+)
+def test_an_odd_car_experiment_gives_a_page(runs, cars, tmp_path, odd, is_shown):
+    (runs / "cars").mkdir()
+    write_folder(runs / "cars", cars)
+    write_summary(runs / "cars", SCORES | {"xreg": SCORES["xreg"] | odd})
+    assert main(["report", str(runs), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
+    parser = Tags()
+    parser.feed((tmp_path / "r.html").read_text())
+    assert "img" not in parser.tags
+    assert ("could not be read" in parser.text) != is_shown
+
+
+def test_an_error_without_an_error_bar_is_shown(tmp_path):
+    folder = write_run(tmp_path / "run", Config().replace(steps=150))
+    stored = fields()
+    write_test_fields(folder / TEST_FIELDS, stored._replace(unaware=(stored.unaware[0]._replace(std=0.0),)))
+    [entry] = inside(write_report(folder, tmp_path / "r.html"))["entries"]
+    assert (entry["unaware"][0]["ratio"], entry["unaware"][0]["std"]) == (None, 0)

@@ -6,12 +6,14 @@ import shutil
 import numpy as np
 import pytest
 from made_car_run import write_folder
-from made_runs import POINTS, STEPS, TIMES, fields, scores, write_run
+from made_runs import POINTS, STEPS, TIMES, fields, history, scores, write_run
 
 from crossreg.config import Config
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.page.write import LARGEST, write_report
+from crossreg.studies.regions import Region
+from crossreg.studies.test_fields import TEST_FIELDS, write_test_fields
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested where playwright is installed")
@@ -81,9 +83,7 @@ def test_every_panel_draws(page, report):
     names = charts.evaluate_all("all => all.map((figure) => figure.dataset.chart)")
     wanted = {"calibration-0-test", "calibration-0-reg", "losses-0", "ece-0", "sigma-0-xreg", "curve-0-0"}
     assert wanted | {"slice", "coverage", "pit", "sigma-sites"} <= set(names)
-    shapes = charts.evaluate_all(
-        "all => all.map((f) => f.querySelectorAll('svg[role=img] :is(polyline, circle, rect, polygon)').length)"
-    )
+    shapes = charts.evaluate_all("all => all.map((f) => f.querySelectorAll('svg[role=img] > g > *').length)")
     assert min(shapes) > 0
     pixels = """name => {
       const canvas = document.querySelector(`canvas[data-map=${name}]`);
@@ -177,6 +177,74 @@ def test_values_are_read_with_pointer_and_keys(page):
     legend.click()
     assert [series["label"] for series in drawn(page, "coverage")] == ["reg", "train"]
     assert chart.locator(".legend button").first.get_attribute("aria-pressed") == "false"
+
+
+@pytest.fixture(scope="module")
+def steep(tmp_path_factory):
+    """Runs in a plane whose losses fall from far off, with a region on the stored line and one beside it."""
+    root = tmp_path_factory.mktemp("steep") / "runs"
+    for seed, method in enumerate(("xreg", "unregularized")):
+        folder = write_run(root / method, TRAINED[method](Config().replace(steps=2000)), 0.3 * seed)
+        steps = range(50, 2050, 50)
+        losses = [-2.5 + 31.5 * (50 / step) ** 3 + 0.4 * seed for step in steps]
+        lines = [history(s, 0.0) | {"train_loss": y, "reg_nll": y + 0.3} for s, y in zip(steps, losses, strict=True)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        on, beside = (Region(0, 0, (1, 5), ((8, 15), ends), 0.5, std) for ends, std in (((8, 15), 0.0), ((0, 7), 0.1)))
+        stored = fields()._replace(space=(POINTS, 20), unaware=(on, beside), aware=())
+        write_test_fields(folder / TEST_FIELDS, stored)
+    return write_report(root, root.parent / "r.html")
+
+
+def test_what_is_far_off_is_cut_and_told_once(browser, steep):
+    page = opened(browser, steep)
+    chart = page.locator("figure[data-chart=losses-0] svg[role=img]")
+    arrows = chart.locator("text.above")
+    assert arrows.all_text_contents() == ["↑ 29", "↑ 29", "↑ 29", "↑ 30"]
+    boxes = [arrow.bounding_box() for arrow in arrows.all()]
+    tops = sorted(box["y"] for box in boxes if box)
+    assert min(np.diff(tops)) > 8  # none hides another
+    # The curve comes in from above the axes; it does not run along their upper edge.
+    shown = chart.locator("polyline").first.evaluate("line => line.getAttribute('points').split(' ')")
+    heights = [float(point.split(",")[1]) for point in shown]
+    assert heights[0] < 0
+    assert len(set(heights)) == len(heights)
+    assert chart.locator("g[clip-path] polyline").count() == 4
+    assert page.said == []
+    page.context.close()
+
+
+def test_a_region_beside_the_stored_line_is_not_shown_on_it(browser, steep):
+    page = opened(browser, steep)
+    rows = page.locator("#unaware tbody tr")
+    assert [row.locator("button").count() for row in rows.all()] == [1, 0]
+    assert "∞" in rows.first.inner_text()
+    page.context.close()
+
+
+def test_what_was_switched_off_stays_off(page):
+    def labels(name):
+        return [series["label"] for series in drawn(page, name)]
+
+    page.locator("figure[data-chart=slice] .legend button", has_text="predictive").click()
+    page.locator("figure[data-chart=calibration-0-test] .legend button").first.click()
+    page.locator("#level").focus()
+    page.keyboard.press("ArrowLeft")
+    assert labels("slice") == ["89% band, total", "mean", "truth"]
+    page.set_viewport_size({"width": 900, "height": 900})
+    page.wait_for_timeout(400)
+    assert labels("slice") == ["89% band, total", "mean", "truth"]
+    assert [label.split(" (")[0] for label in labels("calibration-0-test")] == ["dropout"]
+    page.select_option("#regime-0", label="0.9 observed, 50 trajectories")
+    assert [label.split(" (")[0] for label in labels("calibration-0-test")] == ["dropout"]
+
+
+def test_foreign_scripts_do_not_run(browser, report, tmp_path):
+    text = report.read_text().replace("<main", "<script>window.foreign = 1</script><main", 1)
+    (tmp_path / "r.html").write_text(text)
+    page = opened(browser, tmp_path / "r.html")
+    assert page.evaluate("window.foreign === undefined")
+    assert any("Content Security Policy" in said for said in page.said)
+    page.context.close()
 
 
 def test_phone_keyboard_and_dark(browser, report):

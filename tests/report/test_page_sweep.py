@@ -13,6 +13,7 @@ from crossreg.data.apebench import load_trajectories
 from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.metrics.evaluation import evaluation_key, score_points
 from crossreg.report.page.folders import find
+from crossreg.studies import sweep_fields
 from crossreg.studies.programs import Archive
 from crossreg.studies.sweep import load_points, point_key, trainings_of
 from crossreg.studies.sweep_fields import FIELDS_FOLDER, choose, load_sweep_fields
@@ -66,6 +67,20 @@ def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypa
     ]
     assert len(choose(points, found.rows, 2)) == 2
 
+    # A folder that may only be read has them all the same.
+    kept = sorted((sweep / FIELDS_FOLDER).iterdir())
+    kept[1].unlink()
+
+    def refuse(path, stored):
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_fields, "write_test_fields", refuse)
+        again, missing = load_sweep_fields(sweep, found.rows)
+    assert (again.keys(), missing) == (stored.keys(), {})
+    assert not kept[1].exists()
+    load_sweep_fields(sweep, found.rows)
+
     # They are kept: without the data they are still there, and one that was not made says why.
     kept = sorted((sweep / FIELDS_FOLDER).iterdir())
     assert len(kept) == 4
@@ -77,3 +92,15 @@ def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypa
     stored, missing = load_sweep_fields(sweep, found.rows)
     assert (len(stored), len(missing)) == (3, 1)
     assert "no cached data" in next(iter(missing.values()))
+
+
+@pytest.mark.parametrize("data", [None, 7, {}])
+def test_a_plan_without_its_data_is_refused_in_one_line(tmp_path, capsys, data):
+    asked = {"name": "paper", "methods": "xreg", "seeds": 1, "config": {}} | ({} if data is None else {"data": data})
+    (tmp_path / "sweep.json").write_text(json.dumps(asked))
+    (tmp_path / "rows.jsonl").write_text('{"key": "a"}\n')
+    for command in ("figures", "table"):
+        assert main([command, str(tmp_path)]) == 2
+        said = capsys.readouterr().err
+        assert "'data'" in said
+        assert said.count("\n") == 1

@@ -67,7 +67,9 @@ def test_clock(seconds, text):
 
 
 def test_typical_sigma_is_the_geometric_mean():
-    assert typical_sigmas({"sigma": {"a": [0.01, 1.0]}}) == {"a": pytest.approx(0.1)}
+    sigma = {"a": [0.01, 1.0], "with a zero": [0.0, 0.2, None], "zeros": [0.0, 0.0]}
+    expected = {"a": pytest.approx(0.1), "with a zero": pytest.approx(0.2), "zeros": 0.0}
+    assert typical_sigmas({"sigma": sigma}) == expected
 
 
 def scores(nll, ece) -> dict:
@@ -110,6 +112,18 @@ def test_maps_show_the_fields_on_one_range(kept, tmp_path):
     wide = Points(**{name: values[..., None] for name, values in fields.items()})
     with pytest.raises(ValueError, match="1-D"):
         figures.space_time_maps(wide, tmp_path / "m")
+
+
+def test_maps_of_thinned_times_have_their_steps(kept, tmp_path):
+    values = [np.ones((12, 2, 7)) for _ in range(4)]
+    values[3][0, 0, 0] = np.nan
+    figures.space_time_maps(figures.Fields(np.arange(1, 35, 3), *values), tmp_path / "m", times=30)
+    axis = kept[0].axes[3]
+    [image] = axis.get_images()
+    # Steps 1, 4, … 28, each in the middle of its column.
+    assert image.get_array().shape == (7, 10)
+    assert tuple(image.get_extent()) == (-0.5, 29.5, 0, 7)
+    assert axis.get_xlim() == (-0.5, 29.5)
 
 
 def test_a_sweep_shows_its_share_and_the_time_left():

@@ -97,13 +97,62 @@ def test_the_triplet_has_the_papers_regimes(kept, tmp_path):
     for axis, seeds in zip(panels, (rows[1:3], rows[3:6], rows[9:]), strict=True):
         [test] = [line for line in axis.lines if str(line.get_label()).startswith("test")]
         np.testing.assert_allclose(test.get_ydata(), np.mean([row["test"]["coverage"] for row in seeds], axis=0))
-    assert [axis.get_title() for axis in panels][1] == "XReg at the heads\n0.3 observed"
+    assert [axis.get_title() for axis in panels][1] == "XReg at the heads\n0.3 observed, 50 traj."
     assert sweep_figures.calibration_of_regimes(rows[3:], tmp_path / "c") == []
+
+
+def test_the_triplet_has_one_size_and_one_number_of_steps(kept, tmp_path):
+    methods = (("xreg", 0.7), ("xreg-heads", 0.3), ("unregularized", 0.7))
+    few = [row for method, at in methods for row in rows_of(method, (at,), size=20, seeds=2)]
+    many = [row for method, at in methods for row in rows_of(method, (at,), size=70, seeds=4)]
+    longer = [row | {"steps": 99} for row in rows_of("xreg", (0.7,), size=70, seeds=5)]
+    sweep_figures.calibration_of_regimes(few + longer + many, tmp_path / "c")
+    for number, axis in enumerate(kept[0].axes):
+        [test] = [line for line in axis.lines if str(line.get_label()).startswith("test")]
+        seeds = many[4 * number : 4 * number + 4]
+        np.testing.assert_allclose(test.get_ydata(), np.mean([row["test"]["coverage"] for row in seeds], axis=0))
+        assert axis.get_title().endswith("observed, 70 traj.")
+    # Nothing is compared across sizes.
+    assert sweep_figures.calibration_of_regimes(few[:4] + many[8:], tmp_path / "c") == []
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [
+        (((0.5, 0.7, 0.9), (50,)), {"observed_fraction_curves": [0.5, 0.7, 0.9]}),
+        (((0.4, 0.8), (30,)), {"observed_fraction_curves": [0.4, 0.8]}),
+        (((0.9,), (20, 30)), {"train_size_curves": [20, 30]}),
+        (
+            ((0.4, 0.7, 0.8), (30, 60)),
+            {
+                "observed_fraction_curves": [0.4, 0.7, 0.8],
+                "observed_fraction_curves_2": [0.4, 0.7, 0.8],
+                "train_size_curves": [30, 60],
+                "train_size_curves_2": [30, 60],
+                "train_size_curves_3": [30, 60],
+            },
+        ),
+    ],
+)
+def test_every_grid_has_its_curves(kept, tmp_path, grid, expected):
+    fractions, sizes = grid
+    rows = [row for size in sizes for row in rows_of("xreg", fractions, size=size)]
+    names = [path.stem for path in sweep_figures.figures_of_rows(rows, tmp_path)]
+    drawn = {name: figure for name, figure in zip(names, kept, strict=True) if "_curves" in name}
+    assert {n: f.axes[0].containers[0].lines[0].get_xdata().tolist() for n, f in drawn.items()} == expected
+    # Where there are several, each says what it keeps, and its values are of that.
+    if "train_size_curves_2" in drawn:
+        titles = [drawn[name].get_suptitle() for name in expected]
+        assert titles == ["30 trajectories", "60 trajectories", "0.4 observed", "0.7 observed", "0.8 observed"]
+        values = [row["test"]["nll"] for row in rows if (row["observed_fraction"], row["train_size"]) == (0.7, 60)]
+        curve = drawn["train_size_curves_2"].axes[0].containers[0].lines[0]
+        assert curve.get_ydata()[1] == pytest.approx(np.mean(values))
 
 
 def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
     rows = rows_of("xreg", (0.4, 1.0)) + rows_of("xreg", (0.7,), size=20)
     rows[0]["diverged"] = True
+    rows[1]["test"]["ece_mix"] = None
     sweep_figures.calibration_montage(rows, "xreg", tmp_path / "f")
     [figure] = kept
     panels = [axis for axis in figure.axes if axis.get_visible()]
@@ -112,6 +161,7 @@ def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
     expected = np.mean([row["test"]["coverage"] for row in rows[1:3]], axis=0)
     np.testing.assert_allclose(thick[0].get_ydata(), expected)
     np.testing.assert_allclose(thick[0].get_xdata(), LEVELS)
+    assert panels[0].get_title().endswith(f"test ECE {rows[2]['test']['ece_mix']:.3f}")
 
 
 def test_the_decomposition_stacks_both_parts(kept, tmp_path):

@@ -5,19 +5,23 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from watch_folders import SCORES, SITES, history, jsonl, write_run
 
-from crossreg.config import Config
+from crossreg.config import Config, save_yaml, to_dict
 from crossreg.methods import TRAINED
+from crossreg.report.history import geometric_mean, history_line
 from crossreg.report.progress import TrainingDisplay
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.report.watch import listing as listing_module
-from crossreg.report.watch.folders import method_of
-from crossreg.report.watch.history import GrowingLines, curves, history_line
+from crossreg.report.watch import trainings
+from crossreg.report.watch.folders import method_of, read_settings
+from crossreg.report.watch.history import GrowingLines, curves
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
 from crossreg.training.loop import Progress, Record
@@ -73,14 +77,20 @@ def test_what_trains_is_followed(client, watched):
         assert client.json("/api/live")["live"][0]["now"] == "compiling"
         display.update(progress(10, record(10)))
         [live] = client.json("/api/live")["live"]
-        expected = {"step": 10, "steps": 20, "trained": 0.25, "number": 1, "programs": 2, "points": 9, "silent": 0}
+        expected = {"step": 10, "steps": 20, "trained": 0.25, "number": 1, "programs": 2, "points": 9}
         assert {key: live[key] for key in expected} == expected
         assert [replica["diverged_at"] for replica in live["replicas"]] == [-1, 7, -1]
         assert [replica["reg_ece"] for replica in live["replicas"]] == [1.0, None, 3.0]
         assert live["replicas"][1]["name"] == "0.4 observed, 50 trajectories, seed 1"
         assert client.json(f"/api/curve/{live['id']}")["reg_nll"]["high"][0] == 5.5
+        os.utime(watched / "sweep" / "progress.json", (time.time() - 90, time.time() - 90))
+        assert len(client.json("/api/live")["live"]) == 1
         os.utime(watched / "sweep" / "progress.json", (time.time() - 300, time.time() - 300))
-        assert client.json("/api/live")["live"][0]["silent"] == pytest.approx(300, abs=20)
+        found = client.json("/api/live")
+        assert found["live"] == []  # what is silent does not count as training
+        assert [one["silent"] for one in found["silent"]] == [pytest.approx(300, abs=20)]
+        listed = client.runs()["sweep", "xreg × 3", None]
+        assert (listed["state"], listed["when"]) == ("silent", pytest.approx(time.time() - 300, abs=20))
     assert not (watched / "sweep" / "progress.json").exists()
     with TrainingDisplay({"r": 750}, folders={"r": watched / "two"}, enabled=False) as display:
         display.update("r", progress(300))
@@ -128,6 +138,8 @@ def test_files_may_change_at_any_time(client, watched):
         ("config.yaml", "data: [1, 2"),
         ("config.yaml", "data: &a [*a]\ntrain: {steps: .nan}"),
         ("config.yaml", "- " * 5000),
+        ("config.yaml", f"model: {{width: 0x{'f' * 5000}}}"),
+        ("config.yaml", "data: {scenario: 2026-01-01, train_size: [7]}"),
         ("metrics.json", '{"test": {"nll": 1e999, "crps": NaN, "rmse": true}, "reg": 5}'),
         ("metrics.json", "[" * 100_000),
         (
@@ -147,13 +159,84 @@ def test_no_file_stops_it(client, watched, damage):
 
 
 @pytest.mark.parametrize(
-    "plan", ["[]", "{}", '{"name": 3, "seeds": 1, "config": {}}', '{"seeds": 1e9, "name": "grid"}', "{"]
+    "plan",
+    [
+        "[]",
+        "{}",
+        '{"name": 3, "seeds": 1, "config": {}}',
+        '{"seeds": 1e9, "name": "grid"}',
+        "{",
+        json.dumps({"name": "grid", "seeds": 1, "config": {}, "data": "d", "grid": ["sites=" + "[" * 5000]}),
+        json.dumps({"name": "paper", "seeds": 10**15, "config": {}, "data": "d"}),
+    ],
 )
 def test_a_sweep_of_another_kind_has_scores_and_no_curves(client, watched, plan):
     (watched / "sweep" / "sweep.json").write_text(plan)
     runs = client.runs()
     assert runs["sweep", "xreg", 0]["scores"]["test_nll"] == SCORES["nll"]
     assert client.json(f"/api/curve/{runs['sweep', 'xreg', 0]['id']}")["step"] == []
+
+
+def test_settings_that_grow_when_read_are_none(tmp_path):
+    """Aliases of aliases, of which a kilobyte prints as gigabytes; nesting at which the loader in C dies."""
+    levels = [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}' if n else 'lol'] * 9)}]\n" for n in range(6)]
+    inside, path = Inside(tmp_path), tmp_path / "config.yaml"
+    for text in ("".join(levels) + "data: {scenario: *x5}\n", "data: " + "[" * 60_000, "data: " + "{a: " * 15_000):
+        path.write_text(text)
+        assert read_settings(inside, ("config.yaml",)) == {}
+    save_yaml(Config(), path)
+    assert read_settings(inside, ("config.yaml",)) == to_dict(Config())
+
+
+def test_a_plan_is_made_once_and_nobody_else_waits(watched, monkeypatch):
+    monkeypatch.setattr(listing_module, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    planned, go_on = [], threading.Event()
+    make = trainings._by_place
+
+    def slowly(asked):
+        planned.append(asked)
+        assert go_on.wait(10)
+        return make(asked)
+
+    monkeypatch.setattr(trainings, "_by_place", slowly)
+    listing = Listing(Inside(watched))
+    rows = [run for run in listing.runs()["runs"] if run["kind"] == "sweep"]
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(listing.curve, row["id"]) for row in rows]
+        assert pool.submit(listing.live).result(timeout=5)["live"] == []
+        go_on.set()
+        assert [curve["step"] for one in waiting if (curve := one.result(timeout=10))] == [[10, 20]] * len(rows)
+    # A program more is no other plan; another start of the sweep is.
+    (watched / "sweep" / "trained" / "more.json").write_text("[]")
+    listing.curve(rows[0]["id"])
+    assert len(planned) == 1
+    asked = watched / "sweep" / "sweep.json"
+    asked.write_text(asked.read_text() + "\n")
+    listing.curve(rows[0]["id"])
+    assert len(planned) == 2
+
+
+@pytest.mark.parametrize(("most", "steps"), [(4, [10, 20]), (3, [])])
+def test_a_plan_that_is_too_large_is_not_made(client, monkeypatch, most, steps):
+    monkeypatch.setattr(trainings, "_MOST_POINTS", most)  # two methods with two seeds each
+    for run in client.json("/api/runs")["runs"]:
+        if run["kind"] == "sweep":
+            assert client.json(f"/api/curve/{run['id']}")["step"] == steps
+
+
+def test_what_is_not_looked_into_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing_module, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    write_run(tmp_path / "1/2/3/4/5/6", Config(), history(10))
+    listing = Listing(Inside(tmp_path))
+    found = listing.runs()
+    assert ([run["name"] for run in found["runs"]], found["unseen"]) == (["1/2/3/4/5/6"], [])
+    write_run(tmp_path / "a/b/c/d/e/f/g", Config(), history(10))
+    deeper = listing.runs()
+    assert len(deeper["runs"]) == 1
+    assert deeper["unseen"] == ["folders more than 6 below this one, such as a/b/c/d/e/f/g"]
+    assert deeper["version"] > found["version"]
+    monkeypatch.setattr(listing_module, "_MOST_FOLDERS", 9)  # the root, six to the run, two of the others
+    assert listing.runs()["unseen"] == ["folders beyond the first 9, such as a/b/c"]
 
 
 def test_thousands_of_runs_cost_little(tmp_path, monkeypatch):
@@ -190,6 +273,20 @@ def test_curves_are_means_over_those_that_go_on(tmp_path):
     assert found["reg_nll"] == {"mean": [1.5], "low": [0.5], "high": [2.5]}
     assert found["diverged"] == {"3": 5}
     assert list(found["sigma"]) == list(SITES)
+
+
+def test_a_geometric_mean_is_of_what_is_positive():
+    assert geometric_mean([0.01, 1.0, 10.0]) == pytest.approx(0.1 ** (1 / 3))
+    assert geometric_mean([1e308, 1e308]) == pytest.approx(1e308)
+    assert geometric_mean([0.0, 4.0, None, 9.0, float("nan"), -1.0, "x", True]) == pytest.approx(6.0)
+    for values in ([], [0.0, -1.0], [None, float("inf")]):
+        assert geometric_mean(values) is None
+    line = history_line({"step": 7, "sigma": {"a": [4.0, 9.0], "b": [0.0], "c": 3}, "reg_std_mu": 0.5, "reg_nll": "x"})
+    assert line is not None
+    assert line["sigma"] == {"a": pytest.approx(6.0), "b": None, "c": None}
+    assert (line["reg_std_mu"], line["reg_nll"], line["diverged_at"]) == (0.5, None, -1)
+    assert history_line({"step": 7.5}) is None
+    assert history_line([1]) is None
 
 
 def test_the_device_is_left_to_those_who_train(watched):

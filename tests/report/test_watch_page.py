@@ -1,10 +1,12 @@
 """The page of `crossreg watch` in a real browser: it grows with the files, compares runs, and asks nobody else."""
 
 import json
+import os
 import shutil
+import time
 
 import pytest
-from watch_folders import history
+from watch_folders import SCORES, history, jsonl
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested where playwright is installed")
@@ -60,6 +62,48 @@ def test_a_curve_grows_with_its_file(page, watched):
     assert page.locator("#live figcaption", has_text="σ per site").count() == 1
     (watched / "two" / "progress.json").unlink()
     playwright.expect(page.locator("#live")).to_contain_text("Nothing trains", timeout=10_000)
+
+
+def test_what_is_silent_stands_apart(page, watched):
+    path = watched / "two" / "progress.json"
+    path.write_text(json.dumps({"label": "two", "step": 250, "steps": 750, "left": "0:09", "replicas": []}))
+    playwright.expect(page.locator("#status")).to_contain_text("1 training", timeout=10_000)
+    assert not page.is_visible("#silence")
+    week = time.time() - 7 * 86400
+    os.utime(path, (week, week))
+    playwright.expect(page.locator("#silent")).to_have_text("two at step 250 of 750, silent for 7 days", timeout=10_000)
+    playwright.expect(page.locator("#status")).to_have_text("up to date")
+    assert "Nothing trains" in page.inner_text("#live")
+
+
+def test_what_is_not_looked_into_is_said(page, watched):
+    assert page.inner_text("#unseen") == ""
+    (watched / "a/b/c/d/e/f/g").mkdir(parents=True)
+    said = "Not looked into: folders more than 6 below this one, such as a/b/c/d/e/f/g."
+    playwright.expect(page.locator("#unseen")).to_have_text(said, timeout=10_000)
+
+
+def test_the_last_lines_of_a_run_are_drawn(page, watched):
+    tick(page, "two")
+    dots = page.locator("#compared figure:nth-child(3) circle")
+    (watched / "two" / "metrics.jsonl").write_text(jsonl(history(250)))
+    playwright.expect(dots).to_have_count(1, timeout=10_000)
+    # All of it between two looks of the page: the curve it has is not the whole one.
+    (watched / "two" / "metrics.jsonl").write_text(jsonl(*map(history, (250, 500, 750))))
+    (watched / "two" / "metrics.json").write_text(json.dumps({"test": SCORES}))
+    playwright.expect(page.locator("#scores")).to_contain_text("finished", timeout=10_000)
+    playwright.expect(dots).to_have_count(3, timeout=10_000)
+    asked = len([url for url in page.asked if "curve" in url])
+    page.wait_for_timeout(3000)  # a whole one is asked for no more
+    assert len([url for url in page.asked if "curve" in url]) == asked
+
+
+def test_runs_without_a_history_are_named(page):
+    tick(page, "vertex-mean")
+    playwright.expect(page.locator("#uncurved")).to_have_text("No history was found of cars · vertex-mean.")
+    tick(page, "deep/one")
+    page.locator("#runs tr", has_text="vertex-mean").first.locator("input").uncheck()
+    playwright.expect(page.locator("#uncurved")).to_be_hidden()
 
 
 def test_runs_are_compared(page, watched):

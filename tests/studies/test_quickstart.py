@@ -37,6 +37,23 @@ def test_summary_figures_and_runs(small, tmp_path, capsys):
     assert json.loads((out / "summary.json").read_text()) == summary
 
 
+def test_test_fields_are_computed_with_a_display(small, tmp_path, monkeypatch):
+    told = []
+
+    class StoppedError(Exception):
+        pass
+
+    def computed(*_, progress, **__):
+        told.append(progress)
+        raise StoppedError
+
+    monkeypatch.setattr(module, "compute_test_fields", computed)
+    for progress in (True, False):
+        with pytest.raises(StoppedError):
+            module.quickstart(tmp_path / "quickstart", steps=10, progress=progress)
+    assert told == [True, False]
+
+
 def test_a_folder_of_something_else_is_kept(small, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.csv").write_text("1,2")

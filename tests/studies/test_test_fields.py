@@ -102,14 +102,16 @@ def test_rankings_find_what_is_wrong():
     error[1, 0, 0, 2] = np.nan
     std[1, 1, 0, 3] = 0.0
     unaware, aware = rank_regions(Scan(np.ones(20), error, std), 4 * BLOCK_STEPS - 2, (6 * BLOCK_POINTS - 3,))
-    first = unaware[0]
+    # An error with no error bar at all is the worst.
+    assert (unaware[0].trajectory, unaware[0].steps, unaware[0].ratio) == (1, (6, 10), math.inf)
+    first, *unaware = unaware[1:]
     assert (first.trajectory, first.channel, first.steps) == (2, 1, (6, 10))
     assert first.points == ((40, 44),)  # the last block is cut
     assert first.ratio == pytest.approx(9)
-    assert unaware[1].ratio == pytest.approx(2 / 1.5)
+    assert unaware[0].ratio == pytest.approx(2 / 1.5)
     assert (aware[0].trajectory, aware[0].steps, aware[0].error) == (0, (16, 18), 2.0)
     assert all(region.ratio <= 2 for region in aware)
-    assert len(unaware) == len(aware) == 12
+    assert (len(unaware), len(aware)) == (10, 12)
 
 
 def test_of_a_plane_a_line_is_kept():
@@ -153,7 +155,16 @@ def test_a_run_folder_gets_its_file_and_an_older_one_later(cached_waves, tmp_pat
     assert json.dumps(again.unaware[0]) == json.dumps(written.unaware[0])
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "shape", "format"])
+ODD_REGION = {"trajectory": 0, "channel": 0, "steps": [1, 5], "points": [[0, 7]], "error": math.nan, "std": 0.1}
+ODD_HEADERS = {
+    "format": {"format": 99},
+    "pit": {"pit": [math.nan] * 20},
+    "error": {"unaware": [ODD_REGION]},
+    "axes": {"aware": [ODD_REGION | {"error": 0.1, "points": []}]},
+}
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "shape", "steps", "empty", *ODD_HEADERS])
 def test_damaged_files_are_refused(stored, tmp_path, damage):
     path = tmp_path / "f.npz"
     write_test_fields(path, stored)
@@ -166,8 +177,13 @@ def test_damaged_files_are_refused(stored, tmp_path, damage):
             arrays = dict(file)
         if damage == "shape":
             arrays["error"] = arrays["error"][:, :-1]
+        elif damage == "steps":
+            arrays["steps"] = arrays["steps"] * math.nan
+        elif damage == "empty":
+            few = {name: arrays[name][:0] for name in arrays if name not in ("header", "steps", "offsets")}
+            arrays |= few | {"offsets": arrays["offsets"][:, :0]}
         else:
-            arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"format": 99}))
+            arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | ODD_HEADERS[damage]))
         np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"f\.npz: not readable"):
         read_test_fields(path)

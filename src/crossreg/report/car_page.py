@@ -8,9 +8,7 @@ middle stay.
 
 import base64
 import html
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -20,19 +18,17 @@ import matplotlib as mpl
 import numpy as np
 from jaxtyping import Int
 from matplotlib.colors import to_hex
-from plotly.offline import get_plotlyjs
 
 from crossreg.data.cars.surface import Surface
 from crossreg.files import replacing
 from crossreg.report.car_figures import BAND, ERROR_COLORS
 from crossreg.report.car_run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
 from crossreg.report.comparison import Interval
+from crossreg.report.offline import fill, json_text, plotly_script, policy
 
 LARGEST = 12_000_000  # bytes of a page
 _REST = 100_000  # of a page, besides plotly and cars
 _NAMES = 3_000  # of a car, besides its arrays
-# Nothing may be fetched: only what stands in the page itself runs, and its empty icon is all that it shows as an image.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 _COLUMNS = {
     "nll": "NLL",
     "ece_mix": "ECE",
@@ -56,26 +52,23 @@ _WORDS = {
 def write_car_page(folder: Path) -> Path:
     """Writes `car.html` into the folder of a run."""
     run = read_car_run(folder)
-    # A closing tag inside a script would end it.
-    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    plotly, script = plotly_script(), _template("js")
     cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
     parts = {
-        "policy": _POLICY,
+        "policy": policy([plotly, script]),
         "style": _template("css"),
-        "script": _template("js"),
+        "script": script,
         "plotly": plotly,
-        "run": json.dumps(embedded(run, cars), allow_nan=False).replace("<", "\\u003c"),
+        "run": json_text(embedded(run, cars)),
         "about": html.escape(_about(run, len(cars))),
         "band": str(BAND),
         "table": scores_table(run),
         "units": html.escape(run.units),
         "settings": _settings(run.summary),
     }
-    # One pass over the template: what is put in is never looked at again.
-    page = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _template("html"))
     path = folder / "car.html"
     with replacing(path) as file:
-        file.write(page.encode())
+        file.write(fill(_template("html"), parts).encode())
     return path
 
 
@@ -132,27 +125,34 @@ def scores_table(run: CarRun) -> str:
     for method in run.methods:
         entry = run.summary["methods"][method]
         cells = [_cell(run.score(method, name), run.over_cars(method, name), name) for name in _COLUMNS]
-        seeds = str(entry.get("seeds", ""))
-        if entry.get("diverged"):
-            seeds += f" ({entry['diverged']} diverged)"
-        rows.append([seeds, *cells])
+        seeds, diverged = _count(entry.get("seeds")), _count(entry.get("diverged"))
+        rows.append([(seeds + (f" ({diverged} diverged)" if diverged not in ("", "0") else ""), ""), *cells])
     heads = ["method", "seeds", *_COLUMNS.values()]
     lines = ["<table><thead><tr>", *(f'<th scope="col">{name}</th>' for name in heads), "</tr></thead><tbody>"]
     for method, row in zip(run.methods, rows, strict=True):
-        data = "".join(f"<td>{cell}</td>" for cell in row)
+        data = "".join(f"<td>{html.escape(text)}{_below(small)}</td>" for text, small in row)
         lines.append(f'<tr><th scope="row">{html.escape(method)}</th>{data}</tr>')
     return "".join([*lines, "</tbody></table>"])
 
 
-def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name: str) -> str:
-    """Three decimals of a NLL, three digits of anything else; below it the interval over cars."""
-    if interval is None:
-        return "–"
+def _count(value: Any) -> str:
+    """A whole number; nothing where a summary has anything else in its place."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def _below(text: str) -> str:
+    return f"<br><small>{html.escape(text)}</small>" if text else ""
+
+
+def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name: str) -> tuple[str, str]:
+    """Three decimals of a NLL, three digits of anything else; and, to stand below it, the interval over cars."""
+    if interval is None or not math.isfinite(interval.mean):
+        return "–", ""
     size = abs(interval.mean)
     decimals = 3 if name == "nll" or not size else max(0, 2 - math.floor(math.log10(size)))
     half = "" if math.isnan(interval.half) else f" ± {interval.half:.{decimals}f}"
-    cars = "" if over_cars is None else "<br><small>{:.{d}f} to {:.{d}f}</small>".format(*over_cars, d=decimals)
-    return f"{interval.mean:.{decimals}f}{half}{cars}".replace("-", "−")
+    cars = "" if over_cars is None else "{:.{d}f} to {:.{d}f}".format(*over_cars, d=decimals)
+    return f"{interval.mean:.{decimals}f}{half}".replace("-", "−"), cars.replace("-", "−")
 
 
 def _about(run: CarRun, num_embedded: int) -> str:
@@ -170,7 +170,7 @@ def _settings(summary: Mapping[str, Any]) -> str:
     """What the summary says of the run, and all settings behind a button."""
     plain = {_WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
     parts = [_list(plain)]
-    if summary.get("settings"):
+    if isinstance(summary.get("settings"), Mapping):
         parts.append(f"<details><summary>All settings</summary>{_list(summary['settings'])}</details>")
     return "".join(parts)
 

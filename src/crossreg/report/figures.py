@@ -11,7 +11,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -112,6 +112,12 @@ def _number(value: Any) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
+def mean_ece(scores: Iterable[Mapping[str, Any]]) -> str:
+    """The mean ECE of those that have one, as text."""
+    known = [one["ece_mix"] for one in scores if one["ece_mix"] is not None]
+    return _number(np.mean(known) if known else None)
+
+
 def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> list[Path]:
     """Nominal against empirical coverage on train, reg and test, one panel for each regime or run.
 
@@ -130,8 +136,7 @@ def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: 
                 coverage = np.asarray([scores["coverage"] for scores in there], float)
                 if len(there) > 1:
                     axis.plot(LEVELS, coverage.T, color=color, lw=0.4, alpha=0.4)
-                known = [scores["ece_mix"] for scores in there if scores["ece_mix"] is not None]
-                label = f"{split} (ECE {_number(np.mean(known) if known else None)})"
+                label = f"{split} (ECE {mean_ece(there)})"
                 axis.plot(LEVELS, coverage.mean(0), style, color=color, lw=1.6, label=label)
             axis.set(title=title, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
@@ -140,8 +145,9 @@ def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: 
 
 
 class Fields(NamedTuple):
-    """One trajectory of a prediction, as maps draw it."""
+    """One trajectory of a prediction at some time steps, evenly apart, as maps draw it."""
 
+    steps: Int[np.ndarray, " time"]
     truth: Float[np.ndarray, "time channel x"]
     mean: Float[np.ndarray, "time channel x"]
     std_mu: Float[np.ndarray, "time channel x"]
@@ -151,16 +157,24 @@ class Fields(NamedTuple):
 def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", times: int = 100) -> list[Path]:
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
-    `points` are the scored pairs of one trajectory of a 1-D field; its first channel is drawn. The last three
-    panels share one range, that of the total standard deviation (its largest 0.5% aside), so that colours compare.
+    `points` are the scored pairs of one trajectory of a 1-D field, or some of them; its first channel and the time
+    steps up to `times` are drawn. The last three panels share one range, that of the total standard deviation (its
+    largest 0.5% aside), so that colours compare.
     """
+    # Targets stand at times 1 … T: pair t predicts the field at t + 1.
+    steps = points.steps if isinstance(points, Fields) else np.arange(1, len(points.truth) + 1)
+    shown = steps <= max(times, steps[0])
     truth, mean, std_mu, std_total = (
-        np.asarray(values)[:times, 0].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
+        np.asarray(values)[shown, 0].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
     )
     if truth.ndim != 2:
         raise ValueError("space–time maps are drawn for 1-D fields")
-    top = float(np.quantile(std_total, 0.995))
-    limit = float(np.abs(truth).max())
+    first, last = steps[shown][[0, -1]].tolist()
+    half = (last - first) / (truth.shape[1] - 1) / 2 if truth.shape[1] > 1 else 0.5
+    # A run that diverged may have any value.
+    known = std_total[np.isfinite(std_total)]
+    top = float(np.quantile(known, 0.995)) if known.size else 1.0
+    limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
     panels = (
         ("truth", truth, "RdBu_r", (-limit, limit)),
         ("|error|", np.abs(mean - truth), "viridis", (0, top)),
@@ -171,8 +185,7 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
         figure, axes = plt.subplots(1, 4, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
         images = []
         for axis, (name, values, cmap, (low, high)) in zip(axes, panels, strict=True):
-            # Targets stand at times 1 … T: pair t predicts the field at t + 1.
-            extent = (0.5, values.shape[1] + 0.5, 0, values.shape[0])
+            extent = (first - half, last + half, 0, values.shape[0])
             images.append(
                 axis.imshow(
                     values,
@@ -186,7 +199,7 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
                     rasterized=True,
                 )
             )
-            axis.set(title=name, xlabel="time step", xlim=(0, values.shape[1] + 0.5))
+            axis.set(title=name, xlabel="time step", xlim=(min(0, first - half), last + half))
         axes[0].set_ylabel("grid point")
         figure.colorbar(images[0], ax=axes[0], pad=0.02)
         figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")

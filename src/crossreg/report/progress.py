@@ -11,6 +11,7 @@ from io import TextIOBase
 from pathlib import Path
 from typing import Any, TextIO
 
+from crossreg.report.history import geometric_mean
 from crossreg.report.progress_file import ProgressFile
 from crossreg.training.loop import Progress
 
@@ -28,10 +29,8 @@ def clock(seconds: float) -> str:
 
 
 def typical_sigmas(line: dict[str, Any]) -> dict[str, float]:
-    """The geometric mean of each site's σ: they range over orders of magnitude."""
-    return {
-        name: math.exp(sum(math.log(value) for value in values) / len(values)) for name, values in line["sigma"].items()
-    }
+    """The geometric mean of each site's σ: they range over orders of magnitude. 0 where all are 0."""
+    return {name: geometric_mean(values) or 0.0 for name, values in line["sigma"].items()}
 
 
 def shown(value: float | None, digits: int = 3) -> str:

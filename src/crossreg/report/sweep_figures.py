@@ -1,8 +1,9 @@
 """The paper's figures of a sweep, from its rows and histories: means over seeds with 95% intervals."""
 
+import functools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,21 @@ from matplotlib.axes import Axes
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
-from crossreg.report.figures import COLORS, STYLE, calibration_panels, method_looks, save, set_sigma_axis, site_colors
+from crossreg.report.curves import curve_groups, fixed_part
+from crossreg.report.figures import (
+    COLORS,
+    STYLE,
+    calibration_panels,
+    mean_ece,
+    method_looks,
+    save,
+    set_sigma_axis,
+    site_colors,
+)
+from crossreg.report.history import mean_log
 
+Drawing = Callable[[], list[Path]]
+_FIELDS = {"observed_fraction": "observed fraction", "train_size": "training trajectories"}
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
 # Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.
 _LARGEST_NLL = 1.5
@@ -52,8 +66,10 @@ def _cut(axis: Axes, largest: float = _LARGEST_NLL, digits: int = 0) -> None:
                 axis.annotate(f"{y:.{digits}f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
 
 
-def sweep_curves(lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path) -> list[Path]:
-    """Scores against a field of the data, one line per method."""
+def sweep_curves(
+    lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path, *, where: str = ""
+) -> list[Path]:
+    """Scores against a field of the data, one line per method; `where` says what the other fields are."""
     looks = method_looks(line.method for line in lines)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
@@ -72,6 +88,8 @@ def sweep_curves(lines: Sequence[Line], field: str, title: str, scores: Sequence
         handles, labels = axes[0][0].get_legend_handles_labels()
         if len(labels) > 1:
             figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+        if where:
+            figure.suptitle(where, fontsize=9)
         return save(figure, path)
 
 
@@ -108,8 +126,11 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
         return save(figure, path)
 
 
-def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path) -> list[Path]:
-    """Mean Std_ω[μ] against the mask fraction and against the train size, side by side, with one axis for both."""
+def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path, where: Mapping[str, str]) -> list[Path]:
+    """Mean Std_ω[μ] against the mask fraction and against the train size, side by side, with one axis for both.
+
+    `where` says for each field what the others are.
+    """
     titles = {"observed_fraction": "mask fraction", "train_size": "training trajectories"}
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
@@ -121,20 +142,26 @@ def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path) -> list[Path]
                 x = [float(line.regime[field]) for line in own]
                 x = [1 - value for value in x] if field == "observed_fraction" else x
                 _curve(axis, x, own, "test_std_mu", label=method, **look)
-            axis.set_xlabel(titles[field])
+            axis.set(xlabel=titles[field], title=where.get(field, ""))
         # Once all is drawn: a limit set before would hold for what comes after.
         axes[0][0].set(ylabel=_LABELS["test_std_mu"], ylim=(0, None))
         return save(figure, path)
 
 
 def calibration_of_regimes(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
-    """The paper's triplet: XReg, heads alone where little is observed, and no learned regularization."""
-    panels = {}
+    """The paper's triplet: XReg, heads alone where little is observed, and no learned regularization.
+
+    All three are of one number of trajectories and steps; of several, of the one with the most runs.
+    """
+    sizes: dict[tuple[int, ...], dict[str, list[Mapping[str, Any]]]] = {}
     for title, fraction, method in _TRIPLET:
-        seeds = [r for r in rows if (r["observed_fraction"], r["method"]) == (fraction, method) and not r["diverged"]]
-        if seeds:
-            panels[f"{title}\n{fraction:g} observed"] = seeds
-    return calibration_panels(panels, path) if len(panels) == len(_TRIPLET) else []
+        for row in rows:
+            if (row["observed_fraction"], row["method"]) == (fraction, method) and not row["diverged"]:
+                panels = sizes.setdefault((row["train_size"], row["reg_size"], row["steps"]), {})
+                where = f"{fraction:g} observed, {row['train_size']} traj."
+                panels.setdefault(f"{title}\n{where}", []).append(row)
+    whole = [panels for panels in sizes.values() if len(panels) == len(_TRIPLET)]
+    return calibration_panels(max(whole, key=lambda panels: sum(map(len, panels.values()))), path) if whole else []
 
 
 def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Path) -> list[Path]:
@@ -144,7 +171,9 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         return []
     groups: dict[tuple, list[Mapping[str, Any]]] = {}
     for row in own:
-        groups.setdefault((row["observed_fraction"], row["train_size"], row["reg_size"]), []).append(row)
+        key = (row["observed_fraction"], row["train_size"], row["reg_size"], row["steps"])
+        groups.setdefault(key, []).append(row)
+    several = len({steps for *_, steps in groups}) > 1
     columns = min(4, len(groups))
     depth = math.ceil(len(groups) / columns)
     with plt.rc_context(STYLE):
@@ -152,18 +181,19 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
             depth, columns, figsize=(1.9 * columns, 2.05 * depth), sharex=True, sharey=True, layout="constrained",
             squeeze=False,
         )  # fmt: skip
-        for axis in axes.flat[len(groups) :]:
-            axis.set_visible(False)
-        for axis, ((fraction, size, _), seeds) in zip(axes.flat, groups.items(), strict=False):
+        for place in range(len(groups), axes.size):
+            axes.flat[place].set_visible(False)
+            axes.flat[place - columns].tick_params(labelbottom=True)
+        for axis, ((fraction, size, _, steps), seeds) in zip(axes.flat, groups.items(), strict=False):
             axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
             for color, style, split in ((COLORS[1], "--", "reg"), (COLORS[0], "-", "test")):
-                curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None])
+                curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None], float)
                 if not curves.size:
                     continue
                 axis.plot(LEVELS, curves.T, color=color, lw=0.4, alpha=0.4)
                 axis.plot(LEVELS, curves.mean(0), style, color=color, lw=1.5, label=split)
-            ece = np.mean([row["test"]["ece_mix"] for row in seeds])
-            axis.set_title(f"{fraction:g} observed, {size} traj.\ntest ECE {ece:.3f}", fontsize=7)
+            where = f"{fraction:g} observed, {size} traj." + (f"\n{steps:,} steps" if several else "")
+            axis.set_title(f"{where}\ntest ECE {mean_ece(row['test'] for row in seeds)}", fontsize=7)
             axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes[0][0].legend(fontsize=7, loc="upper left")
         figure.supxlabel("nominal coverage α", fontsize=8)
@@ -231,7 +261,7 @@ def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
         for color, site in zip(site_colors(len(sites)), sites, strict=True):
-            steps, mean = _mean_over_seeds(seeds, lambda line, site=site: np.mean(np.log(line["sigma"][site])))
+            steps, mean = _mean_over_seeds(seeds, lambda line, site=site: mean_log(line["sigma"].get(site, ())))
             axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site, **_few(steps))
         set_sigma_axis(axis)
         axis.set(xlabel="step", ylabel="σ (geometric mean over channels)")
@@ -253,32 +283,42 @@ def _mean_over_seeds(seeds, value) -> tuple[list[int], np.ndarray]:
 
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    """All figures that the rows of a sweep can give: curves over what varies, and a montage for each method."""
+    """Draws all figures that the rows of a sweep can give; returns the files."""
+    return [path for drawing in drawings_of_rows(rows, folder) for path in drawing()]
+
+
+def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Drawing]:
+    """All figures that the rows of a sweep can give, each still to be drawn; what cannot be drawn gives no file."""
     rows = [row for row in rows if not setting_of(regime_of(row))]
-    written: list[Path] = []
+    drawings: list[Drawing] = []
     divided = collect(row for row in rows if "total" in regime_of(row))
     if len({line.regime["total"] for line in divided}) > 1:
-        written += equal_data_curves(divided, folder / "equal_data")
+        drawings.append(functools.partial(equal_data_curves, divided, folder / "equal_data"))
     rows = [row for row in rows if "total" not in regime_of(row)]
     lines = collect(rows)
-    if len(regimes(lines)) > 1:
-        by_size = [line for line in lines if line.regime["observed_fraction"] == 0.7]
-        by_fraction = [line for line in lines if line not in by_size and line.regime["train_size"] == 50]
-        both = ("test_nll", "test_ece_mix")
-        std_mu: dict[str, list[Line]] = {}
-        for part, field, title in (
-            (by_fraction, "observed_fraction", "observed fraction"),
-            (by_size, "train_size", "training trajectories"),
-        ):
-            if len({line.regime[field] for line in part}) > 1:
-                written += sweep_curves(part, field, title, both, folder / f"{field}_curves")
-                if ours := [line for line in part if line.method == "xreg"]:
-                    std_mu[field] = ours
-        if std_mu:
-            written += std_mu_curves(std_mu, folder / "std_mu")
-    written += calibration_of_regimes(rows, folder / "calibration_regimes")
+    drawings += _curves(lines, folder)
+    drawings.append(functools.partial(calibration_of_regimes, rows, folder / "calibration_regimes"))
     if parts := [line for line in decomposed(lines) if line.values("train_rmse")]:
-        written += decomposition(parts, folder / "decomposition")
-    for method in dict.fromkeys(line.method for line in lines):
-        written += calibration_montage(rows, method, folder / f"calibration_{method}")
-    return written
+        drawings.append(functools.partial(decomposition, parts, folder / "decomposition"))
+    methods = dict.fromkeys(line.method for line in lines)
+    return drawings + [functools.partial(calibration_montage, rows, m, folder / f"calibration_{m}") for m in methods]
+
+
+def _curves(lines: Sequence[Line], folder: Path) -> list[Drawing]:
+    """NLL and ECE over each field that varies, one figure for what else there is; ours also with its Std_ω[μ]."""
+    drawings: list[Drawing] = []
+    std_mu: dict[str, list[Line]] = {}
+    places: dict[str, str] = {}
+    for field, title in _FIELDS.items():
+        groups = curve_groups(lines, field)
+        for number, part in enumerate(groups):
+            where = fixed_part(part[0], field, lines) if len(groups) > 1 else ""
+            path = folder / f"{field}_curves{f'_{number + 1}' if number else ''}"
+            both = ("test_nll", "test_ece_mix")
+            drawings.append(functools.partial(sweep_curves, part, field, title, both, path, where=where))
+            ours = [line for line in part if line.method == "xreg"]
+            if ours and field not in std_mu:
+                std_mu[field], places[field] = ours, where
+    if std_mu:
+        drawings.append(functools.partial(std_mu_curves, std_mu, folder / "std_mu", places))
+    return drawings

@@ -10,7 +10,7 @@ a car experiment    surfaces, roofline, σ per site, calibration, methods
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.car_figures import draw_car_figures
 from crossreg.report.figures import Fields, calibration_curves, calibration_panels, in_order, space_time_maps
 from crossreg.report.progress import CountDisplay
-from crossreg.report.sweep_figures import figures_of_rows, losses, sigma_over_steps
+from crossreg.report.sweep_figures import Drawing, drawings_of_rows, losses, sigma_over_steps
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import Archive
 from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, MODEL
@@ -32,7 +32,6 @@ from crossreg.studies.test_fields import TEST_FIELDS, StoredFields, load_run_fie
 _SUMMARY, _TEST_CARS = "summary.json", "test_cars.npz"
 # More curves than this in one plot are not told apart.
 _MOST_SIDE_BY_SIDE = 6
-Drawing = Callable[[], list[Path]]
 
 
 def draw_figures(folder: Path, out: Path | None = None, *, progress: bool = True) -> list[Path]:
@@ -79,7 +78,7 @@ def sweep_figures(folder: Path, out: Path, *, progress: bool = False) -> list[Pa
         raise InputError(f"{folder}: holds no finished point of a sweep")
     digest = json.loads((folder / PLAN).read_text())["data"]
     points = load_points(folder)
-    drawings: list[Drawing] = [functools.partial(figures_of_rows, rows, out)]
+    drawings: list[Drawing] = drawings_of_rows(rows, out)
     drawings += _curves_of_sweep(points, Archive(folder), digest, out)
     by_key = {point_key(point, digest): point for point in points}
     ours = [row for row in rows if row["method"] == "xreg"]
@@ -163,7 +162,7 @@ def _of_runs(folders: Sequence[Path], out: Path, *, progress: bool) -> list[Draw
 
 def _maps(stored: StoredFields, path: Path, title: str) -> list[Path]:
     """Maps of the first stored trajectory, a line through it where a field has more than one dimension."""
-    fields = Fields(*(getattr(stored, name)[0] for name in Fields._fields))
+    fields = Fields(stored.steps, *(getattr(stored, name)[0] for name in Fields._fields[1:]))
     return space_time_maps(fields, path, title=title)
 
 

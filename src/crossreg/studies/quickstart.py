@@ -56,7 +56,8 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         methods[name] = final_metrics(model, data, configs[name], progress=progress)
         write_json(folders[name] / METRICS, methods[name])
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
-        write_test_fields(folders[name] / TEST_FIELDS, compute_test_fields(predictor, data.test, scanned=_SCANNED))
+        fields = compute_test_fields(predictor, data.test, scanned=_SCANNED, progress=progress)
+        write_test_fields(folders[name] / TEST_FIELDS, fields)
     key = evaluation_key(0)
 
     def persistence(knows_mask: bool):

@@ -42,7 +42,7 @@ class Region(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The RMS error in standard deviations."""
+        """The RMS error in standard deviations; infinite where there is an error and √U_tot is 0."""
         return self.error / self.std if self.std > 0 else math.inf
 
 
@@ -121,7 +121,8 @@ def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tupl
         return tuple(map(region, listed))
 
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.nan_to_num(error / std, nan=-1.0, posinf=-1.0)
+        # An error where none at all was announced is the worst; a block without any number is none.
+        ratio = np.where(np.isfinite(error) & np.isfinite(std) & (error > 0), error / std, -1.0)
     return rank(ratio), rank(np.where((ratio >= 0) & (ratio <= KNOWS), error, -1.0))
 
 

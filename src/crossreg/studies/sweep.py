@@ -162,9 +162,11 @@ def points_of(asked: dict[str, Any], where: str) -> list[Point]:
     """The points of what a `sweep.json` holds."""
     try:
         base = from_dict(asked["config"], where=where)
+        if not isinstance(asked["data"], str):  # the keys of rows need it
+            raise TypeError("data")
         fields = ("methods", "seeds", "first_seed", "steps", "grid")
         return plan(asked["name"], **{k: asked[k] for k in fields if k in asked}, base=base)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where}: {error!r} is missing or wrong") from error
 
 

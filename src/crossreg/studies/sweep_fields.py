@@ -7,6 +7,7 @@ chosen: every method in the first regime, then ours, or the first method, in the
 trajectories are looked through, not all.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,11 +52,12 @@ def load_sweep_fields(
         for number, key in enumerate(keys):
             path = folder / FIELDS_FOLDER / f"{key}.npz"
             try:
-                if not path.exists():
+                if path.exists():
+                    by_key[key] = read_test_fields(path)
+                else:
                     trajectories = trajectories or load_trajectories(points[key].config.data)
                     archive = archive or Archive(folder)
-                    _compute(points[key], trajectories, archive, path)
-                by_key[key] = read_test_fields(path)
+                    by_key[key] = _compute(points[key], trajectories, archive, path)
             except InputError as error:
                 missing[key] = str(error)
             display.update(number + 1, len(keys))
@@ -78,15 +80,14 @@ def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most:
     return [firsts[place] for place in wanted if place in firsts][:most]
 
 
-def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> None:
+def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
     data = data_of(point.config, trajectories)
     predictor = _predictor(point, trajectories, archive)
     stored = compute_test_fields(predictor, data.test, trajectories=_TRAJECTORIES, scanned=_SCANNED)
-    try:
+    with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
         path.parent.mkdir(exist_ok=True)
         write_test_fields(path, stored)
-    except OSError as error:
-        raise InputError(f"{path.parent}: cannot write here ({error.strerror})") from error
+    return stored
 
 
 def _predictor(point: Point, trajectories: Trajectories, archive: Archive) -> Predictor:

@@ -31,6 +31,7 @@ from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.predictive import Predictive
+from crossreg.report.progress import CountDisplay
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
 from crossreg.studies.run_folder import load_run
 
@@ -110,7 +111,7 @@ def compute_test_fields(
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
     times = np.arange(0, pairs.horizon, math.ceil(points / _MOST_POINTS))
     if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both: what takes long is to compile it
-        fields, sums = _fields(predictor, pairs, key, rows, times)
+        fields, sums = _fields(predictor, pairs, key, rows, times, progress)
         found = join([part[: scanned * pairs.horizon] for part in sums], pairs.horizon)
     else:
         found = scan(predictor, pairs.of(range(scanned)), key=key, progress=progress)
@@ -119,7 +120,7 @@ def compute_test_fields(
     if fields is None:
         if unaware and unaware[0].trajectory not in rows and len(rows) > 1:
             rows[-1] = unaware[0].trajectory
-        fields, _ = _fields(predictor, pairs, key, rows, times)
+        fields, _ = _fields(predictor, pairs, key, rows, times, progress)
     return StoredFields(
         trajectories=np.asarray(rows),
         steps=times + 1,
@@ -133,18 +134,25 @@ def compute_test_fields(
 
 
 def _fields(
-    predictor: Predictor, pairs: Pairs, key: PRNGKeyArray, rows: Sequence[int], times: Int[np.ndarray, " time"]
+    predictor: Predictor,
+    pairs: Pairs,
+    key: PRNGKeyArray,
+    rows: Sequence[int],
+    times: Int[np.ndarray, " time"],
+    progress: bool,
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Fields, offsets of quantiles and masks along a line, for some trajectories and times; and the pairs' sums."""
     index = (np.asarray(rows)[:, None] * pairs.horizon + times).ravel()
     chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, len(index)))
     parts, sums = [], []
-    for start in range(0, len(index), chunk):
-        # Filled up with the last pair: one program serves all chunks.
-        numbers = index[np.minimum(np.arange(start, start + chunk), len(index) - 1)]
-        fields, own = jax.device_get(_fields_of(predictor, pairs, key, jnp.asarray(numbers)))
-        parts.append({name: values[: len(index) - start] for name, values in fields.items()})
-        sums.append([values[: len(index) - start] for values in own])
+    with CountDisplay("predicting test fields", enabled=progress) as display:
+        for start in range(0, len(index), chunk):
+            # Filled up with the last pair: one program serves all chunks.
+            numbers = index[np.minimum(np.arange(start, start + chunk), len(index) - 1)]
+            fields, own = jax.device_get(_fields_of(predictor, pairs, key, jnp.asarray(numbers)))
+            parts.append({name: values[: len(index) - start] for name, values in fields.items()})
+            sums.append([values[: len(index) - start] for values in own])
+            display.update(min(start + chunk, len(index)), len(index))
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     cut = {name: values.reshape(len(rows), len(times), *values.shape[1:]) for name, values in whole.items()}
     joined = [np.concatenate(values) for values in zip(*sums, strict=True)]
@@ -227,23 +235,30 @@ def read_test_fields(path: Path) -> StoredFields:
         }
         if any(fields[name].shape != shape for name, shape in shapes.items()):
             raise ValueError("its arrays do not fit each other")
+        if not fields["truth"].size or any(fields[name].dtype.kind not in "iu" for name in ("trajectories", "steps")):
+            raise ValueError("it has no trajectories, or no whole numbers for them and their steps")
+        pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
+        if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
+            raise ValueError("its PIT values are no counts")
         return StoredFields(
             **fields,
-            pit=np.asarray(header["pit"], float),
-            unaware=tuple(map(_region, header["unaware"])),
-            aware=tuple(map(_region, header["aware"])),
+            pit=pit,
+            unaware=tuple(_region(stored, len(space)) for stored in header["unaware"]),
+            aware=tuple(_region(stored, len(space)) for stored in header["aware"]),
             scanned=int(header["scanned"]),
-            space=tuple(map(int, header["space"])),
+            space=space,
         )
     except _UNREADABLE as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not readable ({error})"
         raise InputError(f"{path}: {reason}; expected what `crossreg train` writes") from error
 
 
-def _region(stored: dict[str, Any]) -> Region:
+def _region(stored: dict[str, Any], dimensions: int) -> Region:
     (first, last), points = stored["steps"], tuple((int(a), int(b)) for a, b in stored["points"])
     steps = (int(first), int(last))
     error, std = float(stored["error"]), float(stored["std"])
+    if not (0 <= error < math.inf and 0 <= std < math.inf) or not points or len(points) != dimensions:
+        raise ValueError("a region has no finite error and standard deviation, or other axes than the field")
     return Region(int(stored["trajectory"]), int(stored["channel"]), steps, points, error, std)
 
 

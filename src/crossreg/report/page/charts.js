@@ -4,6 +4,13 @@ const drawn = {};
 window.report = { drawn };
 const STYLES = 6;
 const DASHES = ["", "6 3", "2 3"];
+// What a reader has switched on or off, by the chart's name and the key of a series: it outlives every redrawing.
+const switched = {};
+const keyOf = (series) => series.key || series.label;
+const isOff = (name, series) => {
+  const chosen = switched[name] || (switched[name] = new Map());
+  return chosen.has(keyOf(series)) ? chosen.get(keyOf(series)) : Boolean(series.hidden);
+};
 
 const make = (name, attributes = {}, ...children) => {
   const element = document.createElement(name);
@@ -50,8 +57,8 @@ const decades = (low, high) => {
   return inside.length > 1 ? inside : ticks(low, high, 3);
 };
 
-// The range of values and their intervals. Where `cut` asks for it, a few that are far off are left outside; they are
-// marked by arrows.
+// The range of values and their intervals. Where `cut` asks for it, a few that are far off are left outside; the largest
+// of each curve is told by an arrow.
 const rangeOf = (values, options) => {
   const sorted = values.filter(isNumber).sort((a, b) => a - b);
   if (!sorted.length) return [0, 1];
@@ -88,7 +95,7 @@ const axesOf = (options, series, width, height) => {
   const [first, last] = options.xRange || rangeOf(series.flatMap((s) => s.x), {});
   const px = (x) => box.left + ((x - first) / (last - first)) * (box.right - box.left);
   const across = (y) => box.bottom - ((y - low) / (high - low)) * (box.bottom - box.top);
-  const py = (y) => Math.min(Math.max(across(scale(y)), box.top), box.bottom);
+  const py = (y) => across(scale(y));
   return { box, known, low, high, first, last, px, py, across, isAbove: (y) => scale(y) > high };
 };
 
@@ -113,8 +120,40 @@ const drawAxes = (svg, options, axes, width, height) => {
   text(13, middle, options.y, { transform: `rotate(-90 13 ${middle})` });
 };
 
+// Room for curves: what lies outside of the axes is cut off there.
+let clips = 0;
+const addClip = (svg, { box }) => {
+  const id = `clip${clips++}`;
+  const clip = shape("clipPath", { id });
+  const spare = 4; // marks at the very edge stay whole
+  const [width, height] = [box.right - box.left + 2 * spare, box.bottom - box.top + 2 * spare];
+  clip.append(shape("rect", { x: box.left - spare, y: box.top - spare, width, height }));
+  const group = shape("g", { "clip-path": `url(#${id})` });
+  svg.append(clip, group);
+  return group;
+};
+
+// Of each curve that leaves the chart at the top, its largest value; one row each, so that none hides another.
+const drawArrows = (svg, series, { box, known, px, isAbove }) => {
+  let row = 0;
+  for (const s of series) {
+    if (s.band) continue;
+    const above = s.x.map((x, i) => [x, s.y[i]]).filter(([x, y]) => isNumber(x) && known(y) && isAbove(y));
+    if (!above.length) continue;
+    const [x, y] = above.reduce((most, one) => (one[1] > most[1] ? one : most));
+    // Beside a curve that soon comes back, and else where it leaves.
+    const back = s.x.findIndex((other, i) => other > x && known(s.y[i]) && !isAbove(s.y[i]));
+    const isNear = back >= 0 && px(s.x[back]) - px(x) < 60;
+    const at = isNear ? px(s.x[back]) + 12 : px(x);
+    const anchor = isNear || at < box.left + 40 ? "start" : at > box.right - 40 ? "end" : "middle";
+    row += 1;
+    const place = { x: at, y: box.top + 12 * row, "text-anchor": anchor, class: "above", style: `fill:${s.color}` };
+    svg.append(shape("text", place, `↑ ${written(y, 2)}`));
+  }
+};
+
 const drawSeries = (svg, s, options, axes, aside) => {
-  const { box, known, px, py, isAbove } = axes;
+  const { box, known, px, py } = axes;
   const joined = (points) => points.map((p) => p.join(",")).join(" ");
   const line = (points, more) => svg.append(shape("polyline", { points: joined(points), fill: "none", ...more }));
   if (s.band) {
@@ -139,10 +178,7 @@ const drawSeries = (svg, s, options, axes, aside) => {
     const half = s.half && s.half[i];
     const ends = half ? [y - half, y + half] : [];
     if (half) line(ends.map((end) => [px(x) + aside, py(end)]), { stroke: s.color, "stroke-width": 1.5 });
-    if (isAbove(y)) {
-      const place = { x: px(x), y: box.top + 12, "text-anchor": "middle", style: `fill:${s.color}` };
-      svg.append(shape("text", place, `↑ ${written(y, 2)}`));
-    } else if (s.marks || s.kind === "dots" || points.length < 3) {
+    if (s.marks || s.kind === "dots" || points.length < 3) {
       const look = { r: s.radius || 3, fill: s.color, "fill-opacity": s.kind === "dots" ? 0.75 : 1 };
       svg.append(shape("circle", { cx: px(x), cy: py(y), ...look }));
     }
@@ -150,15 +186,15 @@ const drawSeries = (svg, s, options, axes, aside) => {
 };
 
 // A chart in `place`. options: {name, title, note, x, y, log, floor, cut, xRange, yRange, diagonal, level, bars, names,
-// series: [{label, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, hidden?}]}.
+// series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, hidden?}]}. A label may change
+// while a reader looks; the key, by default the label, does not.
 const chart = (place, options) => {
-  const off = place.off || (place.off = new Set(options.series.filter((s) => s.hidden).map((s) => s.label)));
   place.textContent = "";
   const caption = make("figcaption", {}, options.title);
   if (options.note) caption.append(make("small", {}, options.note));
   const figure = make("figure", { "data-chart": options.name }, caption);
   place.append(figure);
-  const series = options.series.filter((s) => !off.has(s.label));
+  const series = options.series.filter((s) => !isOff(options.name, s));
   drawn[options.name] = series.map(({ label, x, y, half, low, high }) => ({ label, x, y, half, low, high }));
   const [width, height] = [Math.max(260, place.clientWidth || 400), options.height || 270];
   const axes = axesOf(options, series, width, height);
@@ -171,14 +207,16 @@ const chart = (place, options) => {
   const dashed = { stroke: "var(--soft)", "stroke-dasharray": "4 4" };
   if (options.diagonal) rule(px(0), py(0), px(1), py(1), dashed);
   // Intervals at one place stand beside each other.
-  series.forEach((s, i) => drawSeries(svg, s, options, axes, 4 * (i - (series.length - 1) / 2)));
+  const inside = addClip(svg, axes);
+  series.forEach((s, i) => drawSeries(inside, s, options, axes, 4 * (i - (series.length - 1) / 2)));
+  drawArrows(svg, series, axes);
   if (options.level !== undefined) rule(box.left, py(options.level), box.right, py(options.level), dashed);
   for (const x of options.ticksBelow || []) {
     rule(px(x), box.bottom, px(x), box.bottom - 7, { stroke: "var(--warn)", "stroke-width": 1.5 });
   }
   figure.append(svg);
   addReading(figure, svg, options, series, axes, width);
-  if (options.series.length > 1 || options.legend) addLegend(figure, options.series, off, () => chart(place, options));
+  if (options.series.length > 1 || options.legend) addLegend(figure, options, () => chart(place, options));
 };
 
 // A cursor that follows the pointer or the arrow keys, and the values there in words.
@@ -221,12 +259,12 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
   });
 };
 
-const addLegend = (figure, series, off, redraw) => {
+const addLegend = (figure, { name, series }, redraw) => {
   const legend = make("ul", { class: "legend" });
   for (const s of series) {
-    const button = make("button", { type: "button", "aria-pressed": String(!off.has(s.label)) }, sample(s), s.label);
+    const button = make("button", { type: "button", "aria-pressed": String(!isOff(name, s)) }, sample(s), s.label);
     button.addEventListener("click", () => {
-      if (!off.delete(s.label)) off.add(s.label);
+      switched[name].set(keyOf(s), !isOff(name, s));
       const index = series.indexOf(s);
       const place = figure.parentElement;
       redraw();

@@ -20,6 +20,13 @@ const drawCoverage = (entry) => {
   });
 };
 
+// Of a field in more than one dimension the maps have the line through the middle of the other axes.
+const isOnLine = (entry, region) =>
+  region.points.slice(1).every(([low, high], i) => {
+    const middle = Math.floor(entry.space[i + 1] / 2);
+    return low <= middle && middle <= high;
+  });
+
 const listRegions = (table, entry, regions) => {
   table.textContent = "";
   const heads = ["", "error / √U_tot", "RMS error", "√U_tot", "trajectory", "steps", "points"];
@@ -29,11 +36,12 @@ const listRegions = (table, entry, regions) => {
   regions.forEach((region, rank) => {
     const index = entry.trajectories.findIndex((stored) => stored.number === region.trajectory);
     const points = region.points.map((ends) => ends.join("–")).join(" × ");
-    const sizes = [region.ratio.toFixed(1), written(region.error), written(region.std)];
+    const ratio = region.ratio === null ? "∞" : region.ratio.toFixed(1); // no error bar at all
+    const sizes = [ratio, written(region.error), written(region.std)];
     const cells = [...sizes, region.trajectory, region.steps.join("–"), points];
     if (entry.channels > 1) cells.push(region.channel);
     let first = String(rank + 1);
-    if (index >= 0) {
+    if (index >= 0 && isOnLine(entry, region)) {
       const said = `Show region ${rank + 1}: trajectory ${region.trajectory}, steps ${region.steps.join(" to ")}`;
       first = make("button", { type: "button", "aria-label": said }, `${rank + 1} ▸`);
       first.addEventListener("click", () => showRegion(region, index));
@@ -93,7 +101,6 @@ const drawEntry = () => {
   state.trajectory = Math.min(state.trajectory, entry.trajectories.length - 1);
   state.channel = Math.min(state.channel, entry.channels - 1);
   state.time = Math.min(state.time, entry.steps.length - 1);
-  state.region = null;
   choose(at("trajectory"), entry.trajectories.map((stored) => `number ${stored.number}`));
   choose(at("channel"), Array.from({ length: entry.channels }, (_, i) => String(i)));
   at("trajectory").value = state.trajectory;
@@ -104,7 +111,7 @@ const drawEntry = () => {
   at("scanned").textContent =
     `${entry.scanned} test trajectories were cut into regions of ${steps} time steps and ${points} points along each ` +
     "axis. Regions are ranked by root mean squares; of those that touch, the worst is listed. Those of a trajectory " +
-    "that is stored here can be shown in the maps.";
+    `that is stored here${entry.space.length > 1 ? ", and on the line that is," : ""} can be shown in the maps.`;
   at("map-said").textContent = "Point at a map for values.";
   drawMaps();
   drawRegion();
@@ -136,6 +143,7 @@ const startFields = () => {
   at("choices-fields").addEventListener("submit", (event) => event.preventDefault());
   at("entry").addEventListener("change", () => {
     state.entry = Number(at("entry").value);
+    state.region = null;
     drawEntry();
   });
   for (const name of ["trajectory", "channel"]) {

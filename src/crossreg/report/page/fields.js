@@ -186,7 +186,9 @@ const drawTime = () => {
   const score = constants.levels[level];
   const points = Array.from({ length: entry.points }, (_, p) => p);
   const of = (values) => points.map((p) => values[place(entry, state.time, p)]);
-  const band = (low, high, label, color) => ({ band: true, label, color, x: points, y: low, low, high });
+  const band = (low, high, key, color) => ({
+    band: true, key, label: `${level}% band, ${key}`, color, x: points, y: low, low, high,
+  });
   const side = (sign) => points.map((p) => {
     const index = place(entry, state.time, p);
     return fields.mean[index] + fields.std[index] * offsetAt(fields, index, sign * score);
@@ -201,8 +203,8 @@ const drawTime = () => {
     title: `Step ${entry.steps[state.time]} of test trajectory ${entry.trajectories[state.trajectory].number}`,
     x: "grid point", y: "field", height: 300, xRange: [0, entry.points - 1], ticksBelow: hidden,
     series: [
-      band(side(-1), side(1), `${level}% band, total`, "var(--total)"),
-      band(predictive(-1), predictive(1), `${level}% band, predictive`, "var(--predictive)"),
+      band(side(-1), side(1), "total", "var(--total)"),
+      band(predictive(-1), predictive(1), "predictive", "var(--predictive)"),
       { label: "mean", x: points, y: of(fields.mean), color: "var(--mean)" },
       { label: "truth", x: points, y: of(fields.truth), color: "var(--text)", dash: "2 3", width: 1.8 },
     ],

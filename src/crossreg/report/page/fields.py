@@ -8,6 +8,7 @@ are many.
 
 import base64
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from crossreg.errors import InputError
 from crossreg.report.comparison import regimes
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
-from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
+from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, Region
 from crossreg.studies.sweep_fields import load_sweep_fields
 from crossreg.studies.test_fields import LEVELS, TEST_FIELDS, StoredFields, load_run_fields
 
@@ -44,11 +45,10 @@ class Entry(NamedTuple):
 def load_entries(found: Found, groups: Sequence[Group], *, progress: bool = False) -> list[Entry]:
     """The first seed of each method and regime, of single runs and of sweeps, with its fields where there are any."""
     folders = {run.name: run.folder for run in found.runs}
-    sweeps = {sweep.name: sweep for sweep in found.sweeps}
     entries = []
     for group in groups:
-        if group.name in sweeps:
-            entries += _of_sweep(group, sweeps[group.name], progress)
+        if group.sweep is not None:
+            entries += _of_sweep(group, group.sweep, progress)
         else:
             stored = {name for name, folder in folders.items() if (folder / TEST_FIELDS).exists()}
             firsts = [(label, row) for label, row in _firsts(group, stored) if row["key"] in folders]
@@ -156,7 +156,7 @@ def _embedded(fields: StoredFields, count: int) -> dict[str, Any]:
 
 
 def _region(region: Region) -> dict[str, Any]:
-    return region._asdict() | {"ratio": region.ratio}
+    return region._asdict() | {"ratio": region.ratio if math.isfinite(region.ratio) else None}
 
 
 def encode(values: Float[np.ndarray, "..."]) -> dict[str, Any]:
@@ -183,5 +183,4 @@ def constants() -> dict[str, Any]:
         "levels": [0.0, *norm.ppf(0.5 + np.arange(1, 99) / 200).tolist()],
         "offset_steps": _OFFSET_STEPS,
         "block": [BLOCK_STEPS, BLOCK_POINTS],
-        "knows": KNOWS,
     }

@@ -5,10 +5,9 @@ granted: they may be of an older version, half written, or of something else by 
 out, and the page says why.
 """
 
+import functools
 import json
-import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,9 +18,11 @@ from crossreg.config import Config, changed_fields, load_yaml
 from crossreg.errors import InputError
 from crossreg.methods.names import UNTRAINED, parse_method
 from crossreg.metrics.calibration import LEVELS
+from crossreg.report.car_page import scores_table
 from crossreg.report.car_run import CarRun, read_car_run
 from crossreg.report.comparison import regime_of
-from crossreg.report.progress import clock
+from crossreg.report.history import history_line, number
+from crossreg.report.progress import CountDisplay, clock
 from crossreg.report.watch.folders import method_of
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import Archive
@@ -36,7 +37,6 @@ _LONGEST_REASON = 300
 _BROKEN = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 _IDLE = ("evaluate_every", "engine", "evaluation_samples")  # they change no training
-_HISTORY = ("train_loss", "reg_loss", "reg_nll", "reg_ece", "reg_std_mu")
 
 Row = dict[str, Any]
 History = list[dict[str, Any]]
@@ -91,26 +91,31 @@ class Found:
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def find(folder: Path) -> Found:
+def find(folder: Path, *, progress: bool = False) -> Found:
     """Reads everything below a folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     found = Found(folder.resolve().name or "/")
-    for path, names in _walk(folder):
-        name = found.name if path == folder else path.relative_to(folder).as_posix()
-        kinds: dict[str, tuple[list, Callable]] = {
-            PLAN: (found.sweeps, read_sweep),
-            _CARS: (found.cars, lambda name, path: Car(name, path, read_car_run(path))),
-            CONFIG: (found.runs, read_run),
-        }
-        mark = next(mark for mark in kinds if mark in names)
-        listed, read = kinds[mark]
-        try:
-            if len(found.runs) >= _MOST_RUNS and mark == CONFIG:
-                raise InputError(f"left out: a page has at most {_MOST_RUNS} runs")
-            listed.append(read(name, path))
-        except _BROKEN as error:
-            found.problems.append((name, " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__))
+    kinds: dict[str, tuple[list, Callable]] = {
+        PLAN: (found.sweeps, functools.partial(read_sweep, progress=progress)),
+        _CARS: (found.cars, read_car),
+        CONFIG: (found.runs, read_run),
+    }
+    places = list(_walk(folder))
+    with CountDisplay("folders read", enabled=progress and len(places) > 1) as display:
+        for done, (path, names) in enumerate(places, start=1):
+            name = found.name if path == folder else path.relative_to(folder).as_posix()
+            mark = next((mark for mark in kinds if mark in names), None)
+            try:
+                if mark is None:
+                    raise InputError(f"what is below was not looked at: it is more than {_DEPTH} folders down")
+                if len(found.runs) >= _MOST_RUNS and mark == CONFIG:
+                    raise InputError(f"left out: a page has at most {_MOST_RUNS} runs")
+                listed, read = kinds[mark]
+                listed.append(read(name, path))
+            except _BROKEN as error:
+                found.problems.append((name, " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__))
+            display.update(done, len(places))
     if not (found.runs or found.sweeps or found.cars):
         why = f"; {found.problems[0][0]}: {found.problems[0][1]}" if found.problems else ""
         raise InputError(f"{folder}: nothing below it is a run, a sweep or a car experiment that can be read{why}")
@@ -133,15 +138,29 @@ def _references(folder: Path, runs: list[Run]) -> list[Row]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
-    """The folders that hold something to report, and the names in them; what lies deeper in these is their own."""
+    """The folders that hold something to report, and the names in them; what lies deeper in these is their own.
+
+    Of a folder that is as deep as is looked, and has folders of its own, there are no names.
+    """
     for at, folders, files in os.walk(folder):
         path, names = Path(at), set(files)
         if names & {PLAN, _CARS, CONFIG}:
             folders.clear()
             yield path, names
-        elif len(path.relative_to(folder).parts) >= _DEPTH:
-            folders.clear()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if folders and len(path.relative_to(folder).parts) >= _DEPTH:
+            folders.clear()
+            yield path, set()
+
+
+def read_car(name: str, folder: Path) -> Car:
+    """A car experiment whose scores can be shown."""
+    run = read_car_run(folder)
+    # What is odd in a summary shows only here: the page then says so, and has the rest.
+    scores_table(run)
+    for method in run.methods:
+        run.coverage(method)
+    return Car(name, folder, run)
 
 
 def read_run(name: str, folder: Path) -> Run:
@@ -203,7 +222,7 @@ def scored_row(row: Row) -> Row:
     }
 
 
-def read_sweep(name: str, folder: Path) -> Sweep:
+def read_sweep(name: str, folder: Path, *, progress: bool = False) -> Sweep:
     """The rows that a sweep was asked for last, or all that are there."""
     asked = _read_json(folder / PLAN)
     try:
@@ -222,21 +241,24 @@ def read_sweep(name: str, folder: Path) -> Sweep:
     if not kept:
         raise InputError("no run of the sweep is finished")
     try:
-        histories = _histories(folder, kept, points, asked.get("data", ""))
+        histories = _histories(folder, kept, points, asked.get("data", ""), progress=progress)
     except _BROKEN:
         histories = {}
     return Sweep(name, folder, asked, kept, histories, total - len(kept))
 
 
-def _histories(folder: Path, rows: list[Row], points: Mapping[str, Point], digest: str) -> dict[str, History]:
+def _histories(
+    folder: Path, rows: list[Row], points: Mapping[str, Point], digest: str, *, progress: bool
+) -> dict[str, History]:
     archive, found = Archive(folder), {}
-    for row in rows:
-        point = points.get(row["key"])
-        if point is None or not point.configs:
-            continue
-        key = trainings_of(point)[0][0].key(digest)
-        if key in archive:
-            found[row["key"]] = [line for line in map(history_line, archive.history(key)) if line]
+    with CountDisplay("histories read", enabled=progress) as display:
+        for done, row in enumerate(rows, start=1):
+            point = points.get(row["key"])
+            if point is not None and point.configs:
+                key = trainings_of(point)[0][0].key(digest)
+                if key in archive:
+                    found[row["key"]] = [line for line in map(history_line, archive.history(key)) if line]
+            display.update(done, len(rows))
     return found
 
 
@@ -250,27 +272,6 @@ def distinct(rows: list[Row]) -> list[Row]:
         kept.append(row | {"method": f"{row['method']} ({row['key']})"} if place in seen else row)
         seen.add(place)
     return kept
-
-
-def history_line(line: Any) -> dict[str, Any]:
-    """A line of a history as numbers; empty where it is none."""
-    step = number(line.get("step")) if isinstance(line, dict) else None
-    if step is None:
-        return {}
-    sigma, diverged_at = line.get("sigma"), number(line.get("diverged_at"))
-    sites = sigma.items() if isinstance(sigma, dict) else ()
-    return {name: number(line.get(name)) for name in _HISTORY} | {
-        "step": int(step),
-        "diverged_at": -1 if diverged_at is None else int(diverged_at),
-        "sigma": {str(site): [number(v) for v in values] for site, values in sites if isinstance(values, list)},
-    }
-
-
-def number(value: Any) -> float | None:
-    """A finite number, or None."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > sys.float_info.max:
-        return None
-    return float(value) if math.isfinite(value) else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

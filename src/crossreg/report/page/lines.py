@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.report.comparison import Line, collect, fair_group, regime_of, regimes, setting_of, varying
-from crossreg.report.page.folders import Car, History, Row, history_line
+from crossreg.report.comparison import Line, collect, regime_of, regimes, setting_of, varying
+from crossreg.report.curves import curve_groups, fixed_part
+from crossreg.report.history import history_line, mean_log, number
+from crossreg.report.page.folders import Car, History, Row, Sweep
 
 _LOSSES = ("train_loss", "reg_nll", "reg_ece", "reg_std_mu")
 _FIELDS = {
@@ -20,17 +22,18 @@ _FIELDS = {
     "total": "trajectories in all",
 }
 _SCORES = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std_ω[μ] on test"}
-_MOST_CURVES = 4  # of one field
+_MOST_LOOKS = 100  # of a history: a curve is a few hundred pixels wide
 
 
 class Group(NamedTuple):
-    """Rows that are compared, the single runs of a folder or one sweep, as lines."""
+    """Rows that are compared, the single runs of a folder or those of one `sweep`, as lines."""
 
     name: str
     rows: list[Row]
     histories: dict[str, History]
     lines: list[Line]
     by_line: dict[str, list[Row]]
+    sweep: Sweep | None = None
 
     def rows_of(self, line: Line) -> list[Row]:
         """The rows of a line, diverged ones too."""
@@ -42,12 +45,12 @@ def _place(regime: Mapping[str, Any], method: str, split: tuple[int, int]) -> st
     return str((method, split, sorted(((k, v) for k, v in regime.items() if k != "reg_size"), key=str)))
 
 
-def make_group(name: str, rows: Sequence[Row], histories: Mapping[str, History]) -> Group:
+def make_group(name: str, rows: Sequence[Row], histories: Mapping[str, History], sweep: Sweep | None = None) -> Group:
     """Rows and their lines, in the order of the tables."""
     by_line: dict[str, list[Row]] = {}
     for row in rows:
         by_line.setdefault(_place(regime_of(row), row["method"], (row["train_size"], row["reg_size"])), []).append(row)
-    return Group(name, list(rows), dict(histories), collect(rows), by_line)
+    return Group(name, list(rows), dict(histories), collect(rows), by_line, sweep)
 
 
 def regime_label(line: Line, lines: Sequence[Line]) -> str:
@@ -96,8 +99,8 @@ def described_car(car: Car) -> dict[str, Any]:
             {
                 "label": method,
                 "seeds": 1,
-                "coverage": {"test": None if covered is None else covered.tolist()},
-                "ece": {"test": None if ece is None else ece.mean},
+                "coverage": {"test": None if covered is None or not np.isfinite(covered).all() else covered.tolist()},
+                "ece": {"test": None if ece is None else number(ece.mean)},
                 "history": mean_history([history]) if history else None,
             }
         )
@@ -115,19 +118,24 @@ def _mean_score(rows: Sequence[Row], split: str) -> float | None:
 
 
 def mean_history(histories: Sequence[History]) -> dict[str, Any]:
-    """Losses and the geometric mean of each site's σ over the steps, averaged over the seeds that have a step."""
+    """Losses and the geometric mean of each site's σ over the steps, averaged over the seeds that have a step.
+
+    Of many steps some are left out, evenly; the first and the last stay.
+    """
     by_step: dict[int, list[dict[str, Any]]] = {}
     for history in histories:
         for line in history:
             by_step.setdefault(line["step"], []).append(line)
     steps = sorted(by_step)
+    places = np.linspace(0, len(steps) - 1, min(len(steps), _MOST_LOOKS)).round().astype(int)
+    steps = [steps[place] for place in places]
     sites = dict.fromkeys(site for step in steps for line in by_step[step] for site in line["sigma"])
 
     def over_steps(value) -> list[float | None]:
         known = ([v for line in by_step[step] if (v := value(line)) is not None] for step in steps)
         return [math.fsum(values) / len(values) if values else None for values in known]
 
-    logs = {site: over_steps(lambda line, site=site: _mean_log(line["sigma"].get(site))) for site in sites}
+    logs = {site: over_steps(lambda line, site=site: mean_log([line["sigma"].get(site)])) for site in sites}
     return {
         "step": steps,
         **{name: over_steps(lambda line, name=name: line[name]) for name in _LOSSES},
@@ -135,29 +143,19 @@ def mean_history(histories: Sequence[History]) -> dict[str, Any]:
     }
 
 
-def _mean_log(values: Sequence[float | None] | None) -> float | None:
-    known = [v for v in values or () if v is not None and v > 0]
-    return math.fsum(map(math.log, known)) / len(known) if known else None
-
-
 def curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """Scores against what was observed and against the number of trajectories, where these vary."""
     found = []
     for field, title in _FIELDS.items():
-        groups: dict[str, list[Line]] = {}
-        for line in (line for part in regimes(lines) for line in fair_group(part)):
-            if field in line.regime:
-                others = {k: v for k, v in line.regime.items() if k != field}
-                groups.setdefault(str(sorted(others.items(), key=str)), []).append(line)
-        varied = [part for part in groups.values() if len({line.regime[field] for line in part}) > 1]
-        varied.sort(key=lambda part: -len({line.regime[field] for line in part}))
-        for part in varied[:_MOST_CURVES]:
+        for part in curve_groups(lines, field):
             for score, name in _SCORES.items():
                 # The paper draws the spread against what is hidden.
                 hidden = score == "test_std_mu" and field == "observed_fraction"
                 if series := _series(part, field, score, hidden):
                     x_title = "hidden fraction" if hidden else title
-                    found.append({"x": x_title, "y": name, "where": _fixed(part[0], field, lines), "series": series})
+                    found.append(
+                        {"x": x_title, "y": name, "where": fixed_part(part[0], field, lines), "series": series}
+                    )
     return found
 
 
@@ -178,15 +176,3 @@ def _series(part: Sequence[Line], field: str, score: str, hidden: bool) -> list[
             }
         )
     return found
-
-
-def _fixed(line: Line, field: str, lines: Sequence[Line]) -> str:
-    """The rest of the regime, which a curve keeps."""
-    parts = {
-        "observed_fraction": f"{line.regime['observed_fraction']:g} observed",
-        "train_size": f"{line.split[0]} trajectories",
-        "steps": f"{line.regime['steps']:,} steps" if "steps" in varying(lines) else "",
-        "others": setting_of(line.regime),
-    }
-    skipped = {field} | ({"train_size"} if field == "total" or "total" in line.regime else set())
-    return ", ".join(text for name, text in parts.items() if name not in skipped and text)

@@ -10,8 +10,8 @@ const calibration = (box, group, regime, split) => chart(box, {
   title: `Calibration on ${split}`, note: regime.label, height: 330,
   x: "nominal coverage", y: "empirical coverage", xRange: [0, 1], yRange: [0, 1], diagonal: true, legend: true,
   series: regime.lines.flatMap((line, i) => {
-    const label = `${line.label} (ECE ${eceOf(line, split)})`;
-    return line.coverage[split] ? [{ label, x: report.levels, y: line.coverage[split], marks: true, ...lookOf(i) }] : [];
+    const named = { key: line.label, label: `${line.label} (ECE ${eceOf(line, split)})` };
+    return line.coverage[split] ? [{ ...named, x: report.levels, y: line.coverage[split], marks: true, ...lookOf(i) }] : [];
   }),
 });
 

@@ -1,7 +1,7 @@
 """The parts of the page that need no script: what was run, and the tables. All text is escaped here."""
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crossreg.config import changed_fields, to_dict
@@ -26,8 +26,11 @@ def what_was_run(found: Found) -> str:
         for car in found.cars
     ]
     if found.problems:
-        lines = "".join(f"<li>{html.escape(name)}: {html.escape(why)}</li>" for name, why in found.problems)
-        parts.append(f'<div class="notice"><p>Not shown, since it could not be read:</p><ul>{lines}</ul></div>')
+        shown = [f"{name}: {why}" for name, why in found.problems[:_MOST_DETAILS]]
+        if len(found.problems) > _MOST_DETAILS:
+            shown.append(f"and {len(found.problems) - _MOST_DETAILS} more")
+        lines = "".join(f"<li>{html.escape(text)}</li>" for text in shown)
+        parts.append(f'<div class="notice"><p>Left out, or could not be read:</p><ul>{lines}</ul></div>')
     return "".join(parts)
 
 
@@ -160,8 +163,3 @@ def _word(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_word, value)) or "–"
     return str(value)
-
-
-def options(labels: Iterable[str]) -> str:
-    """The options of a select, by their numbers."""
-    return "".join(f'<option value="{i}">{html.escape(label)}</option>' for i, label in enumerate(labels))

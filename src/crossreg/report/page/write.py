@@ -1,22 +1,20 @@
 """One HTML file with everything in it.
 
-The page's policy forbids the browser to load anything. What the script reads stands in the page as JSON; the script
-writes it only as text, never as markup. Its library for 3-D, plotly, is there only where there is a car.
+The page's policy lets only its own scripts run and nothing be loaded (`report/offline.py`). What the script reads
+stands in the page as JSON; the script writes it only as text, never as markup. Its library for 3-D, plotly, is there
+only where there is a car.
 """
 
 import html
-import json
-import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
-
-from plotly.offline import get_plotlyjs
 
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import car_page
+from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page import parts
 from crossreg.report.page.fields import constants, embed, load_entries
 from crossreg.report.page.folders import Car, Found, distinct, find
@@ -24,7 +22,6 @@ from crossreg.report.page.lines import Group, described, described_car, make_gro
 
 LARGEST = 12_000_000  # bytes
 _SPARE = 150_000
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 _CHOSEN = {
     "runs": "Of runs that differ in their seed alone, it is the first.",
     "sweep": "Of a sweep, they are of the first seed of every method in the first regime, and of XReg, or the first"
@@ -36,7 +33,7 @@ _SCRIPTS = ("charts.js", "fields.js", "entries.js", "page.js")
 def write_report(folder: Path, output: Path, *, progress: bool = False) -> Path:
     """Writes the page of all that is below a folder."""
     check_output(output)
-    found = find(folder)
+    found = find(folder, progress=progress)
     groups = make_groups(found)
     entries = load_entries(found, groups, progress=progress)
     inside = {
@@ -47,7 +44,6 @@ def write_report(folder: Path, output: Path, *, progress: bool = False) -> Path:
         "groups": [*(described(group) for group in groups), *(described_car(car) for car in found.cars[:1])],
     }
     texts = {
-        "policy": _POLICY,
         "style": _file("page.css"),
         "title": html.escape(found.name),
         "about": html.escape(_about(found)),
@@ -56,18 +52,26 @@ def write_report(folder: Path, output: Path, *, progress: bool = False) -> Path:
         "explore_hidden": "" if groups else "hidden",
         "cars": "",
         "plotly": "",
-        "script": "".join(_file(name) for name in _SCRIPTS),
+        "script": '(() => {\n"use strict";\n' + "".join(_file(name) for name in _SCRIPTS) + "})();",
     }
-    room = LARGEST - _SPARE - sum(len(text.encode()) for text in texts.values()) - len(_json(inside))
+    scripts = [texts["script"]]
+    room = LARGEST - _SPARE - sum(len(text.encode(errors="replace")) for text in texts.values())
+    room -= len(json_text(inside))
     if found.cars:
+        scripts += [plotly_script(), _car_script()]
         texts |= _cars(found.cars, room // 2 if entries else room, len(groups))
-        room -= len(texts["cars"].encode()) + len(texts["plotly"].encode())
-    texts["data"] = _json(inside | {"entries": embed(entries, room)})
-    # One pass over the template: what is put in is never looked at again.
-    page = re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], _file("page.html"))
+        room -= len(texts["cars"].encode(errors="replace")) + len(texts["plotly"].encode(errors="replace"))
+    texts["policy"] = policy(scripts)
+    texts["data"] = json_text(inside | {"entries": embed(entries, room)})
+    page = fill(_file("page.html"), texts).encode(errors="replace")
+    if len(page) > LARGEST:
+        raise InputError(
+            f"{folder}: its page would have {len(page) / 1e6:.1f} MB, and {LARGEST / 1e6:.0f} are the most; report its"
+            " folders one by one, or, of a large sweep, one of fewer regimes or methods"
+        )
     try:
         with replacing(output) as file:
-            file.write(page.encode(errors="replace"))
+            file.write(page)
     except OSError as error:
         raise InputError(f"--output {output}: cannot write here ({error.strerror})") from error
     return output
@@ -88,7 +92,7 @@ def make_groups(found: Found) -> list[Group]:
     rows = distinct([*(run.row for run in found.runs if run.row is not None), *found.references])
     histories = {run.name: run.history for run in found.runs}
     groups = [make_group("runs", rows, histories)] if rows else []
-    return groups + [make_group(s.name, distinct(s.rows), s.histories) for s in found.sweeps]
+    return groups + [make_group(s.name, distinct(s.rows), s.histories, s) for s in found.sweeps]
 
 
 def _about(found: Found) -> str:
@@ -105,8 +109,7 @@ def _results(number: int, group: Group, count: int) -> str:
 
 def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
     """The panel of a car's own page and the figures, as a group, of the first experiment; and the scores of all."""
-    # A closing tag inside a script would end it.
-    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    plotly = plotly_script()
     run = cars[0].run
     shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
     template = resources.files("crossreg.report").joinpath("car_page.html").read_text(encoding="utf-8")
@@ -118,19 +121,18 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
         "units": html.escape(run.units),
         "settings": parts.listed(settings) + _all_settings(run.summary.get("settings")),
     }
-    panel = re.sub(r"\{\{(\w+)\}\}", lambda place: texts.get(place[1], ""), main.replace("h2", "h3"))
+    panel = fill(main.replace("h2", "h3"), texts)
     others = "".join(
         f'<h3>{html.escape(car.name)}</h3><div class="wide" tabindex="0">{car_page.scores_table(car.run)}</div>'
         for car in cars[1:]
     )
     count = f"{len(shown)} of {len(run.cars)} test cars" if len(shown) < len(run.cars) else "all test cars"
-    script = resources.files("crossreg.report").joinpath("car_page.js").read_text(encoding="utf-8")
     said = f"<p>{html.escape(cars[0].name)}: {count}, as the first seed predicts them.</p>"
     return {
         "cars": f'<section id="cars" aria-labelledby="cars-title"><h2 id="cars-title">Cars</h2>{said}{panel}'
         f'<div class="figures" data-group="{number}"></div>{others}</section>',
-        "plotly": f'<script type="application/json" id="run">{_json(car_page.embedded(run, shown))}</script>'
-        f"<script>{plotly}</script><script>{script}</script>",
+        "plotly": f'<script type="application/json" id="run">{json_text(car_page.embedded(run, shown))}</script>'
+        f"<script>{plotly}</script><script>{_car_script()}</script>",
     }
 
 
@@ -141,9 +143,8 @@ def _all_settings(settings: Any) -> str:
     return f"<details><summary>All settings</summary>{parts.listed(flat)}</details>"
 
 
-def _json(value: Any) -> str:
-    """JSON that cannot end the script that it stands in."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+def _car_script() -> str:
+    return resources.files("crossreg.report").joinpath("car_page.js").read_text(encoding="utf-8")
 
 
 def _file(name: str) -> str:

@@ -18,14 +18,17 @@ from crossreg.config import Config, from_dict
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.methods.xreg import VARIANTS
+from crossreg.report.history import CURVES, history_line, number, whole
 from crossreg.report.progress_file import PROGRESS
-from crossreg.report.watch.history import CURVES, GrowingLines, history_line, number, whole
+from crossreg.report.watch.history import GrowingLines
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
 
-SECONDS_OF_SILENCE = 60.0
+OWN_SETTINGS = "own settings"
+SECONDS_OF_SILENCE = 120.0
 _SCORES = {"nll": "nll", "ece": "ece_mix", "crps": "crps", "rmse": "rmse", "std_mu": "std_mu"}
 _TAIL = 2**16
-_LONGEST_SETTINGS = 2**18
+_LONGEST_SETTINGS = 2**16
+_DEEPEST_SETTINGS = 20
 _KNOWN = ("xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm", "unregularized", "fixed-noise")
 Files = Mapping[str, Stamp]
 
@@ -106,18 +109,32 @@ def method_of(config: Config) -> str:
     for name in _KNOWN:
         if parse_method(name).configs(config)[0] == config:
             return name
-    return "own settings"
+    return OWN_SETTINGS
 
 
 def read_settings(inside: Inside, parts: Parts) -> dict[str, Any]:
     """A YAML file of settings; empty where it cannot be read."""
-    text = inside.read(parts, 0, _LONGEST_SETTINGS)
+    text = inside.read(parts, 0, _LONGEST_SETTINGS) or b""
+    # The loader in C takes a tenth of the time: there may be thousands of runs.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The loader in C takes a tenth of the time: there may be thousands of runs.
-        found = yaml.load(text or b"", Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        found = yaml.load(text, Loader=loader) if _is_plain(text, loader) else {}
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _is_plain(text: bytes, loader: Any) -> bool:
+    """Whether YAML has no aliases, which grow without bound when printed, and is not so deep that the loader in C dies.
+
+    Nothing that is written here has either.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST_SETTINGS:
+            return False
+    return True
 
 
 def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
@@ -126,10 +143,18 @@ def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _text(value: Any) -> str:
+    """A short text; empty where it is none."""
+    return value[:100] if isinstance(value, str) else ""
+
+
 def method_of_settings(settings: dict[str, Any]) -> str:
     """The method of a `config.yaml`, from the settings that methods differ in."""
     train = {k: v for k, v in section(settings, "train").items() if k in ("train_samples", "reg_objective")}
-    return _method_of_text(repr(section(settings, "model")), repr(train))
+    try:
+        return _method_of_text(repr(section(settings, "model")), repr(train))
+    except ValueError:
+        return OWN_SETTINGS  # a whole number of thousands of digits
 
 
 # Thousands of runs have few methods, and settings are checked with care.
@@ -138,7 +163,7 @@ def _method_of_text(model: str, train: str) -> str:
     try:
         return method_of(from_dict({"model": ast.literal_eval(model), "train": ast.literal_eval(train)}))
     except (InputError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return "own settings"  # of another version: the curve and the scores may still be read
+        return OWN_SETTINGS  # of another version: the curve and the scores may still be read
 
 
 def last_line(inside: Inside, parts: Parts, stamp: Stamp) -> dict[str, Any]:
@@ -155,7 +180,7 @@ def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
     """The one entry of a run folder."""
     data, train = section(settings, "data"), section(settings, "train")
     regime = {name: number(data.get(name)) for name in ("observed_fraction", "train_size", "reg_size")}
-    regime |= {"seed": whole(train.get("seed")), "scenario": str(data.get("scenario", ""))[:100]}
+    regime |= {"seed": whole(train.get("seed")), "scenario": _text(data.get("scenario"))}
     method, steps = method_of_settings(settings), whole(train.get("steps"))
     history = (*parts, "metrics.jsonl") if "metrics.jsonl" in files else None
     last = last_line(inside, history, files["metrics.jsonl"]) if history else {}
@@ -232,6 +257,8 @@ class SweepReader:
         entry = Entry(
             parts, f"program {state['program']}", "program", state["label"] or "sweep", {},
             "training" if silent <= SECONDS_OF_SILENCE else "silent", state["step"], state["steps"],
+            # Of what trains now it would be another time at every look.
+            when=files[PROGRESS].mtime_ns / 1e9 if silent > SECONDS_OF_SILENCE else None,
             history=(*parts, "trained", file) if file in histories else None,
         )  # fmt: skip
         return [*entries, entry], Live(entry, state, silent)
@@ -253,8 +280,8 @@ def _row(row: dict[str, Any]) -> dict[str, Any] | None:
     regime = {name: number(row.get(name)) for name in ("observed_fraction", "train_size", "reg_size", "seed")}
     return {
         "key": row["key"],
-        "method": str(row.get("method", ""))[:100],
-        "regime": regime | {"scenario": str(row.get("scenario", ""))[:100], "settings": " ".join(changes)[:200]},
+        "method": _text(row.get("method")),
+        "regime": regime | {"scenario": _text(row.get("scenario")), "settings": " ".join(changes)[:200]},
         "steps": whole(row.get("steps")),
         "diverged": row.get("diverged") is True,
         "scores": scores_of(row),

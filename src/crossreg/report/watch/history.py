@@ -1,29 +1,13 @@
 """Histories that grow while they are read, and what is drawn of them: curves over replicas."""
 
-import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from crossreg.report.history import CURVES, geometric_mean, number
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
 
-CURVES = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
 _CHUNK = 8 * 2**20  # bytes that are taken in at a time
 Line = dict[str, Any]
-
-
-def number(value: Any) -> float | None:
-    """A finite number, or None: a file may hold anything."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
-def whole(value: Any) -> int | None:
-    """A whole number of a size that counts steps, or None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None
 
 
 class GrowingLines:
@@ -62,28 +46,6 @@ class GrowingLines:
         return True
 
 
-def history_line(line: Line) -> Line | None:
-    """What is kept of a line of history: numbers that are numbers, and one σ for each site."""
-    step = whole(line.get("step"))
-    if step is None:
-        return None
-    sigma = line.get("sigma")
-    diverged_at = whole(line.get("diverged_at"))
-    return {
-        "training": str(line.get("training", "")),
-        "step": step,
-        "sigma": {str(k): typical(v) for k, v in sigma.items()} if isinstance(sigma, dict) else {},
-        "diverged_at": -1 if diverged_at is None else diverged_at,
-    } | {name: number(line.get(name)) for name in CURVES}
-
-
-def typical(sigma: Any) -> float | None:
-    """The geometric mean of a site's σ, as the display in a terminal has it; None where one is not positive."""
-    values = [number(value) for value in sigma] if isinstance(sigma, list) else []
-    logs = [math.log(value) for value in values if value is not None and value > 0]
-    return math.exp(sum(logs) / len(logs)) if values and len(logs) == len(values) else None
-
-
 def curves(lines: Iterable[Line], trainings: Collection[str] | None = None) -> dict[str, Any]:
     """Means over replicas at every step, and the least and the largest; σ as geometric means.
 
@@ -109,14 +71,10 @@ def curves(lines: Iterable[Line], trainings: Collection[str] | None = None) -> d
             "high": [max(column, default=None) for column in columns],
         }
     found["sigma"] = {
-        site: [_geometric([line["sigma"].get(site) for line in by_step[step]]) for step in steps] for site in sites
+        site: [geometric_mean(line["sigma"].get(site) for line in by_step[step]) for step in steps] for site in sites
     }
     return found
 
 
 def _mean(values: list[float]) -> float | None:
     return number(sum(values) / len(values)) if values else None
-
-
-def _geometric(values: list[float | None]) -> float | None:
-    return typical([value for value in values if value is not None])

@@ -4,25 +4,23 @@ A listing is made by the server itself; requests name runs by what it has listed
 the time at which they last changed, so that a look at thousands of them takes milliseconds.
 """
 
-import functools
 import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from crossreg.config import from_dict
-from crossreg.errors import InputError
+from crossreg.report.history import history_line
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
-from crossreg.report.watch.history import GrowingLines, curves, history_line, whole
-from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
+from crossreg.report.watch.history import GrowingLines, curves
+from crossreg.report.watch.inside import Inside, Parts, Stamp
+from crossreg.report.watch.trainings import Program, SweepPlan, read_plan, read_program
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _DEPTH = 6
 _MOST_FOLDERS = 20_000
 _MOST_HISTORIES = 64
-_MOST_SEEDS = 1000
 
 
 @dataclass
@@ -42,21 +40,6 @@ class _Folder:
         return self.reader is None and self.live is None and all(e.state == "finished" for e in self.entries)
 
 
-@dataclass
-class _Sweep:
-    """Which trainings the rows of a sweep were made of, and which file holds the history of each."""
-
-    stamps: Mapping[str, Stamp]
-    asked: dict[str, Any]
-    files: dict[str, str] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
-
-    @functools.cached_property
-    def trainings(self) -> dict[str, list[str]]:
-        """The keys of a row's trainings, by its own. For thousands of rows it takes seconds, when first asked for."""
-        return trainings_of_rows(self.asked)
-
-
 class Listing:
     """The runs below a root. All methods may be called from several threads."""
 
@@ -66,8 +49,10 @@ class Listing:
         self._looked = -float("inf")
         self._folders: dict[Parts, _Folder] = {}
         self._entries: dict[str, Entry] = {}
-        self._sweeps: dict[Parts, _Sweep] = {}
+        self._plans: dict[Parts, SweepPlan] = {}
+        self._trained: dict[Parts, dict[str, Program]] = {}
         self._histories: dict[Parts, GrowingLines] = {}
+        self._unseen: list[str] = []
         self._version = 0
 
     def runs(self) -> dict[str, Any]:
@@ -75,14 +60,16 @@ class Listing:
         with self._lock:
             self._look()
             runs = [_described(identity, entry) for identity, entry in self._entries.items()]
-            return {"root": self._inside.root.name, "version": self._version, "runs": runs}
+            return {"root": self._inside.root.name, "version": self._version, "runs": runs, "unseen": self._unseen}
 
     def live(self) -> dict[str, Any]:
-        """What trains now, and the number of the list."""
+        """What trains now, what has fallen silent, and the number of the list."""
         with self._lock:
             self._look()
-            live = [folder.live for folder in self._folders.values() if folder.live is not None]
-            return {"version": self._version, "live": [self._described_live(one) for one in live]}
+            found = [folder.live for folder in self._folders.values() if folder.live is not None]
+            live = [self._described_live(one) for one in found if not one.is_silent]
+            silent = [self._described_live(one) for one in found if one.is_silent]
+            return {"version": self._version, "live": live, "silent": silent}
 
     def curve(self, identity: str) -> dict[str, Any] | None:
         """The curves of one run, or None where there is no such run."""
@@ -91,20 +78,28 @@ class Listing:
             entry = self._entries.get(identity)
             if entry is None:
                 return None
+            plan = self._plan(entry.folder) if entry.kind == "sweep" else None
+        # A plan of thousands of points takes seconds: others are answered meanwhile.
+        keys = [] if plan is None else plan.trainings(entry)
+        with self._lock:
             if entry.kind in ("run", "car"):
-                return curves(self._lines(entry.history)) if entry.history else curves(())
-            sweep = self._sweep(entry.folder)
+                return curves(self._lines(entry.history))
+            programs = self._programs(entry.folder)
             if entry.kind == "program":
-                found = curves(self._lines(entry.history)) if entry.history else curves(())
+                found = curves(self._lines(entry.history))
             else:
-                keys = sweep.trainings.get(entry.key, [])
-                files = dict.fromkeys(sweep.files[key] for key in keys if key in sweep.files)
+                files = [f"{name}.jsonl" for name, p in programs.items() if any(key in p.names for key in keys)]
                 lines = (line for file in files for line in self._lines((*entry.folder, "trained", file)))
                 found = curves(lines, keys)
-            return found | {"diverged": {sweep.names.get(key, key): step for key, step in found["diverged"].items()}}
+            for key in list(found["diverged"]):
+                name = next((program.names[key] for program in programs.values() if key in program.names), key)
+                found["diverged"][name] = found["diverged"].pop(key)
+            return found
 
-    def _lines(self, parts: Parts) -> list[Any]:
+    def _lines(self, parts: Parts | None) -> list[Any]:
         """The lines of a history, of which only what is new is read."""
+        if parts is None:
+            return []
         stamp = self._inside.files(parts[:-1])[0].get(parts[-1])
         history = self._histories.pop(parts, None) or GrowingLines(history_line)
         if stamp is None:
@@ -122,14 +117,13 @@ class Listing:
             names = [f"replica {number}" for number in range(len(progress["replicas"]))]
         for number, replica in enumerate(progress["replicas"]):
             replica["name"] = names[number] if number < len(names) else ""
-        return _described(live.entry.identity, live.entry) | progress | {"silent": live.silent if live.is_silent else 0}
+        return _described(live.entry.identity, live.entry) | progress | {"silent": live.silent}
 
     def _names_of_replicas(self, live: Live) -> list[str]:
         if live.entry.kind != "program":
             return []
-        sweep = self._sweep(live.entry.folder)
-        own = f"{live.progress['program']}.jsonl"
-        return [sweep.names[key] for key, file in sweep.files.items() if file == own]
+        program = self._programs(live.entry.folder).get(live.progress["program"])
+        return list(program.names.values()) if program is not None else []
 
     def _look(self) -> None:
         """Reads what has changed since the last look."""
@@ -137,17 +131,21 @@ class Listing:
         if now - self._looked < _SECONDS_BETWEEN_LOOKS:
             return
         found: dict[Parts, _Folder] = {}
-        self._walk((), found, [_MOST_FOLDERS])
+        unseen: dict[str, list[Parts]] = {}
+        self._walk((), found, [_MOST_FOLDERS], unseen)
         self._folders = found
         entries = {entry.identity: entry for folder in found.values() for entry in folder.entries}
-        if _lasting(entries) != _lasting(self._entries):
+        said = [f"{why}, such as {_name_of(parts[0])}" for why, parts in unseen.items()]
+        if _lasting(entries) != _lasting(self._entries) or said != self._unseen:
             self._version += 1
-        self._entries = entries
+        self._entries, self._unseen = entries, said
         self._looked = time.monotonic()
 
-    def _walk(self, parts: Parts, found: dict[Parts, _Folder], left: list[int]) -> None:
+    def _walk(self, parts: Parts, found: dict[Parts, _Folder], left: list[int], unseen: dict[str, list[Parts]]) -> None:
+        """Finds all folders that hold runs; `unseen` takes those that were not looked into, by the reason."""
         left[0] -= 1
         if left[0] < 0:
+            unseen.setdefault(f"folders beyond the first {_MOST_FOLDERS:,}", []).append(parts)
             return
         known = self._folders.get(parts)
         if known is not None and known.is_settled and known.changed_ns == self._changed_ns(parts):
@@ -157,10 +155,13 @@ class Listing:
         files, folders = self._inside.files(parts)
         if folder := self._read(parts, files, changed_ns, known):
             found[parts] = folder
-        elif len(parts) < _DEPTH:
-            for name in folders:
-                if not name.startswith("."):
-                    self._walk((*parts, name), found, left)
+            return
+        below = [(*parts, name) for name in folders if not name.startswith(".")]
+        if len(parts) < _DEPTH:
+            for one in below:
+                self._walk(one, found, left, unseen)
+        elif below:
+            unseen.setdefault(f"folders more than {_DEPTH} below this one", []).append(below[0])
 
     def _changed_ns(self, parts: Parts) -> int:
         try:
@@ -186,27 +187,27 @@ class Listing:
             return _Folder(files, changed_ns, *read_run(self._inside, parts, files, settings), settings, None)
         return None
 
-    def _sweep(self, parts: Parts) -> _Sweep:
-        """The trainings of a sweep, read anew where its plan or its programs have changed."""
-        files, _ = self._inside.files(parts)
-        programs, _ = self._inside.files((*parts, "trained"))
-        stamps = {name: stamp for name, stamp in (files | programs).items() if name.endswith(".json")}
-        stamps.pop("progress.json", None)
-        known = self._sweeps.get(parts)
-        if known is not None and known.stamps == stamps:
-            return known
-        sweep = _Sweep(stamps, self._inside.json((*parts, "sweep.json")))
-        for name in sorted(name for name in programs if name.endswith(".json")):
-            self._read_program((*parts, "trained", name), sweep)
-        self._sweeps[parts] = sweep
-        return sweep
+    def _plan(self, parts: Parts) -> SweepPlan | None:
+        """What a sweep was asked for, read anew where that has changed."""
+        stamp = self._inside.files(parts)[0].get("sweep.json")
+        known = self._plans.get(parts)
+        if stamp is not None and (known is None or known.stamp != stamp):
+            known = self._plans[parts] = read_plan(self._inside, (*parts, "sweep.json"), stamp)
+        return known
 
-    def _read_program(self, parts: Parts, sweep: _Sweep) -> None:
-        described = parsed(self._inside.read(parts) or b"")
-        for item in described if isinstance(described, list) else []:
-            if isinstance(item, dict) and isinstance(item.get("key"), str):
-                sweep.files[item["key"]] = parts[-1].removesuffix(".json") + ".jsonl"
-                sweep.names[item["key"]] = _name_of_training(item)
+    def _programs(self, parts: Parts) -> dict[str, Program]:
+        """What a sweep has trained, by the name of the program; only what is new is read."""
+        files, _ = self._inside.files((*parts, "trained"))
+        known, found = self._trained.get(parts, {}), {}
+        for file, stamp in sorted(files.items()):
+            if file.endswith(".json"):
+                name = file.removesuffix(".json")
+                program = known.get(name)
+                if program is None or program.stamp != stamp:
+                    program = read_program(self._inside, (*parts, "trained", file), stamp)
+                found[name] = program
+        self._trained[parts] = found
+        return found
 
 
 def _lasting(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -214,40 +215,16 @@ def _lasting(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     return {k: replace(entry, step=None) if entry.state == "training" else entry for k, entry in entries.items()}
 
 
-def trainings_of_rows(asked: dict[str, Any]) -> dict[str, list[str]]:
-    """For each row that a sweep was asked for, the keys of its trainings."""
-    from crossreg.studies.sweep import point_key, points_of, trainings_of
-
-    digest = asked.get("data")
-    seeds = whole(asked.get("seeds"))
-    if seeds is None or seeds > _MOST_SEEDS:
-        return {}
-    try:
-        points = points_of(asked, "sweep.json")
-    except (InputError, AttributeError, ValueError, TypeError):
-        return {}  # no plan of this version: its rows have scores and no curves
-    return {
-        point_key(point, str(digest)): [t.key(str(digest)) for members in trainings_of(point) for t in members]
-        for point in points
-    }
-
-
-def _name_of_training(item: dict[str, Any]) -> str:
-    """A replica in words: its regime, its seed, and which member of an ensemble it is."""
-    try:
-        config = from_dict(item.get("config"))
-    except InputError:
-        return str(item["key"])[:8]
-    data = config.data
-    said = f"{data.observed_fraction:g} observed, {data.train_size} trajectories, seed {config.train.seed}"
-    return said + (f", member {item['member']}" if item.get("member") else "")
+def _name_of(parts: Parts) -> str:
+    """A folder as it is called on the page."""
+    return "/".join(parts).encode(errors="replace").decode() or "."
 
 
 def _described(identity: str, entry: Entry) -> dict[str, Any]:
     """An entry as JSON."""
     return {
         "id": identity,
-        "name": "/".join(entry.folder).encode(errors="replace").decode() or ".",
+        "name": _name_of(entry.folder),
         "kind": entry.kind,
         "method": entry.method,
         "regime": dict(entry.regime),

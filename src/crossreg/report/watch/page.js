@@ -12,7 +12,11 @@ const PANELS = [
   ["train_loss", "train loss", {}], ["reg_loss", "reg loss", {}],
   ["reg_nll", "NLL on reg", {}], ["reg_ece", "ECE on reg", { floor: 0 }],
 ];
-const state = { version: -1, runs: [], ticked: new Map(), curves: new Map(), shown: PAGE, live: [] };
+const SETTLED = ["finished", "diverged"];
+// `taken`: of which state of a run its curve is.
+const state = {
+  version: -1, runs: [], ticked: new Map(), curves: new Map(), taken: new Map(), shown: PAGE, live: [], silent: [],
+};
 const at = (id) => document.getElementById(id);
 
 async function ask(path) {
@@ -28,7 +32,8 @@ function number(value, digits) {
 
 function ago(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
-  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
 function regime(run) {
@@ -154,6 +159,9 @@ function drawComparison() {
         best.get(key) !== null && run.scores[key] === best.get(key) ? "best" : ""]),
     ]));
   }
+  const without = styled.filter(({ curve }) => curve && !curve.step.length).map(({ run }) => label(run));
+  at("uncurved").hidden = !without.length;
+  at("uncurved").textContent = `No history was found of ${without.join("; ")}.`;
   at("compared").replaceChildren(...panels);
   at("scores").replaceChildren(heading([
     ["", true], ["run", true], ["regime", true], ["state", true], ...columns.map(([title]) => [title]),
@@ -176,11 +184,14 @@ function replicas(one) {
   return make("div", { class: "replicas", tabindex: "0", role: "region", "aria-label": "replicas" }, table);
 }
 
+function titled(one) {
+  return one.kind === "run" ? one.name : `${one.name}: ${one.label}`;
+}
+
 function training(one, opened) {
   const curve = state.curves.get(one.id);
   const card = make("article", { class: "training", "data-live": one.id });
-  const title = one.kind === "program" ? `${one.name}: ${one.label}` : one.kind === "car" ? `${one.name}: ${one.label}` : one.name;
-  card.append(make("h3", {}, title));
+  card.append(make("h3", {}, titled(one)));
   const parts = [];
   if (one.points) {
     parts.push(`trained ${Math.round(100 * (one.trained || 0))}%`, `scored ${one.scored} of ${one.points}`);
@@ -191,9 +202,6 @@ function training(one, opened) {
   card.append(make("p", {}, parts.join(" · ")));
   const share = one.points ? one.trained || 0 : one.steps ? one.step / one.steps : 0;
   card.append(make("progress", { max: 1, value: share, "aria-label": "trained" }));
-  if (one.silent) {
-    card.append(make("p", { class: "warn" }, `No sign of life for ${ago(one.silent)}: it may have been killed, or compile.`));
-  }
   const fallen = one.replicas.filter((replica) => replica.diverged_at >= 0);
   if (fallen.length) {
     const names = fallen.slice(0, 6).map((r) => `${r.name || "this run"} at step ${r.diverged_at}`).join("; ");
@@ -243,6 +251,14 @@ function drawLive() {
   if (kept) at("live").querySelector(`[data-live="${kept[0]}"] ${kept[1].toLowerCase()}`)?.focus();
 }
 
+function drawSilent() {
+  at("silence").hidden = !state.silent.length;
+  at("silent").replaceChildren(...state.silent.map((one) => {
+    const place = one.steps ? ` at step ${one.step ?? 0} of ${one.steps}` : "";
+    return make("li", {}, `${titled(one)}${place}, silent for ${ago(one.silent)}`);
+  }));
+}
+
 let asked = 0;
 let drawn = "";
 
@@ -258,15 +274,24 @@ async function refresh() {
       document.title = `${found.root} · crossreg watch`;
       const there = new Set(found.runs.map((run) => run.id));
       for (const id of [...state.ticked.keys()]) if (!there.has(id)) state.ticked.delete(id);
+      at("unseen").replaceChildren(...found.unseen.map((what) => make("p", {}, `Not looked into: ${what}.`)));
       drawList();
     }
-    state.live = live.live;
+    Object.assign(state, { live: live.live, silent: live.silent });
+    drawSilent();
     const wanted = [...new Set([...live.live.map((one) => one.id), ...state.ticked.keys()])];
-    const going = new Set(state.runs.filter((run) => run.state !== "finished").map((run) => run.id));
+    const runs = new Map(state.runs.map((run) => [run.id, run]));
+    const stage = (id) => `${runs.get(id)?.state} ${runs.get(id)?.when}`;
+    const grows = (id) => !SETTLED.includes(runs.get(id)?.state);
     for (const id of state.curves.keys()) if (!wanted.includes(id)) state.curves.delete(id);
-    await Promise.all(wanted.filter((id) => going.has(id) || !state.curves.has(id)).map(async (id) => {
+    // One that has ended since it was last asked for may have got its last lines in between: once more.
+    const due = wanted.filter((id) => grows(id) || !state.curves.has(id) || state.taken.get(id) !== stage(id));
+    await Promise.all(due.map(async (id) => {
+      const now = stage(id);
       const curve = await ask(`/api/curve/${id}`);
-      if (curve) state.curves.set(id, curve);
+      if (!curve) return;
+      state.curves.set(id, curve);
+      state.taken.set(id, now);
     }));
     if (mine !== asked) return;
     const now = JSON.stringify([live.live, state.version, [...state.ticked], wanted.map((id) => state.curves.get(id)?.step)]);
