@@ -1,8 +1,8 @@
 """`progress.json`: what trains in a folder now, for those who watch from outside (`crossreg watch`).
 
-It is there while something trains and is removed at the end, also after Ctrl-C; one that nobody has written for a
-minute is of a process that was killed. The file is replaced in one move, at every look at the monitored split and
-otherwise at most every two seconds.
+It is there while something trains and is removed at the end, also after Ctrl-C; one that nobody has written for
+two minutes is of a process that was killed, or that compiles. The file is replaced in one move, at every look at the
+monitored split and otherwise at most every two seconds.
 """
 
 import contextlib
