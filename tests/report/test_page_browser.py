@@ -179,6 +179,16 @@ def test_values_are_read_with_pointer_and_keys(page):
     assert chart.locator(".legend button").first.get_attribute("aria-pressed") == "false"
 
 
+def test_a_tap_reads_values(browser, report):
+    page = opened(browser, report, viewport={"width": 380, "height": 800}, has_touch=True, is_mobile=True)
+    page.locator("canvas[data-map=truth]").tap(position={"x": 2, "y": 2})
+    assert page.inner_text("#map-said").startswith(f"Step 1, point {POINTS - 1} ")
+    chart = page.locator("figure[data-chart=coverage]")
+    chart.locator("svg[role=img]").tap()
+    assert chart.locator(".readout").inner_text().startswith("nominal coverage ")
+    page.context.close()
+
+
 @pytest.fixture(scope="module")
 def steep(tmp_path_factory):
     """Runs in a plane whose losses fall from far off, with a region on the stored line and one beside it."""

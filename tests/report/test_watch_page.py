@@ -116,6 +116,8 @@ def test_runs_are_compared(page, watched):
         "#compared figure:first-child polyline", "all => all.map(one => one.classList[1])"
     )
     assert sorted(styles) == ["k0", "k1"]
+    # These are of two regimes: neither is the better one.
+    assert page.locator("#scores td.best").count() == 0
     # A run that is gone is no longer compared.
     shutil.rmtree(watched / "deep")
     playwright.expect(page.locator("#scores tbody tr")).to_have_count(1, timeout=10_000)

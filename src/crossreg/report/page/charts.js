@@ -245,12 +245,14 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     });
     readout.textContent = `${at}: ${values.join("; ")}`;
   };
-  svg.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     const bounds = svg.getBoundingClientRect();
     const at = ((event.clientX - bounds.left) / bounds.width) * width;
     const nearest = all.reduce((best, x, i) => (Math.abs(px(x) - at) < Math.abs(px(all[best]) - at) ? i : best), 0);
     read(nearest);
-  });
+  };
+  // A tap moves no pointer: it only puts one down.
+  for (const kind of ["pointermove", "pointerdown"]) svg.addEventListener(kind, point);
   svg.addEventListener("keydown", (event) => {
     const moves = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: all.length - 1 };
     if (!(event.key in moves)) return;

@@ -111,6 +111,7 @@ const buildMaps = () => {
     canvas.addEventListener("click", (event) => {
       state.time = under(event)[0];
       drawTime();
+      sayPoint(...under(event));  // a tap moves no pointer
     });
     at("maps").append(box);
   }

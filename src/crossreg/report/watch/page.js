@@ -147,16 +147,18 @@ function drawComparison() {
       label: label(run), style, x: curve.step, y: curve[key].mean, low: curve[key].low, high: curve[key].high,
     })), { title, key: false, ...options }));
   const columns = SCORES.filter(([, key]) => ticked.some((run) => run.scores[key] != null));
-  const best = new Map(columns.map(([, key]) => {
-    const values = ticked.map((run) => run.scores[key]).filter((value) => value != null);
-    return [key, key === "test_std_mu" || values.length < 2 ? null : Math.min(...values)];
-  }));
+  // The easier regime would win: only runs of one are held against each other.
+  const task = (run) => JSON.stringify([run.regime.scenario, run.regime.observed_fraction, run.regime.train_size]);
+  const isBest = (run, key) => {
+    const rivals = ticked.filter((other) => task(other) === task(run)).map((other) => other.scores[key]);
+    const values = rivals.filter((value) => value != null);
+    return key !== "test_std_mu" && values.length > 1 && run.scores[key] === Math.min(...values);
+  };
   const body = make("tbody");
   for (const { run, style } of styled) {
     body.append(cells(make("tr"), [
       [sample(style), "left"], [called(run), "left"], [regime(run), "left"], [stateOf(run), "left"],
-      ...columns.map(([, key, digits]) => [number(run.scores[key], digits),
-        best.get(key) !== null && run.scores[key] === best.get(key) ? "best" : ""]),
+      ...columns.map(([, key, digits]) => [number(run.scores[key], digits), isBest(run, key) ? "best" : ""]),
     ]));
   }
   const without = styled.filter(({ curve }) => curve && !curve.step.length).map(({ run }) => label(run));
