@@ -26,8 +26,7 @@ from crossreg.data.cars.surface import Surface
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import figures
 from crossreg.report.car_run import CarRun, Prediction, read_car_run, roofline, top_of_scale
-from crossreg.report.figures import COLORS, STYLE, save, set_sigma_axis, site_colors
-from crossreg.report.progress import CountDisplay
+from crossreg.report.figures import COLORS, STYLE, draw_all, save, set_sigma_axis, site_colors
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)
 _LIGHT = np.array([0.0, 0.6, 0.8])  # to the right, up and towards the viewer, so that every view is lit alike
@@ -53,12 +52,7 @@ def draw_car_figures(folder: Path, out: Path | None = None, *, progress: bool = 
         lambda: calibration_figure(run, target / "calibration"),
         lambda: methods_figure(run, target / "methods"),
     ]
-    written: list[Path] = []
-    with CountDisplay("figures drawn", enabled=progress) as display:
-        for number, drawing in enumerate(drawings):
-            written += drawing()
-            display.update(number + 1, len(drawings))
-    return written
+    return draw_all(drawings, progress=progress)
 
 
 def method_looks(run: CarRun) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The style of all figures; calibration curves, and space–time maps of a one-step prediction."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,9 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
+from crossreg.report.progress import CountDisplay
+
+Drawing = Callable[[], list[Path]]
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -89,6 +92,16 @@ def save(figure: Figure, path: Path) -> list[Path]:
         figure.savefig(target)
     plt.close(figure)
     return paths
+
+
+def draw_all(drawings: Sequence[Drawing], *, progress: bool) -> list[Path]:
+    """Draws one after the other; returns the files written."""
+    written: list[Path] = []
+    with CountDisplay("figures drawn", enabled=progress) as display:
+        for number, drawing in enumerate(drawings):
+            written += drawing()
+            display.update(number + 1, len(drawings))
+    return written
 
 
 def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from crossreg.report.curves import curve_groups, fixed_part
 from crossreg.report.figures import (
     COLORS,
     STYLE,
+    Drawing,
     calibration_panels,
     mean_ece,
     method_looks,
@@ -26,7 +27,6 @@ from crossreg.report.figures import (
 )
 from crossreg.report.history import mean_log
 
-Drawing = Callable[[], list[Path]]
 _FIELDS = {"observed_fraction": "observed fraction", "train_size": "training trajectories"}
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
 # Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.

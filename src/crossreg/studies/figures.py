@@ -19,9 +19,16 @@ import numpy as np
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.car_figures import draw_car_figures
-from crossreg.report.figures import Fields, calibration_curves, calibration_panels, in_order, space_time_maps
-from crossreg.report.progress import CountDisplay
-from crossreg.report.sweep_figures import Drawing, drawings_of_rows, losses, sigma_over_steps
+from crossreg.report.figures import (
+    Drawing,
+    Fields,
+    calibration_curves,
+    calibration_panels,
+    draw_all,
+    in_order,
+    space_time_maps,
+)
+from crossreg.report.sweep_figures import drawings_of_rows, losses, sigma_over_steps
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import Archive
 from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, MODEL
@@ -63,12 +70,7 @@ def _make(out: Path) -> None:
 
 def _draw(drawings: Sequence[Drawing], out: Path, *, progress: bool) -> list[Path]:
     _make(out)
-    written: list[Path] = []
-    with CountDisplay("figures drawn", enabled=progress) as display:
-        for number, drawing in enumerate(drawings):
-            written += drawing()
-            display.update(number + 1, len(drawings))
-    return written
+    return draw_all(drawings, progress=progress)
 
 
 def sweep_figures(folder: Path, out: Path, *, progress: bool = False) -> list[Path]:
