@@ -1,6 +1,6 @@
 # Two commands for a newcomer, both doing all set-up themselves:
 #
-#   make quickstart   train XReg and its baselines side by side, with figures (under 3 minutes)
+#   make quickstart   train XReg and its baselines side by side, with figures (about 3 minutes, set-up included)
 #   make test         the whole test suite
 
 PYTHON ?= python3
