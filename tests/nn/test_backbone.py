@@ -1,5 +1,7 @@
 """Noise stands where the selector says, whatever the module; what cannot be is refused."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -161,7 +163,7 @@ def test_what_is_never_called_is_refused(data):
 def test_what_is_no_part_or_gives_no_array_is_refused(data):
     class Pair(eqx.Module):
         part: eqx.nn.Lambda
-        rest: eqx.Module
+        rest: Callable
 
         def __call__(self, x):
             return self.rest(self.part(x)[0])
