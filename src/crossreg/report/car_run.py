@@ -12,11 +12,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from crossreg.array_files import read_npz
 from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
 from crossreg.report.comparison import Interval
@@ -162,11 +162,9 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not readable ({error})"
-        raise InputError(f"{path}: {reason}; expected an NPZ file with {', '.join(names)}") from error
+        return read_npz(path, names)
+    except InputError as error:
+        raise InputError(f"{error}; expected an NPZ file with {', '.join(names)}") from error
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
