@@ -76,8 +76,7 @@ class ArrayArchive:
         """One array."""
         with self._opened(name) as (stream, header):
             self._unpacked += header.num_bytes
-            most = _MOST_UNPACKED * self._size + _SMALL
-            if self._unpacked > most:
+            if self._unpacked > (most := most_unpacked(self._size)):
                 raise InputError(
                     f"{self._where}: unpacks to {in_words(self._unpacked)} or more; a file of {self._size} bytes may"
                     f" unpack to {in_words(most)} (np.savez stores without packing)"
@@ -96,6 +95,11 @@ class ArrayArchive:
         with _said_in_one_line(self._where), self._file.open(member) as stream:
             assert isinstance(stream, BufferedIOBase)
             yield stream, _read_header(stream, member.file_size, f"{self._where}: {name}")
+
+
+def most_unpacked(size: int) -> int:
+    """The most bytes that a packed file of this size may unfold to."""
+    return _MOST_UNPACKED * size + _SMALL
 
 
 def read_npy(path: Path, where: str | None = None) -> np.ndarray:

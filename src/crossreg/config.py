@@ -31,6 +31,14 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
+def _shown(value: object) -> str:
+    """A value as it can stand in a line."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python does not write it in digits
+        return "a number of thousands of digits"
+
+
 def _check(holds: bool, name: str, value: object, allowed: str) -> None:
     if not holds:
         flag = "--" + name.replace("_", "-")
@@ -54,7 +62,7 @@ def check_fields(config: Any) -> None:
         if (typed := _typed(value, kind, flag)) is not value:
             object.__setattr__(config, known.name, typed)
         if type(typed) is int and abs(typed) > _LARGEST:
-            raise InputError(f"{flag} {_SHORT.repr(typed)}: must be at most {_LARGEST}")
+            raise InputError(f"{flag} {_shown(typed)}: must be at most {_LARGEST}")
         if type(typed) is float and not math.isfinite(typed):
             raise InputError(f"{flag} {typed}: must be finite")
 
@@ -301,11 +309,11 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
     changes: dict[str, Any] = {}
     for part, fields in values.items():
         if part not in parts:
-            raise InputError(f"{where}: no section {_SHORT.repr(part)}; there are {', '.join(sorted(parts))}")
+            raise InputError(f"{where}: no section {_shown(part)}; there are {', '.join(sorted(parts))}")
         known = {f.name: f for f in dataclasses.fields(getattr(config, part))}
         for name, value in fields.items():
             if name not in known:
-                raise InputError(f"{where}: {part} has no field {_SHORT.repr(name)}")
+                raise InputError(f"{where}: {part} has no field {_shown(name)}")
             changes[name] = _typed(value, known[name].type, f"{where}: {part}.{name}")
     return config.replace(**changes)
 
@@ -342,7 +350,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
             return int(value)
         if isinstance(option, type) and type(value) is option:
             return value
-    raise InputError(f"{where} is {_SHORT.repr(value)}; expected {' or '.join(map(_kind, options))}")
+    raise InputError(f"{where} is {_shown(value)}; expected {' or '.join(map(_kind, options))}")
 
 
 def _kind(option: Any) -> str:

@@ -57,10 +57,8 @@ def finite(array: Any, where: str, place=lambda index: f"index {index}") -> Floa
             return array
         wrong = ~np.isfinite(array)
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    raise InputError(
-        f"{where} is not finite, as float32, in {np.sum(wrong)} places, the first at {place(first)};"
-        " expected finite numbers"
-    )
+    others = f" and in {np.sum(wrong) - 1} other places" if np.sum(wrong) > 1 else ""
+    raise InputError(f"{where} is not finite, as float32, at {place(first)}{others}; expected finite numbers")
 
 
 def check_variation(fields: Float[np.ndarray, "sample time channel *space"], where: str) -> None:
@@ -110,9 +108,7 @@ def _looks(fields: Float[np.ndarray, "sample time channel *space"]) -> np.ndarra
     return some.view(np.dtype((np.void, some.itemsize * len(places))))[..., 0]
 
 
-def check_mask(
-    mask: Any, space: tuple[int, ...], where: str, *, whose: str = "the fields"
-) -> Bool[np.ndarray, "*space"]:
+def check_mask(mask: Any, space: tuple[int, ...], where: str, whose: str = "the fields") -> Bool[np.ndarray, "*space"]:
     """The mask as truth values, if it is one of this shape that leaves something to be seen."""
     mask = np.asarray(mask)
     if mask.shape != space:

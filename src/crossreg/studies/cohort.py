@@ -84,7 +84,7 @@ def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
             " would take about",
         ),
         (
-            config.train.evaluation_samples * num_points * model.width * _BYTES_PER_PREDICTION,
+            prediction_bytes(config, num_points),
             f"--evaluation-samples {config.train.evaluation_samples} with --width {model.width} on {num_points} values:"
             " a prediction would take about",
         ),
@@ -92,6 +92,11 @@ def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
     for needed, what in parts:
         if needed > there:
             raise InputError(f"{what} {in_words(needed)}; this device has {in_words(there)}")
+
+
+def prediction_bytes(config: Config, num_points: int) -> int:
+    """About what it takes to predict one field."""
+    return config.train.evaluation_samples * num_points * config.model.width * _BYTES_PER_PREDICTION
 
 
 def weight_bytes(model: ModelConfig, num_dims: int) -> int:
