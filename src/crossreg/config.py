@@ -62,7 +62,7 @@ def check_fields(config: Any) -> None:
         if (typed := _typed(value, kind, flag)) is not value:
             object.__setattr__(config, known.name, typed)
         if type(typed) is int and abs(typed) > _LARGEST:
-            raise InputError(f"{flag} {_shown(typed)}: must be at most {_LARGEST}")
+            raise InputError(f"{flag} {_shown(typed)}: must lie in 0 … {_LARGEST}")
         if type(typed) is float and not math.isfinite(typed):
             raise InputError(f"{flag} {typed}: must be finite")
 
@@ -273,8 +273,8 @@ class Config:
         parts = {}
         for part in dataclasses.fields(self):
             group = getattr(self, part.name)
-            names = {f.name for f in dataclasses.fields(group)}
-            changes = {name: fields.pop(name) for name in list(fields) if name in names}
+            kinds = {f.name: f.type for f in dataclasses.fields(group)}
+            changes = {name: _typed(fields.pop(name), kinds[name], name) for name in list(fields) if name in kinds}
             parts[part.name] = dataclasses.replace(group, **changes) if changes else group
         if fields:
             raise InputError(f"{', '.join(fields)}: no such config field")

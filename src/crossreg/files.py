@@ -37,4 +37,4 @@ def read_json(path: Path, expected: str) -> Any:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected {expected}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{path}: not JSON ({error}); expected {expected}") from error
+        raise InputError(f"{path}: not readable ({error}); expected {expected}") from error

@@ -50,7 +50,7 @@ def read_arrays(
     path: Path, names: Sequence[str], what: str, *, about: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
     """The arrays of these names as they were written, and what is said about them; `what` the file should be."""
-    with open_npz(path) as archive:
+    with open_npz(path, f"{path}: not a readable {what}") as archive:
         text, arrays = str(archive.read("header")), [archive.read(name) for name in names]
     try:
         header = json.loads(text)
