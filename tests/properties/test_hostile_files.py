@@ -15,8 +15,9 @@ from entrances import PRESSURE, VERTICES, saved
 
 from crossreg.array_files import most_unpacked, open_npz, read_npy, read_npz
 from crossreg.config import load_yaml
-from crossreg.data.cars.mesh_files import read_hdf5, read_ply
+from crossreg.data.cars.mesh_files import read_hdf5
 from crossreg.data.cars.mesh_files import read_npz as read_car
+from crossreg.data.cars.ply_files import read_ply
 from crossreg.errors import InputError
 from crossreg.settings_files import parse_settings
 

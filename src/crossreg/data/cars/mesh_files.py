@@ -1,20 +1,17 @@
-"""Meshes and fields from files: PLY, NPY, NPZ, HDF5. Each reader gives plain arrays or one clear line.
+"""Fields, and cars as arrays, from files: NPY, NPZ, HDF5. Each reader gives plain arrays or one clear line.
 
 A header may promise more than memory holds, so what it says is compared with the file's size, or with a limit, before
 anything is made of that size. The packages that read a format are imported when a file of it is met.
 """
 
 import importlib
-import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from crossreg.array_files import most_unpacked, open_npz, read_npy
-from crossreg.data.cars.surface import triangles_of
 from crossreg.errors import InputError
 from crossreg.memory import in_words
 
@@ -23,29 +20,6 @@ _MAX_POINTS = 5_000_000
 _MAX_BYTES = 2**31
 # ShapeNet-Car's pressure also stands at 96 points inside the car that no face uses.
 _SHAPENET_VALUES, _SHAPENET_VERTICES, _INSIDE = 3682, 3586, slice(16, 112)
-
-
-def read_ply(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face 3"] | None]:
-    """Vertices and triangles of a PLY file; no faces where it has only points."""
-    size = _check_size(path)
-    with path.open("rb") as file:
-        header, end, _ = file.read(2**16).partition(b"end_header")
-    counts = {name: int(count) for name, count in re.findall(rb"(?m)^element +(\w+) +(\d{1,18})\s", header)}
-    num_vertices, num_faces = counts.get(b"vertex", 0), counts.get(b"face", 0)
-    _check_promise(path, num_vertices, num_faces, size)
-    load_ply = _package("trimesh.exchange.ply", path).load_ply
-    if not end:
-        raise InputError(f"{path}: not a readable PLY mesh (its header has no end)")
-    try:
-        with path.open("rb") as file:
-            mesh = load_ply(file, fix_texture=False, skip_materials=True)
-        vertices = np.asarray(mesh["vertices"], np.float64)
-        faces = np.empty((0, 3), np.int64) if mesh.get("faces") is None else np.asarray(mesh["faces"], np.int64)
-    except Exception as error:  # whatever trimesh makes of a file that is no PLY
-        raise InputError(f"{path}: not a readable PLY mesh ({error})") from error
-    if len(vertices) != num_vertices or len(faces) < num_faces:
-        raise InputError(f"{path}: promises {num_vertices} vertices and {num_faces} faces, but ends before them")
-    return vertices, triangles_of(faces) if len(faces) else None
 
 
 def read_pressure(path: Path) -> np.ndarray:
@@ -106,12 +80,6 @@ def _check_size(path: Path, limit: int | None = _MAX_BYTES) -> int:
     if limit is not None and size > limit:
         raise InputError(f"{path}: has {size} bytes; expected one car, at most {limit >> 30} GB")
     return size
-
-
-def _check_promise(path: Path, num_vertices: int, num_faces: int, size: int) -> None:
-    # Three coordinates take at least 6 bytes, a triangle at least 4.
-    if 6 * num_vertices + 4 * num_faces > size:
-        raise InputError(f"{path}: promises {num_vertices} vertices and {num_faces} faces, but has {size} bytes")
 
 
 def _package(name: str, path: Path) -> ModuleType:
