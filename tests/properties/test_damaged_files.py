@@ -19,8 +19,9 @@ from entrances import ENTRANCES, Entrance
 from outcomes import Refused, outcome
 
 FILES = -(-30_000 // len(ENTRANCES)) if os.environ.get("CROSSREG_FAULTS") == "long" else 24
-# What reading takes besides the file: as Python objects, text takes some times its own size.
-FACTOR, CONSTANT = 8, 2**20
+# What reading takes besides the file: as Python objects, text takes some times its own size; a run's model, without its
+# numbers, takes a megabyte.
+FACTOR, CONSTANT = 8, 2**22
 
 
 @pytest.fixture(autouse=True)

@@ -102,7 +102,7 @@ def check_apart(splits: Mapping[str, Float[np.ndarray, "sample time channel *spa
 
 def _looks(fields: Float[np.ndarray, "sample time channel *space"]) -> np.ndarray:
     """Some values of every field as one opaque number each, (sample, time)."""
-    flat = fields.reshape(*fields.shape[:2], -1)
+    flat = fields.reshape(*fields.shape[:2], math.prod(fields.shape[2:]))  # −1 is no size of an empty split
     places = np.unique(np.linspace(0, flat.shape[2] - 1, _LOOKED_AT).round().astype(int))
     some = np.ascontiguousarray(flat[:, :, places]) + np.float32(0)  # −0 becomes 0
     return some.view(np.dtype((np.void, some.itemsize * len(places))))[..., 0]
