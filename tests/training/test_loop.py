@@ -279,7 +279,7 @@ def test_two_dimensions_train(tiny):
     from crossreg.data.trajectories import Trajectories
 
     fields = rng.normal(size=(150, 3, 1, 12, 14)).astype(np.float32)
-    data = make_data(Trajectories(fields, fields[:30], {}, ""), DataConfig(train_size=3, reg_size=2, test_size=2))
+    data = make_data(Trajectories(fields, fields[120:], {}, ""), DataConfig(train_size=3, reg_size=2, test_size=2))
     report, records = run([tiny], [data])
     assert np.isfinite(records[-1].reg_nll).all()
     assert unstack(report.models, 0).stages[1].spectral.weight_real.shape == (5, 10, 4, 4)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.config import DataConfig
 from crossreg.data.apebench import load_trajectories
+from crossreg.data.checks import check_trajectories
 from crossreg.data.observation import draw_mask, draw_masks
 from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
@@ -218,12 +219,14 @@ def load_data(config: DataConfig) -> Data[Pairs]:
     """The pairs that a config describes, generated if they are not cached."""
     # The split is checked before data are made for it.
     check_split(config)
-    return make_data(load_trajectories(config), config)
+    return make_data(load_trajectories(config), config, check=False)
 
 
-def make_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
-    """Splits, observes and pairs trajectories that are already there."""
+def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
+    """Splits, observes and pairs trajectories that are already there, checked unless someone has done so."""
     split = check_split(config)
+    if check:
+        trajectories = check_trajectories(trajectories, split)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
     for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
         if rows and rows[-1] >= array.shape[0]:

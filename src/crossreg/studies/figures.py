@@ -187,7 +187,7 @@ def _scores(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         return _checked(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error!r}); expected the scores of a run") from error
 
 
@@ -199,7 +199,7 @@ def _references(folder: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text())
         return {name: _checked(scores) for name, scores in (summary["methods"] | summary["references"]).items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error!r}); expected the summary of a quickstart") from error
 
 

@@ -22,9 +22,10 @@ from jaxtyping import Bool
 
 import crossreg
 from crossreg.config import Config, load_yaml, save_yaml
+from crossreg.data.checks import check_mask
 from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import read_array, replacing
+from crossreg.files import read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
@@ -34,6 +35,7 @@ from crossreg.training.loop import Record
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
 MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
+_MOST_CHANNELS = 2**16
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -154,15 +156,22 @@ def load_run(folder: Path | str) -> Run:
     config = load_yaml(folder / CONFIG)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
-    try:
-        fields = json.loads((folder / FIELDS).read_text())
-        channels, space, digest = int(fields["channels"]), tuple(map(int, fields["space"])), str(fields["digest"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / FIELDS}: not readable ({error})") from error
+    channels, space, digest = _read_fields(folder / FIELDS)
     mask = None
     if config.data.mask_per == "run":
-        mask = read_array(folder / MASK, "the run's mask").astype(bool)
-        if mask.shape != space:
-            raise InputError(f"{folder / MASK}: has shape {mask.shape}; the run's fields have {space}")
+        mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
     like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
     return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)
+
+
+def _read_fields(path: Path) -> tuple[int, tuple[int, ...], str]:
+    """Channels, grid and the data's hash of a run."""
+    fields = read_json(path, "what `crossreg train` writes")
+    try:
+        channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
+        sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
+        if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
+            return channels, space, digest
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
+    raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")

@@ -206,7 +206,7 @@ def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, a
     trajectories = on_device(load_trajectories(points[0].config.data))
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
-        check_memory(config, math.prod(trajectories.train.shape[2:]))
+        check_memory(config, trajectories.train.shape[2:])
         model_like(config.model, channels + config.data.mask_channel, (channels, *space))
     with open_sweep(folder, (asked or {}) | {"data": trajectories.digest}):
         rows = _fill(points, folder, trajectories, progress)
@@ -305,7 +305,7 @@ def _score(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of points whose trainings are done."""
     reads: list[ReadOut] = []
-    splits_of = functools.cache(lambda config: make_data(trajectories, config))  # the same for many points
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
 
     def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
         for point in points.values():

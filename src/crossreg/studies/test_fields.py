@@ -13,11 +13,9 @@ trajectories, then fewer times. The noise is that of the scores.
 import contextlib
 import json
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
@@ -26,6 +24,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from crossreg.array_files import read_npz
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
 from crossreg.files import replacing
@@ -46,11 +45,6 @@ _OFFSET_STEP = 1 / 24
 # Where the distribution function is evaluated, in standard deviations from the mean.
 _GRID = np.linspace(-5, 5, 41)
 _FORMAT = 1
-# What NumPy, zipfile and zlib make of bytes that are no such file.
-_UNREADABLE = (
-    OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile, zlib.error, NotImplementedError, RuntimeError,
-    SyntaxError, OverflowError, MemoryError,
-)  # fmt: skip
 
 Stored = Float[np.ndarray, "trajectory time channel x"]
 
@@ -218,14 +212,14 @@ def write_test_fields(path: Path, stored: StoredFields) -> None:
 
 def read_test_fields(path: Path) -> StoredFields:
     """Reads a file that `write_test_fields` wrote."""
+    stored = read_npz(path, ("header", *_FIELDS, "offsets", "trajectories", "steps", "observed"))
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
-                raise ValueError("of another version")
-            fields = {name: file[name].astype(np.float32) * np.float32(header["unit"]) for name in _FIELDS}
-            fields["offsets"] = file["offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
-            fields |= {name: file[name] for name in ("trajectories", "steps", "observed")}
+        header = json.loads(str(stored["header"]))
+        if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
+            raise ValueError("of another version")
+        fields = {name: stored[name].astype(np.float32) * np.float32(header["unit"]) for name in _FIELDS}
+        fields["offsets"] = stored["offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
+        fields |= {name: stored[name] for name in ("trajectories", "steps", "observed")}
         count, times, _, points = fields["truth"].shape
         shapes = dict.fromkeys(_FIELDS, fields["truth"].shape) | {
             "offsets": (len(LEVELS), *fields["truth"].shape),
@@ -243,14 +237,13 @@ def read_test_fields(path: Path) -> StoredFields:
         return StoredFields(
             **fields,
             pit=pit,
-            unaware=tuple(_region(stored, len(space)) for stored in header["unaware"]),
-            aware=tuple(_region(stored, len(space)) for stored in header["aware"]),
+            unaware=tuple(_region(region, len(space)) for region in header["unaware"]),
+            aware=tuple(_region(region, len(space)) for region in header["aware"]),
             scanned=int(header["scanned"]),
             space=space,
         )
-    except _UNREADABLE as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not readable ({error})"
-        raise InputError(f"{path}: {reason}; expected what `crossreg train` writes") from error
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected what `crossreg train` writes") from error
 
 
 def _region(stored: dict[str, Any], dimensions: int) -> Region:
