@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from matplotlib.colors import to_rgb
 from crossreg.cli import main
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import figures
+from crossreg.report import figures, looks
+from crossreg.report.shared import shared_file
 from crossreg.studies import figures as module
 from crossreg.studies.figures import draw_figures, read_history
 
@@ -37,16 +38,19 @@ def lab(color: str, seen: np.ndarray) -> np.ndarray:
 
 
 def palettes() -> dict[str, tuple[str, ...]]:
-    """The colours of the figures, and those of the pages of `crossreg watch` and `report` by day and by night."""
-    found: dict[str, tuple[str, ...]] = {"figures": figures.COLORS}
-    for page in ("watch", "page"):
-        css = (resources.files(f"crossreg.report.{page}") / "page.css").read_text()
-        colors = re.findall(r"--c\d: (#[0-9a-f]{6});", css)
-        found |= {f"{page}, light": tuple(colors[:6]), f"{page}, dark": tuple(colors[6:])}
-    return found
+    """The colours of the figures, and those of all pages by day and by night."""
+    colors = re.findall(r"--c\d: (#[0-9a-f]{6});", shared_file("palette.css"))
+    return {"figures": looks.COLORS, "light": tuple(colors[:6]), "dark": tuple(colors[6:])}
 
 
-@pytest.mark.parametrize("name", ["figures", "watch, light", "watch, dark", "page, light", "page, dark"])
+def test_pages_have_the_colours_of_the_figures():
+    assert palettes()["light"] == tuple(color.lower() for color in looks.COLORS)
+    # One palette for all of them: no other file has colours of curves.
+    for path in Path(looks.__file__).parent.rglob("*.css"):
+        assert path.name == "palette.css" or not re.search(r"--c\d:|#[0-9a-f]{6}", path.read_text())
+
+
+@pytest.mark.parametrize("name", ["figures", "light", "dark"])
 @pytest.mark.parametrize("seen", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
 def test_colours_are_told_apart(name, seen):
     colors = palettes()[name]
@@ -63,7 +67,7 @@ def test_a_method_looks_the_same_everywhere():
     assert len({look["color"] for name, look in family.items() if name.startswith("dropout")}) == 1
     assert len({(look["marker"], str(look["linestyle"])) for look in family.values()}) == 5
     assert family["my own"]["color"] not in (family["xreg"]["color"], family["dropout"]["color"])
-    in_order = figures.in_order(["b", "unregularized", "xreg-heads", "a", "xreg"])
+    in_order = looks.in_order(["b", "unregularized", "xreg-heads", "a", "xreg"])
     assert in_order == ["xreg-heads", "xreg", "unregularized", "b", "a"]
 
 

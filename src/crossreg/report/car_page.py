@@ -25,6 +25,7 @@ from crossreg.report.car_figures import BAND, ERROR_COLORS
 from crossreg.report.car_run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
 from crossreg.report.comparison import Interval
 from crossreg.report.offline import fill, json_text, plotly_script, policy
+from crossreg.report.shared import shared_file, shared_style
 
 LARGEST = 12_000_000  # bytes of a page
 _REST = 100_000  # of a page, besides plotly and cars
@@ -41,7 +42,7 @@ _COLUMNS = {
     "std_generalization": "mean σ_gen",
     "std_mu": "Std_ω[μ]",
 }
-_WORDS = {
+WORDS = {
     "train": "cars to train on",
     "reg": "cars to regularize on",
     "test": "cars to test on",
@@ -52,11 +53,12 @@ _WORDS = {
 def write_car_page(folder: Path) -> Path:
     """Writes `car.html` into the folder of a run."""
     run = read_car_run(folder)
-    plotly, script = plotly_script(), _template("js")
+    plotly, script, theme = plotly_script(), _template("js"), shared_file("theme.js")
     cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
     parts = {
-        "policy": policy([plotly, script]),
-        "style": _template("css"),
+        "policy": policy([theme, plotly, script]),
+        "style": shared_style() + _template("css"),
+        "theme": theme,
         "script": script,
         "plotly": plotly,
         "run": json_text(embedded(run, cars)),
@@ -168,7 +170,7 @@ def _about(run: CarRun, num_embedded: int) -> str:
 
 def _settings(summary: Mapping[str, Any]) -> str:
     """What the summary says of the run, and all settings behind a button."""
-    plain = {_WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
+    plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
     parts = [_list(plain)]
     if isinstance(summary.get("settings"), Mapping):
         parts.append(f"<details><summary>All settings</summary>{_list(summary['settings'])}</details>")

@@ -12,6 +12,7 @@ from scipy import stats
 
 from crossreg.config import DataConfig, default_settings
 from crossreg.errors import InputError
+from crossreg.report.looks import FAMILIES, family_of
 
 # Column name → (split, score, digits).
 SCORES = {
@@ -53,7 +54,6 @@ _LEVEL = 0.95
 JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 _PAPERS_SCENARIO = "diff_ks"
 _DATA = ("observed_fraction", "total", "train_size", "reg_size")
-_FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
 
 
 class Interval(NamedTuple):
@@ -161,8 +161,9 @@ def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
 def _order(line: Line) -> tuple:
     regime = line.regime
     sizes = (regime["observed_fraction"], regime.get("total", line.split[0]), regime["steps"])
-    family = next((i for i, name in enumerate(_FAMILIES) if line.method.startswith(name)), len(_FAMILIES))
-    return (*sizes, str(sorted(regime.items(), key=str)), family, len(line.method), line.method, line.split)
+    family = family_of(line.method)
+    place = len(FAMILIES) if family is None else family
+    return (*sizes, str(sorted(regime.items(), key=str)), place, len(line.method), line.method, line.split)
 
 
 def difference(a: Line, b: Line, score: str) -> Interval | None:

@@ -18,12 +18,11 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
+from crossreg.report.looks import COLORS, looks_of
 from crossreg.report.progress import CountDisplay
 
 Drawing = Callable[[], list[Path]]
 
-# Okabe and Ito's palette: told apart by colour-blind readers too.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -34,38 +33,21 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "pdf.fonttype": 42,
 }
-# Methods of a family share its colour, in every figure; marks and dashes tell them apart.
-_FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
 _MARKERS = "os^Dv<>P"
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 _SPLITS = {"train": ("0.55", ":"), "reg": (COLORS[1], "--"), "test": (COLORS[0], "-")}
 
 
 def method_looks(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dashes of each method. A name of no family gets a colour that none of them has."""
-    names = list(dict.fromkeys(methods))
-    families = {name: next((f for f in _FAMILIES if name.startswith(f)), None) for name in names}
-    taken = [_FAMILIES.index(family) for family in families.values() if family]
-    free = [place for place in range(len(COLORS)) if place not in taken] or list(range(len(COLORS)))
-    strangers = [name for name, family in families.items() if family is None]
-    seen = [0] * len(COLORS)
-    looks = {}
-    for name, family in families.items():
-        place = _FAMILIES.index(family) if family else free[strangers.index(name) % len(free)]
-        number = seen[place]
-        seen[place] += 1
-        looks[name] = {
+    """Colour, marker and dashes of each method: marks and dashes tell those of a family apart."""
+    return {
+        name: {
             "color": COLORS[place],
             "marker": _MARKERS[(place + 3 * number) % len(_MARKERS)],
             "linestyle": _DASHES[number % len(_DASHES)],
         }
-    return looks
-
-
-def in_order(methods: Iterable[str]) -> list[str]:
-    """Names by family, ours first; those of no family last, in their own order."""
-    places = {name: next((i for i, f in enumerate(_FAMILIES) if name.startswith(f)), 99) for name in methods}
-    return sorted(places, key=lambda name: places[name])
+        for name, (place, number) in looks_of(methods).items()
+    }
 
 
 def site_colors(count: int) -> list[Any]:

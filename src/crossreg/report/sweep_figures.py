@@ -15,7 +15,6 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
 from crossreg.report.curves import curve_groups, fixed_part
 from crossreg.report.figures import (
-    COLORS,
     STYLE,
     Drawing,
     calibration_panels,
@@ -26,6 +25,7 @@ from crossreg.report.figures import (
     site_colors,
 )
 from crossreg.report.history import mean_log
+from crossreg.report.looks import COLORS
 
 _FIELDS = {"observed_fraction": "observed fraction", "train_size": "training trajectories"}
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}

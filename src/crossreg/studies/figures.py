@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from crossreg.errors import InputError
+from crossreg.files import check_is_folder
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.car_figures import draw_car_figures
 from crossreg.report.figures import (
@@ -25,9 +26,9 @@ from crossreg.report.figures import (
     calibration_curves,
     calibration_panels,
     draw_all,
-    in_order,
     space_time_maps,
 )
+from crossreg.report.looks import in_order
 from crossreg.report.sweep_figures import drawings_of_rows, losses, sigma_over_steps
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import Archive
@@ -43,8 +44,7 @@ _MOST_SIDE_BY_SIDE = 6
 
 def draw_figures(folder: Path, out: Path | None = None, *, progress: bool = True) -> list[Path]:
     """Draws what a folder allows into `out`, by default its folder `figures`; returns the files."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     out = folder / "figures" if out is None else out
     runs = [path.parent for path in sorted(folder.glob(f"*/{CONFIG}"))]
     if (folder / PLAN).exists():

@@ -33,7 +33,7 @@ def start_afresh(folder: Path) -> None:
         raise InputError(f"--out {folder}: exists and is not a folder")
     figures = {f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf")}
     present = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if foreign := present - {*_METHODS, _SUMMARY, "figures", *figures}:
+    if foreign := present - {*_METHODS, _SUMMARY, "figures", "report.html", *figures}:
         raise InputError(f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; choose another folder")
     for name in present:
         path = folder / name

@@ -24,7 +24,7 @@ import crossreg
 from crossreg.config import Config, load_yaml, save_yaml
 from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import read_array, replacing
+from crossreg.files import check_is_folder, read_array, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
@@ -145,8 +145,7 @@ class Run(NamedTuple):
 def load_run(folder: Path | str) -> Run:
     """Reads a trained run. Its data are not needed, and not read."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     if not (folder / CONFIG).exists():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
         hint = f"; the folders {', '.join(inside)} in it do" if inside else ""

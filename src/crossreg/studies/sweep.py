@@ -25,7 +25,7 @@ from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import AbstractPairs, check_split, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import check_is_folder, replacing
 from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
@@ -172,8 +172,7 @@ def points_of(asked: dict[str, Any], where: str) -> list[Point]:
 
 def all_rows(folder: Path) -> list[dict[str, Any]]:
     """Every finished row of a folder, whichever command asked for it; its changes are all that it sets."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     _read_plan(folder)
     defaults = default_settings()
     return [
@@ -184,8 +183,7 @@ def all_rows(folder: Path) -> list[dict[str, Any]]:
 
 def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
     """The finished rows among the points asked for last, and how many were asked for."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     points = load_points(folder)
     rows = {row["key"]: row for row in read_rows(folder)}
     asked = _join(points, rows, _read_plan(folder)["data"])

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
+from crossreg.files import check_is_folder
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
 
@@ -141,8 +142,7 @@ class WatchServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0, *, seconds: float | None = None):
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder")
+        check_is_folder(folder)
         if not 0 <= port <= 65535:
             raise InputError(f"--port {port}: must lie between 0 (any that is free) and 65535")
         self.seconds = _SECONDS_FOR_A_REQUEST if seconds is None else seconds
