@@ -53,7 +53,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         print("scoring and drawing …", file=sys.stderr, flush=True)
     methods = {}
     for name, model in models.items():
-        methods[name] = final_metrics(model, data, configs[name], progress=progress)
+        methods[name] = final_metrics(model, data, configs[name], progress=progress, folder=folders[name])
         write_json(folders[name] / METRICS, methods[name])
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
         fields = compute_test_fields(predictor, data.test, scanned=_SCANNED, progress=progress)

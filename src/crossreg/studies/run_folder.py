@@ -100,13 +100,18 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
         file.write(json.dumps(record.of(replica)) + "\n")
 
 
-def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: bool = False) -> dict[str, Any]:
-    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None."""
+def final_metrics(
+    model: Surrogate, data: Data, config: Config, *, progress: bool = False, folder: Path | None = None
+) -> dict[str, Any]:
+    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None.
+
+    In the `folder` of a run that was just trained, `progress.json` says meanwhile how far it is.
+    """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
     total = sum(int(pairs.num_pairs) for pairs in there.values())
-    with CountDisplay("pairs scored", enabled=progress) as display:
+    with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
         scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total)), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})

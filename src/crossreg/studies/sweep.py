@@ -33,6 +33,7 @@ from crossreg.nn.build import model_like
 from crossreg.report.progress import clock
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
+from crossreg.studies.cost import scoring_steps
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.programs import (
@@ -268,8 +269,17 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     whole = sum((program.work(space) for program in due), 0.0)
     guess = 1.0 if all(program.seconds(space) is not None for program in due) else None
     done = len(points) - len(waiting)
+    steps = sum(len(program.trainings) * program.config.train.steps for program in due)
+    scoring = sum(scoring_steps(point.config, point.method.members) for point in waiting.values())
     display = SweepDisplay(
-        whole, len(due), len(points), scored=done, seconds_per_work=guess, folder=folder, enabled=progress
+        whole,
+        len(due),
+        len(points),
+        scored=done,
+        seconds_per_work=guess,
+        scoring_work=whole / steps * scoring / len(waiting) if steps else None,
+        folder=folder,
+        enabled=progress,
     )
     with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none

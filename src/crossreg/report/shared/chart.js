@@ -190,10 +190,12 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     tip.replaceChildren(make("b", {}, title), ...values.map(([s, text]) => make("span", {},
       sample(s), make("span", {}, s.label), make("span", { class: "value" }, text))));
     tip.hidden = false;
-    const share = px(x) / width;
+    // Beside the cursor where there is room, and inside of the figure in any case.
+    const [room, wide] = [figure.clientWidth, tip.offsetWidth];
+    const across = (px(x) / width) * room;
+    const beside = across < room / 2 ? across + 12 : across - 12 - wide;
+    tip.style.left = `${Math.max(0, Math.min(beside, room - wide))}px`;
     tip.style.top = `${svg.getBoundingClientRect().top - figure.getBoundingClientRect().top + box.top + 4}px`;
-    tip.style.left = share < 0.5 ? `calc(${100 * share}% + 12px)` : "auto";
-    tip.style.right = share < 0.5 ? "auto" : `calc(${100 * (1 - share)}% + 12px)`;
   };
   const hide = () => {
     delete cursors[options.name];

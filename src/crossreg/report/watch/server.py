@@ -27,16 +27,19 @@ from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.files import check_is_folder
+from crossreg.report.shared import SCRIPTS, STYLES
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
 
 _SECONDS_FOR_A_REQUEST = 10.0
 _MOST_CONNECTIONS = 32
+_PACKAGES = {"watch": "crossreg.report.watch", "shared": "crossreg.report.shared"}
 _FILES = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/draw.js": ("draw.js", "text/javascript"),
+    "/": ("watch", "page.html", "text/html"),
+    **{f"/{name}": ("shared", name, "text/css") for name in STYLES},
+    "/page.css": ("watch", "page.css", "text/css"),
+    **{f"/{name}": ("shared", name, "text/javascript") for name in ("theme.js", *SCRIPTS)},
+    **{f"/{name}": ("watch", name, "text/javascript") for name in ("live.js", "page.js")},
 }
 _CURVE = re.compile(r"/api/curve/([0-9a-f]{16})", re.ASCII)
 _POLICY = (
@@ -149,8 +152,10 @@ class WatchServer(ThreadingHTTPServer):
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._host = host.strip("[]").lower()
         self._listing = Listing(Inside(folder))
-        package = resources.files("crossreg.report.watch")
-        self._pages = {path: ((package / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
+        self._pages = {
+            path: (resources.files(_PACKAGES[home]).joinpath(name).read_bytes(), kind)
+            for path, (home, name, kind) in _FILES.items()
+        }
         self._answers: dict[str, Callable[[], dict[str, Any]]] = {
             "/api/live": self._listing.live,
             "/api/runs": self._listing.runs,
