@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -40,6 +41,8 @@ def _train(command: Train) -> None:
 
     metrics = train_run(command.settings, command.out, progress=not command.quiet)
     _print_scores(command.out, metrics, as_json=command.json)
+    if not command.json:
+        print(f"{command.out}: `crossreg report {shlex.quote(str(command.out))}` makes a page of it")
 
 
 def _evaluate(command: Evaluate) -> None:

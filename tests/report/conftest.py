@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from browsing import CHROMIUM
 from made_car_run import NAMES, write_folder
 from watch_folders import Client, write_all
 
@@ -17,6 +18,16 @@ from crossreg.report import figures, sweep_figures
 from crossreg.report.watch import listing
 from crossreg.report.watch.server import WatchServer
 from crossreg.studies.train import train_run
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
 
 
 @pytest.fixture

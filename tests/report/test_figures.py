@@ -15,7 +15,9 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report import figures, looks
 from crossreg.report.shared import shared_file
 from crossreg.studies import figures as module
-from crossreg.studies.figures import draw_figures, read_history
+from crossreg.studies.figures import draw_figures
+from crossreg.studies.run_figures import read_history
+from crossreg.studies.test_fields import load_run_fields
 
 # Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
 DEUTERANOPIA = np.array(
@@ -98,7 +100,7 @@ def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
         assert line.get_ydata()[-1] == pytest.approx(np.exp(np.mean(np.log(values))))
     test = json.loads((run / "metrics.json").read_text())["test"]["coverage"]
     np.testing.assert_allclose(calibration.axes[0].lines[-1].get_ydata(), test)
-    stored = module.load_run_fields(run, compute=False)
+    stored = load_run_fields(run, compute=False)
     truth, error, std_mu, total = (axis.get_images()[0] for axis in maps.axes[:4])
     np.testing.assert_allclose(truth.get_array(), stored.truth[0, :, 0].T)
     np.testing.assert_allclose(error.get_array(), np.abs(stored.error[0, :, 0].T), rtol=1e-5, atol=1e-6)

@@ -7,19 +7,11 @@ import time
 
 import numpy as np
 import pytest
+from browsing import needs_browser
 from watch_folders import SCORES, history, jsonl
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested where playwright is installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is tested where chromium is installed")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+pytestmark = needs_browser
 
 
 @pytest.fixture

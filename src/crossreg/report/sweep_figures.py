@@ -18,11 +18,13 @@ from crossreg.report.figures import (
     STYLE,
     Drawing,
     calibration_panels,
+    columns_for,
     mean_ece,
     method_looks,
     save,
     set_sigma_axis,
     site_colors,
+    wrapped,
 )
 from crossreg.report.history import mean_log
 from crossreg.report.looks import COLORS
@@ -79,7 +81,7 @@ def sweep_curves(
             for method, look in looks.items():
                 own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
                 x = [float(line.regime[field]) for line in own]
-                _curve(axis, x, own, score, label=method, **look)
+                _curve(axis, x, own, score, label=wrapped(method), **look)
             axis.set(xlabel=title, ylabel=_LABELS[score])
             if score != "test_nll":
                 axis.set_ylim(bottom=0)
@@ -87,9 +89,10 @@ def sweep_curves(
                 _cut(axis)
         handles, labels = axes[0][0].get_legend_handles_labels()
         if len(labels) > 1:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+            columns = columns_for(labels, 3.3 * len(scores))
+            figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
         if where:
-            figure.suptitle(where, fontsize=9)
+            figure.suptitle(wrapped(where, 80), fontsize=9)
         return save(figure, path)
 
 
@@ -110,7 +113,9 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
                 for method, look in looks.items():
                     own = [li for li in lines if (li.method, li.regime["observed_fraction"]) == (method, fraction)]
                     own = sorted(own, key=lambda line: line.regime["total"])
-                    _curve(axis, [float(line.regime["total"]) for line in own], own, score, label=method, **look)
+                    _curve(
+                        axis, [float(line.regime["total"]) for line in own], own, score, label=wrapped(method), **look
+                    )
                 if score == "test_nll" and axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0:
                     _cut(axis)
                 elif score != "test_nll":
@@ -122,7 +127,8 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
         axes[0][0].set_ylabel(_LABELS["test_nll"])
         axes[1][0].set_ylabel(_LABELS["test_ece_mix"])
         handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+        columns = columns_for(labels, 2.9 * len(fractions))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
         return save(figure, path)
 
 
@@ -199,7 +205,7 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         figure.supxlabel("nominal coverage α", fontsize=8)
         figure.supylabel("empirical coverage", fontsize=8)
         seeds = max(map(len, groups.values()))
-        figure.suptitle(f"{method}, {seeds} seed{'s' if seeds > 1 else ''}", fontsize=9)
+        figure.suptitle(wrapped(f"{method}, {seeds} seed{'s' if seeds > 1 else ''}", 26 * columns), fontsize=9)
         return save(figure, path)
 
 
@@ -232,7 +238,7 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
             if any(gen):
                 for height in ((error[0] + error[1]) / 2, error[1]):
                     axis.axhline(height, color="0.3", lw=0.9, ls="--", label="fixed point of the objectives")
-            axis.set_title(f"{line.method}, {line.regime['observed_fraction']} observed", fontsize=8)
+            axis.set_title(wrapped(f"{line.method}, {line.regime['observed_fraction']} observed", 34), fontsize=8)
             axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         axes[0][0].set_ylabel("mean over points, median over seeds")
         handles, labels = axes[0][0].get_legend_handles_labels()
@@ -248,7 +254,9 @@ def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path:
         for method, look in method_looks(histories).items():
             for key, style, label in (("train_loss", "-", "train"), ("reg_nll", "--", "reg")):
                 steps, mean = _mean_over_seeds(histories[method], lambda line, key=key: line[key])
-                axis.plot(steps, mean, style, color=look["color"], lw=1.3, label=f"{method}, {label}", **_few(steps))
+                axis.plot(
+                    steps, mean, style, color=look["color"], lw=1.3, label=f"{wrapped(method)}, {label}", **_few(steps)
+                )
         low, high = axis.get_ylim()
         axis.set(xlabel="step", ylabel="NLL per point", ylim=(low, min(high, low + 8)))
         axis.legend(fontsize=7)

@@ -93,9 +93,9 @@ def _at_work(folder: Path) -> dict[str, Any] | None:
 
 def unfinished_sweep(name: str, folder: Path, asked: Mapping[str, Any], rows: int, total: int) -> Unfinished | None:
     """The part of a sweep that is missing; None where nothing is."""
-    histories = _open_trainings(folder)
-    if rows >= total and not histories and rows:
+    if rows and rows >= total:
         return None
+    histories = _open_trainings(folder)
     state = _at_work(folder)
     if state is not None:
         left = state.get("left")
