@@ -3,13 +3,18 @@
 import itertools
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_car_run import write_folder
+from made_runs import write_run
 from matplotlib.colors import to_rgb
+from watch_folders import write_sweep
 
 from crossreg.cli import main
+from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import figures, looks
@@ -139,3 +144,43 @@ def test_what_is_no_folder_of_figures(tmp_path):
         with pytest.raises(InputError, match=f"{name}: .*expected"):
             draw_figures(tmp_path)
         (tmp_path / name).unlink()
+
+
+def test_a_mixed_folder_says_what_is_drawn_and_what_is_not(run, cars, tmp_path, capsys):
+    root = run.parent
+    (root / "cars").mkdir()
+    write_folder(root / "cars", cars)
+    write_sweep(root / "sweep")
+    write_run(root / "deep" / "one", Config().replace(steps=150), with_fields=False)
+    bad = write_run(root / "bad", Config().replace(steps=150), with_fields=False)
+    (bad / "metrics.json").write_text("{")
+    assert main(["figures", str(root), "--out", str(tmp_path / "drawn")]) == 0
+    said = capsys.readouterr().err
+    assert f"{root}: drawn are 1 runs: xreg" in said
+    for name, why in {
+        "sweep": f"a sweep; `crossreg figures {root / 'sweep'}` draws it",
+        "cars": f"a car experiment; `crossreg figures {root / 'cars'}` draws it",
+        "deep": f"a folder of runs; `crossreg figures {root / 'deep'}` draws them",
+        "bad": f"{bad / 'metrics.json'}: not readable",
+    }.items():
+        assert f"not drawn: {name}: {why}" in said
+    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"calibration", "losses", "maps_xreg"}
+    shutil.rmtree(run)
+    assert main(["figures", str(root / "deep" / ".."), "--quiet"]) == 2
+    assert "none of its runs can be drawn; " in capsys.readouterr().err
+
+
+def test_rows_without_scores_are_left_out_and_counted(tmp_path, capsys):
+    _, folder = write_sweep(tmp_path / "sweep")
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    rows[0]["test"], rows[1]["test"] = None, rows[1]["test"] | {"coverage": None}
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["figures", str(folder), "--out", str(tmp_path / "drawn"), "--quiet"]) == 0
+    assert "2 of 4 rows have no test scores that could be drawn, and are left out" in capsys.readouterr().err
+    assert (tmp_path / "drawn" / "calibration_ensemble-2.png").exists()
+    assert not (tmp_path / "drawn" / "calibration_xreg.png").exists()
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row | {"test": None}) + "\n" for row in rows))
+    assert main(["figures", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "none of its 4 rows has test scores" in said
+    assert said.count("\n") == 1

@@ -59,7 +59,8 @@ def test_the_reason_is_the_one_there_is(tmp_path, files, why):
 
 def test_a_process_that_was_killed_is_not_training(tmp_path):
     folder = spoilt(tmp_path / "runs" / "half", metrics_json=None, progress_json="{}")
-    os.utime(folder / "progress.json", (time.time() - 600,) * 2)
+    before = time.time() - 600
+    os.utime(folder / "progress.json", (before, before))
     [item] = find(tmp_path / "runs").unfinished
     assert "stopped" in item.why
 

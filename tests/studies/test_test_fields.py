@@ -192,3 +192,44 @@ def test_damaged_files_are_refused(stored, tmp_path, damage):
         np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"f\.npz: not readable"):
         read_test_fields(path)
+
+
+def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path, monkeypatch):
+    from crossreg.studies import test_fields
+
+    # One trajectory is stored, and windows are shorter than the five steps there are.
+    monkeypatch.setattr(test_fields, "_MOST_POINTS", 5 * 2 * 20 * 4)
+    few = compute_test_fields(predictor, data.test, trajectories=1)
+    regions = [*few.unaware, *few.aware]
+    assert {region.trajectory for region in regions} == {0, 1, 2, 3}
+    windows = few.windows
+    assert windows is not None
+    assert sorted(windows.trajectories) == [1, 2, 3]  # of one trajectory one window, where it shows all of its regions
+    for place, number in enumerate(windows.trajectories):
+        for region in (r for r in regions if r.trajectory == number):
+            assert windows.steps[place][0] <= region.steps[0] <= region.steps[1] <= windows.steps[place][-1]
+    # They say what whole trajectories do.
+    places = {int(number): place for place, number in enumerate(windows.trajectories)}
+    for number in (1, 2):
+        np.testing.assert_allclose(windows.error[places[number]], stored.error[number], rtol=1e-4, atol=1e-6)
+    write_test_fields(tmp_path / "f.npz", few)
+    read = read_test_fields(tmp_path / "f.npz").windows
+    assert read is not None
+    np.testing.assert_allclose(read.std_predictive, windows.std_predictive, rtol=2e-3, atol=1e-5)
+    for name in ("trajectories", "steps", "lines", "observed"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(windows, name))
+    assert stored.windows is None or set(stored.windows.trajectories) <= {3}
+
+
+def test_a_region_beside_the_middle_has_its_own_line():
+    rng = np.random.default_rng(4)
+    train, test = (rng.normal(size=(count, 4, 2, 9, 20)).astype(np.float32) for count in (150, 30))
+    test[1, 2, 0, :, 18] += 50.0  # far from the line through the middle, at 10
+    data = make_data(Trajectories(train, test, {}, "planes"), DataConfig(train_size=3, reg_size=2, test_size=4))
+    stored = compute_test_fields(fit_persistence(data.train, knows_mask=False), data.test)
+    assert stored.unaware[0].points[1] == (16, 19)
+    windows = stored.windows
+    assert windows is not None
+    assert (windows.trajectories[0], windows.lines[0].tolist()) == (1, [17])
+    np.testing.assert_array_equal(windows.truth[0], test[1, 1:, :, :, 17])
+    np.testing.assert_array_equal(windows.observed[0, 0], np.asarray(data.run_mask)[:, 17])

@@ -130,10 +130,10 @@ class SweepDisplay:
         if not score_left:
             return clock(seconds)
         now = self._scored - self._before
-        if not now and (self._scoring_work is None or rate is None):
-            return f"{clock(seconds)} + scoring"
-        if not now:
+        if not now and self._scoring_work is not None and rate is not None:
             return f"about {clock(seconds + rate * self._scoring_work * score_left)}"
+        if not now:
+            return f"{clock(seconds)} + scoring"
         return clock(seconds + self._seconds["score"] / now * score_left)
 
     def _trained(self) -> float:
