@@ -88,7 +88,7 @@ def _quickstart(command: Quickstart) -> None:
 
 
 def _sweep(command: Sweep) -> None:
-    from crossreg.report.comparison_tables import write_tables
+    from crossreg.report.table_files import write_tables
     from crossreg.studies.grids import default_steps, plan
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
@@ -122,7 +122,7 @@ def _sweep(command: Sweep) -> None:
 
 
 def _table(command: Table) -> None:
-    from crossreg.report.comparison_tables import write_tables
+    from crossreg.report.table_files import write_tables
     from crossreg.studies.sweep import all_rows, asked_rows
 
     every = all_rows(command.folder)

@@ -7,8 +7,7 @@ import time
 import numpy as np
 import pytest
 from made_car_run import write_folder
-from made_runs import STEPS, history, scores, write_run
-from test_page import inside
+from made_runs import STEPS, history, inside, scores, write_run
 from watch_folders import write_sweep
 
 from crossreg.cli import main

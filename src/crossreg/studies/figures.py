@@ -23,7 +23,8 @@ from crossreg.report.car_figures import draw_car_figures
 from crossreg.report.figures import Drawing, draw_all
 from crossreg.report.page.folders import walk
 from crossreg.report.page.unfinished import read_settings
-from crossreg.report.sweep_figures import drawings_of_rows, losses, sigma_over_steps
+from crossreg.report.sweep_figures import drawings_of_rows
+from crossreg.report.training_figures import losses, sigma_over_steps
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import Archive
 from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs

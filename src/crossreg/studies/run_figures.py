@@ -13,7 +13,7 @@ from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.figures import Drawing, Fields, calibration_curves, calibration_panels, space_time_maps
 from crossreg.report.looks import in_order
-from crossreg.report.sweep_figures import losses, sigma_over_steps
+from crossreg.report.training_figures import losses, sigma_over_steps
 from crossreg.studies.run_folder import HISTORY, METRICS, MODEL
 from crossreg.studies.stored_fields import TEST_FIELDS, StoredFields
 from crossreg.studies.test_fields import load_run_fields

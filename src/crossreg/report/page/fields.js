@@ -41,8 +41,8 @@ const fieldsNow = () => {
 const MAPS = [
   ["truth", "Truth", "RdBu_r"],
   ["size", "|error|", "viridis"],
-  ["std_mu", "Std_ω[μ], spread of means", "viridis"],
-  ["std", "√U_tot, total std", "viridis"],
+  ["std_mu", "Std_ω[μ]", "viridis"],
+  ["std", "√U_tot, total", "viridis"],
 ];
 const QUANTITIES = {
   truth: "truth",
