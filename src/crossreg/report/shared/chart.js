@@ -197,7 +197,7 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     tip.style.left = `${Math.max(0, Math.min(beside, room - wide))}px`;
     // On a phone it would hide the curves: it stands below them.
     const [above, drawing] = [figure.getBoundingClientRect().top, svg.getBoundingClientRect()];
-    tip.style.top = `${(room < 480 ? drawing.bottom : drawing.top + box.top + 4) - above}px`;
+    tip.style.top = `${(innerWidth < 600 ? drawing.bottom : drawing.top + box.top + 4) - above}px`;
   };
   const hide = () => {
     delete cursors[options.name];
