@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -226,3 +227,16 @@ def test_without_webgl_the_page_says_so_and_goes_on(car_folder, cars):
     [points] = plotted(path, [{"car": {"value": "3"}}])
     assert points.surface[0]["type"] == "scatter3d"
     assert len(points.surface[0]["marker"]["color"]) == len(cars[4].vertices)
+
+
+def test_the_page_says_when_and_on_what_it_was_run(car_folder):
+    (car_folder / "versions.json").write_text(json.dumps({"jax": "6.5.4", "device": "a <fast> one"}))
+    os.utime(car_folder / "versions.json", (1e9, 1e9))
+    os.utime(car_folder / "summary.json", (1e9 + 90, 1e9 + 90))
+    text = car_page.write_car_page(car_folder).read_text()
+    assert "<dt>device</dt><dd>a &lt;fast&gt; one</dd>" in text
+    assert "<dt>ended</dt><dd>2001-09-09 01:48 UTC, about 1:30 after it began</dd>" in text
+    assert "<dt>jax</dt><dd>6.5.4</dd>" in text
+    # Scores first: a phone shows the first columns.
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', text)
+    assert (heads[:3], heads[-1]) == (["method", "NLL", "ECE"], "seeds")

@@ -195,9 +195,9 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     const across = (px(x) / width) * room;
     const beside = across < room / 2 ? across + 12 : across - 12 - wide;
     tip.style.left = `${Math.max(0, Math.min(beside, room - wide))}px`;
-    // On a phone it would hide the curves: it stands below them.
+    // Where it would hide the curves, as on a phone, it stands below them.
     const [above, drawing] = [figure.getBoundingClientRect().top, svg.getBoundingClientRect()];
-    tip.style.top = `${(innerWidth < 600 ? drawing.bottom : drawing.top + box.top + 4) - above}px`;
+    tip.style.top = `${(wide > room / 2 - 12 ? drawing.bottom : drawing.top + box.top + 4) - above}px`;
   };
   const hide = () => {
     delete cursors[options.name];
