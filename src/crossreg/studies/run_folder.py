@@ -4,7 +4,7 @@ config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
 metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
-test_fields.npz predictions of some test trajectories, and where they are worst (`studies/test_fields.py`)
+test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
 versions.json   packages, device, and the hash of the data
 """
 
