@@ -25,6 +25,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+def check_is_folder(path: Path) -> None:
+    """Refuses what is no folder, and says which of the two it is."""
+    if path.is_file():
+        raise InputError(f"{path}: is a file; name the folder")
+    if not path.is_dir():
+        raise InputError(f"{path}: no such folder")
+
+
 def read_array(path: Path, what: str) -> np.ndarray:
     """An array from an NPY file."""
     return read_npy(path, f"{what} {path}")

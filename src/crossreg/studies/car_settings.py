@@ -55,7 +55,7 @@ class CarStudy:
     split_seed: int = 0
     """Which cars are which, and which built-in family it is."""
     points: int = 2850
-    """Vertices of a built-in car, about."""
+    """Vertices of a built-in car, about; at least 400."""
     grid: int = 64
     """Cells of the torus along each axis; at least as many in all as a car has vertices."""
     own_maps: bool = False

@@ -4,7 +4,7 @@ config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
 metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
-test_fields.npz predictions of some test trajectories, and where they are worst (`studies/test_fields.py`)
+test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
 versions.json   packages, device, and the hash of the data
 """
 
@@ -25,7 +25,7 @@ from crossreg.config import Config, load_yaml, save_yaml
 from crossreg.data.checks import check_mask
 from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import read_array, read_json, replacing
+from crossreg.files import check_is_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
@@ -102,13 +102,18 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
         file.write(json.dumps(record.of(replica)) + "\n")
 
 
-def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: bool = False) -> dict[str, Any]:
-    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None."""
+def final_metrics(
+    model: Surrogate, data: Data, config: Config, *, progress: bool = False, folder: Path | None = None
+) -> dict[str, Any]:
+    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None.
+
+    In the `folder` of a run that was just trained, `progress.json` says meanwhile how far it is.
+    """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
     total = sum(int(pairs.num_pairs) for pairs in there.values())
-    with CountDisplay("pairs scored", enabled=progress) as display:
+    with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
         scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total)), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
@@ -147,8 +152,7 @@ class Run(NamedTuple):
 def load_run(folder: Path | str) -> Run:
     """Reads a trained run. Its data are not needed, and not read."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     if not (folder / CONFIG).exists():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
         hint = f"; the folders {', '.join(inside)} in it do" if inside else ""

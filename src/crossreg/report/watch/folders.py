@@ -168,13 +168,15 @@ def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
     last = last_line(inside, history, files["metrics.jsonl"]) if history else {}
     diverged_at = last.get("diverged_at", -1)
     progress = read_progress(inside, parts, files)
-    state, step, scores = "unfinished", last.get("step"), {}
+    step, scores = last.get("step"), {}
+    state = "trained" if step is not None and step == steps else "unfinished"
     newest = [files[name].mtime_ns / 1e9 for name in ("metrics.json", "metrics.jsonl", "config.yaml") if name in files]
     when = newest[0] if newest else None
     if "metrics.json" in files:
         state, scores = "finished", scores_of(inside.json((*parts, "metrics.json")))
     if progress is not None:
-        state = "training" if progress[1] <= SECONDS_OF_SILENCE else "silent"
+        at_work = "scoring" if progress[0]["now"] == "scoring" else "training"
+        state = at_work if progress[1] <= SECONDS_OF_SILENCE else "silent"
         step = progress[0]["step"]
     entry = Entry(
         parts, "", "run", method, regime, state, step, steps, scores, diverged_at if diverged_at >= 0 else None, when,
