@@ -30,7 +30,7 @@ from crossreg.report.figures import COLORS, STYLE, save
 from crossreg.routing import route
 from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.studies.cost import RATES, features, work_of
-from crossreg.studies.run_folder import describe_machine
+from crossreg.studies.machine import describe_machine
 from crossreg.training.loop import first_snapshot, take_steps
 from crossreg.training.step import with_engine
 from speed import Steps, take_turns

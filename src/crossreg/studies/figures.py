@@ -29,12 +29,14 @@ from crossreg.report.figures import (
     space_time_maps,
 )
 from crossreg.report.sweep_figures import drawings_of_rows, losses, sigma_over_steps
+from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.programs import Archive
-from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, MODEL
-from crossreg.studies.sweep import PLAN, asked_rows, load_points, point_key, trainings_of
+from crossreg.studies.manifest import check_files
+from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, MODEL, TEST_FIELDS, check_scored, read_metrics
+from crossreg.studies.sweep import trainings_of
 from crossreg.studies.sweep_fields import load_sweep_fields
-from crossreg.studies.test_fields import TEST_FIELDS, StoredFields, load_run_fields
+from crossreg.studies.sweep_folder import PLAN, asked_rows, load_points, point_key
+from crossreg.studies.test_fields import StoredFields, load_run_fields
 
 _SUMMARY, _TEST_CARS = "summary.json", "test_cars.npz"
 # More curves than this in one plot are not told apart.
@@ -114,6 +116,7 @@ def _curves_of_sweep(points: Sequence[Point], archive: Archive, digest: str, out
 
 def _of_run(folder: Path, out: Path, ending: str, *, progress: bool, alone: bool = True) -> list[Drawing]:
     """The figures of one run; what it has not come to yet is left out."""
+    check_scored(folder)
     history = read_history(folder / HISTORY)
     name = folder.resolve().name
     drawings: list[Drawing] = []
@@ -139,6 +142,8 @@ def _of_runs(folders: Sequence[Path], out: Path, *, progress: bool) -> list[Draw
     """The figures of several runs, side by side and each on its own."""
     by_name = {folder.name: folder for folder in folders}
     folders = [by_name[name] for name in in_order(by_name)]
+    for folder in folders:
+        check_scored(folder)
     scores = {f.name: found for f in folders if (found := _scores(f))}
     histories = {f.name: [found] for f in folders if (found := read_history(f / HISTORY))}
     drawings: list[Drawing] = []
@@ -185,9 +190,10 @@ def _scores(folder: Path) -> dict[str, Any] | None:
     path = folder / METRICS
     if not path.exists():
         return None
+    metrics = read_metrics(folder)
     try:
-        return _checked(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _checked(metrics)
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not readable ({error!r}); expected the scores of a run") from error
 
 
@@ -196,6 +202,7 @@ def _references(folder: Path) -> dict[str, Any]:
     path = folder / _SUMMARY
     if not path.exists():
         return {}
+    check_files(folder, [_SUMMARY])
     try:
         summary = json.loads(path.read_text())
         return {name: _checked(scores) for name, scores in (summary["methods"] | summary["references"]).items()}

@@ -13,11 +13,9 @@ trajectories, then fewer times. The noise is that of the scores.
 import contextlib
 import json
 import math
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
@@ -28,14 +26,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
-from crossreg.files import replacing
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
+from crossreg.sealed import UNREADABLE, check_seal, write_sealed
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.studies.run_folder import load_run
+from crossreg.studies.run_folder import TEST_FIELDS, load_run
 
-TEST_FIELDS = "test_fields.npz"
 # Bands of any level follow from these, nearly exactly, by interpolation over their normal scores.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _MOST_TRAJECTORIES = 3
@@ -46,11 +43,6 @@ _OFFSET_STEP = 1 / 24
 # Where the distribution function is evaluated, in standard deviations from the mean.
 _GRID = np.linspace(-5, 5, 41)
 _FORMAT = 1
-# What NumPy, zipfile and zlib make of bytes that are no such file.
-_UNREADABLE = (
-    OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile, zlib.error, NotImplementedError, RuntimeError,
-    SyntaxError, OverflowError, MemoryError,
-)  # fmt: skip
 
 Stored = Float[np.ndarray, "trajectory time channel x"]
 
@@ -194,8 +186,8 @@ def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
     return offsets.reshape(len(LEVELS), *mean.shape)
 
 
-def write_test_fields(path: Path, stored: StoredFields) -> None:
-    """Writes the file in one move."""
+def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[Path], None] | None = None) -> None:
+    """Writes the file in one move; `announce` as in `replacing`."""
     rms = float(np.sqrt(np.mean(np.square(stored.truth, dtype=np.float64))))
     unit = 2.0 ** round(math.log2(rms)) if 0 < rms < math.inf else 1.0
     header = {
@@ -212,13 +204,13 @@ def write_test_fields(path: Path, stored: StoredFields) -> None:
         arrays: dict[str, Any] = {name: (getattr(stored, name) / unit).astype(np.float16) for name in _FIELDS}
     offsets = np.clip(np.rint(np.nan_to_num(stored.offsets) / _OFFSET_STEP), -127, 127).astype(np.int8)
     arrays |= {name: getattr(stored, name) for name in ("trajectories", "steps", "observed")} | {"offsets": offsets}
-    with replacing(path) as file:
-        np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+    write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
 
 
 def read_test_fields(path: Path) -> StoredFields:
     """Reads a file that `write_test_fields` wrote."""
     try:
+        check_seal(path)
         with np.load(path, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
@@ -248,7 +240,7 @@ def read_test_fields(path: Path) -> StoredFields:
             scanned=int(header["scanned"]),
             space=space,
         )
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not readable ({error})"
         raise InputError(f"{path}: {reason}; expected what `crossreg train` writes") from error
 

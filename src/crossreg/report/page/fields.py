@@ -23,8 +23,9 @@ from crossreg.report.comparison import regimes
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
 from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, Region
+from crossreg.studies.run_folder import TEST_FIELDS
 from crossreg.studies.sweep_fields import load_sweep_fields
-from crossreg.studies.test_fields import LEVELS, TEST_FIELDS, StoredFields, load_run_fields
+from crossreg.studies.test_fields import LEVELS, StoredFields, load_run_fields
 
 _MOST_ENTRIES = 12
 _MOST_COMPUTED = 3  # runs without the file, for which it is made: seconds each

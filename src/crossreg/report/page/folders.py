@@ -24,10 +24,11 @@ from crossreg.report.comparison import regime_of
 from crossreg.report.history import history_line, number
 from crossreg.report.progress import CountDisplay, clock
 from crossreg.report.watch.folders import method_of
+from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.programs import Archive
-from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, VERSIONS
-from crossreg.studies.sweep import PLAN, all_rows, asked_rows, load_points, point_key, trainings_of
+from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
+from crossreg.studies.sweep import trainings_of
+from crossreg.studies.sweep_folder import PLAN, all_rows, asked_rows, load_points, point_key
 
 _CARS, _SUMMARY = "test_cars.npz", "summary.json"
 _DEPTH = 6
@@ -165,6 +166,7 @@ def read_car(name: str, folder: Path) -> Car:
 
 def read_run(name: str, folder: Path) -> Run:
     """A run folder, finished or not."""
+    check_scored(folder)
     config = load_yaml(folder / CONFIG)
     versions = _read_json(folder / VERSIONS)
     history = [line for line in map(history_line, _lines(folder / HISTORY)) if line]
