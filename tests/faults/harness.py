@@ -12,22 +12,53 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from crossreg.data.pairs import Pairs
+from crossreg.studies import programs
 
 long = pytest.mark.skipif(os.environ.get("CROSSREG_FAULTS") != "long", reason="long: `make faults` runs it")
 
 # Steps of a millisecond and a look every 20 of them: most of a run is near a snapshot that is being written.
-SIZES = (
-    "--train-size 7 --reg-size 6 --test-size 4 --train-horizon 3 --test-horizon 5 --width 4 --num-blocks 3 --num-modes 5"
-    " --batch-size 6 --num-samples 4 --evaluation-samples 5 --evaluate-every 20 --steps 400"
-).split()
+SIZES = [
+    "--train-size",
+    "7",
+    "--reg-size",
+    "6",
+    "--test-size",
+    "4",
+    "--train-horizon",
+    "3",
+    "--test-horizon",
+    "5",
+    "--width",
+    "4",
+    "--num-blocks",
+    "3",
+    "--num-modes",
+    "5",
+    "--batch-size",
+    "6",
+    "--num-samples",
+    "4",
+    "--evaluation-samples",
+    "5",
+    "--evaluate-every",
+    "20",
+    "--steps",
+    "400",
+]
 TRAIN = ["train", *SIZES, "--seed", "3", "--save-every", "0", "--quiet"]
 
 
 def sweep_command(config: Path) -> list[str]:
     """Two programs of two replicas each."""
-    asked = "sweep grid --grid mask_seed=3 --methods xreg,unregularized+early --seeds 2 --steps 400 --save-every 0 --quiet"
+    asked = (
+        "sweep grid --grid mask_seed=3 --methods xreg,unregularized+early --seeds 2 --steps 400 --save-every 0 --quiet"
+    )
     return [*asked.split(), "--config", str(config)]
 
 
@@ -87,13 +118,26 @@ def state_hash(folder: Path) -> str:
             with np.load(path, allow_pickle=False) as file:
                 for key in sorted(file.files):
                     digest.update(f"{name} {key} {file[key].dtype} {file[key].shape}".encode() + file[key].tobytes())
-        elif path.name in ("config.yaml", "metrics.json", "metrics.jsonl", "fields.json", "mask.npy", "table.csv"):
-            digest.update(name.encode() + path.read_bytes())
-        elif name.startswith("trained/") and path.suffix in (".json", ".jsonl"):
+        elif path.name in ("config.yaml", "metrics.json", "metrics.jsonl", "fields.json", "mask.npy", "table.csv") or (
+            name.startswith("trained/") and path.suffix in (".json", ".jsonl")
+        ):
             digest.update(name.encode() + path.read_bytes())
         elif name == "rows.jsonl":
             digest.update("\n".join(sorted(path.read_text().splitlines())).encode())
     return digest.hexdigest()
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, rows: slice) -> None:
+    """Makes some train trajectories, in training alone, something that no loss is finite on."""
+    usual = programs.start_cohort
+
+    def start(*arguments):
+        models, tasks, config = usual(*arguments)
+        assert isinstance(tasks.train, Pairs)
+        spoiled = tasks.train.trajectories.at[rows].set(jnp.inf)
+        return models, eqx.tree_at(lambda t: t.train.trajectories, tasks, spoiled), config
+
+    monkeypatch.setattr(programs, "start_cohort", start)
 
 
 def flip(path: Path, rng: np.random.Generator) -> str:

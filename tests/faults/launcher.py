@@ -1,7 +1,7 @@
 """Starts crossreg commands as processes of their own that are quick to start: all is imported once, then forked.
 
-Reads lines of JSON, {"arguments": [...], "log": path}; answers each with the process id, and with its status when it has
-ended. Nothing that runs threads is started before a fork.
+Reads lines of JSON, {"arguments": [...], "log": path}; answers each with the process id, and with its status when it
+has ended. Nothing that runs threads is started before a fork.
 """
 
 import json
