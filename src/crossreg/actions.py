@@ -34,7 +34,8 @@ def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
 
 def train(command: Train) -> int:
     """Trains one run."""
-    from crossreg.studies.train import diverged_at, train_run
+    from crossreg.studies.run_folder import diverged_at
+    from crossreg.studies.train import train_run
 
     metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=_saving(command))
     _print_scores(command.out, metrics, as_json=command.json)
@@ -52,11 +53,12 @@ def evaluate(command: Evaluate) -> None:
 
 def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> None:
     from crossreg.report.tables import decomposition_table, scores_table, sigma_lines
+    from crossreg.studies.run_folder import scored_name
 
     if as_json:
         print(json.dumps(metrics, allow_nan=False))
         return
-    print(scores_table({folder.resolve().name: metrics}))
+    print(scores_table({scored_name(folder): metrics}))
     print(decomposition_table(metrics))
     if metrics["sigma"]:
         print(sigma_lines(metrics["sigma"]))

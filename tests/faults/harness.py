@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,53 +18,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.config import Config, save_yaml
 from crossreg.data.pairs import Pairs
 from crossreg.studies import programs
 
 long = pytest.mark.skipif(os.environ.get("CROSSREG_FAULTS") != "long", reason="long: `make faults` runs it")
 
-# Steps of a millisecond and a look every 20 of them: most of a run is near a snapshot that is being written.
-SIZES = [
-    "--train-size",
-    "7",
-    "--reg-size",
-    "6",
-    "--test-size",
-    "4",
-    "--train-horizon",
-    "3",
-    "--test-horizon",
-    "5",
-    "--width",
-    "4",
-    "--num-blocks",
-    "3",
-    "--num-modes",
-    "5",
-    "--batch-size",
-    "6",
-    "--num-samples",
-    "4",
-    "--evaluation-samples",
-    "5",
-    "--evaluate-every",
-    "20",
-    "--steps",
-    "400",
-]
-TRAIN = ["train", *SIZES, "--seed", "3", "--save-every", "0", "--quiet"]
 
+def commands(config: Config, folder: Path) -> dict[str, list[str]]:
+    """A training, and a sweep of two programs with two replicas each, of a network that is small and quick to compile.
 
-def sweep_command(config: Path) -> list[str]:
-    """Two programs of two replicas each."""
-    asked = (
-        "sweep grid --grid mask_seed=3 --methods xreg,unregularized+early --seeds 2 --steps 400 --save-every 0 --quiet"
-    )
-    return [*asked.split(), "--config", str(config)]
+    A step takes a millisecond, and every 20 of them there is a look: most of the time a snapshot is about to be written.
+    """
+    small = config.replace(num_blocks=1, width=3, num_samples=2, evaluate_every=20, steps=300)
+    save_yaml(small, folder / "c.yaml")
+    common = ["--config", str(folder / "c.yaml"), "--save-every", "0", "--quiet"]
+    asked = "sweep grid --grid mask_seed=3 --methods xreg,unregularized+early --seeds 2 --steps 300"
+    return {"train": ["train", *common, "--seed", "3"], "sweep": [*asked.split(), *common]}
 
 
 class Ended(NamedTuple):
-    """How a process ended: its exit code, minus the signal that killed it, and how long it took."""
+    """How a process ended: its exit code, or minus the signal that killed it; its seconds, or those behind a signal."""
 
     code: int
     seconds: float
@@ -75,8 +50,14 @@ class Launcher:
     def __init__(self, log: Path):
         self.log = log
         place = Path(__file__).with_name("launcher.py")
+        # Every program is kept, however soon it was compiled: a process must come to its training at once.
+        kept = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         self._process = subprocess.Popen(
-            [sys.executable, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(place)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | kept,
         )
 
     def run(self, arguments: list[str], *, stop_after: float | None = None, by: int = signal.SIGKILL) -> Ended:
@@ -86,10 +67,8 @@ class Launcher:
         self._process.stdin.write(json.dumps({"arguments": arguments, "log": str(self.log)}) + "\n")
         self._process.stdin.flush()
         child, begun = int(self._process.stdout.readline()), time.perf_counter()
-        if stop_after is not None:
-            time.sleep(stop_after)
+        if stop_after is not None and not select.select([self._process.stdout], [], [], stop_after)[0]:
             begun = time.perf_counter()
-            # Until its parent has waited for it, the process has its number, ended or not.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, by)
         code = int(self._process.stdout.readline())

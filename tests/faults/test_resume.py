@@ -226,9 +226,10 @@ def test_runs_that_diverge_are_counted_and_leave_the_others_as_they_are(waves, t
 
 
 @pytest.mark.parametrize(("flags", "code"), [([], 4), (["--max-diverged", "1"], 0), (["--max-diverged", "2"], 2)])
-def test_a_run_that_diverged_has_an_exit_code(flags, code, waves, config_file, tmp_path):
+def test_a_run_that_diverged_is_marked_and_has_an_exit_code(flags, code, waves, config_file, tmp_path, capsys):
     arguments = ["train", "--config", str(config_file), "--learning-rate", "1e30", "--out", str(tmp_path / "run")]
     assert main([*arguments, "--quiet", *flags]) == code
+    assert code == 2 or "run (diverged at step 1)" in capsys.readouterr().out
 
 
 def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):

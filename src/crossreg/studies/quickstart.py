@@ -18,7 +18,7 @@ from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evalua
 from crossreg.report.tables import scores_table, sigma_lines
 from crossreg.studies.manifest import MANIFEST, entered, record_json
 from crossreg.studies.presets import QUICKSTART_STEPS
-from crossreg.studies.run_folder import METRICS, TEST_FIELDS, final_metrics, finite_or_none
+from crossreg.studies.run_folder import METRICS, TEST_FIELDS, final_metrics, finite_or_none, scored_name
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.studies.train import train_side_by_side
 
@@ -84,7 +84,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     if as_json:
         print(json.dumps(summary, allow_nan=False))
         return
-    print(scores_table(methods | references))
+    print(scores_table({scored_name(folders[n]) if n in folders else n: m for n, m in (methods | references).items()}))
     print(sigma_lines(methods["xreg"]["sigma"]))
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
     print(f"scores: {folder / _SUMMARY}")

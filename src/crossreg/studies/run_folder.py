@@ -167,6 +167,21 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder / METRICS}: not readable ({error!r}); expected the scores of a run") from error
 
 
+def diverged_at(folder: Path) -> int:
+    """The step at which a run diverged, or −1."""
+    try:
+        last = (folder / HISTORY).read_text().splitlines()[-1]
+        return int(json.loads(last)["diverged_at"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return -1
+
+
+def scored_name(folder: Path) -> str:
+    """What a table calls a run: one that diverged says so there."""
+    step = diverged_at(folder)
+    return folder.resolve().name + (f" (diverged at step {step})" if step >= 0 else "")
+
+
 def finite_or_none(value: Any) -> Any:
     """Nested lists and dictionaries with None in place of NaN and infinities, which JSON has not."""
     if isinstance(value, dict):

@@ -1,6 +1,5 @@
 """`crossreg train`: one run from a config to its folder, which a killed training goes on in."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,11 +75,6 @@ def train_run(config: Config, folder: Path, *, progress: bool = True, saving: Sa
             model = _store(training, started[0], folder, identity=identity)
             training.forget(but_the_last=True)
         return _score(model, data, config, folder, progress=progress)
-
-
-def diverged_at(folder: Path) -> int:
-    """The step at which a run diverged, or −1."""
-    return json.loads((folder / HISTORY).read_text().splitlines()[-1])["diverged_at"]
 
 
 def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progress: bool) -> dict[str, Any]:
