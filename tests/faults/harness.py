@@ -28,7 +28,7 @@ long = pytest.mark.skipif(os.environ.get("CROSSREG_FAULTS") != "long", reason="l
 def commands(config: Config, folder: Path) -> dict[str, list[str]]:
     """A training, and a sweep of two programs with two replicas each, of a network that is small and quick to compile.
 
-    A step takes a millisecond, and every 20 of them there is a look: most of the time a snapshot is about to be written.
+    A step takes a millisecond, and every 20 of them there is a look: most of the time a snapshot is being written.
     """
     small = config.replace(num_blocks=1, width=3, num_samples=2, evaluate_every=20, steps=300)
     save_yaml(small, folder / "c.yaml")

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from crossreg.studies.car_settings import car_study
 from crossreg.studies.grids import plan
 from crossreg.studies.locks import locked
 from crossreg.studies.saving import Saving
-from crossreg.studies.snapshots import SNAPSHOTS
+from crossreg.studies.snapshots import SNAPSHOTS, Kept
 from crossreg.studies.sweep import run_sweep
 from crossreg.studies.train import train_run
 from crossreg.training import loop
@@ -240,3 +241,13 @@ def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, t
         assert int(file["step"]) == 10
         assert {file[name].dtype.name for name in file.files} == {"float32", "int32", "uint8"}
     assert len(list((tmp_path / "run" / SNAPSHOTS).iterdir())) == 2
+
+
+def test_a_slow_disk_is_written_to_less_often(waves, tiny, tmp_path, monkeypatch):
+    """A snapshot that takes 0.1 s is followed by a pause of 10 s at least: never more than 1% of the time."""
+    saved = []
+    monkeypatch.setattr(Kept, "save", lambda kept, snapshot, history: saved.append(snapshot) or time.sleep(0.1))
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    train_run(tiny, tmp_path / "run", progress=False, saving=OFTEN)
+    # The first look, and the end; those between come too soon.
+    assert [int(snapshot.step) for snapshot in saved] == [1, tiny.train.steps]

@@ -1,11 +1,13 @@
 """What numbers may depend on besides settings and data: versions, and the kind of machine.
 
-A training is bit for bit the same on the same kind of processor, with the same compiler (jaxlib), the same number of
-devices and the same number of replicas side by side. These go with every snapshot and are compared before it is used.
+A training is bit for bit the same on the same kind of processor with as many cores, with the same compiler (jaxlib), the
+same number of devices and the same number of replicas side by side. These go with every snapshot and are compared before
+it is used.
 """
 
 import hashlib
 import importlib.metadata
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -19,9 +21,11 @@ from crossreg.errors import InputError
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 _CPU_INFO = Path("/proc/cpuinfo")
+_COUNTS_OWN = hasattr(os, "sched_getaffinity")
 _NUMERICS = {
     "machine": "kind of machine",
     "processor": "processor",
+    "cores": "number of cores (NPROC sets it)",
     "jaxlib": "jaxlib",
     "device": "device",
     "devices": "number of devices",
@@ -44,6 +48,7 @@ def _conditions() -> dict[str, str]:
     return {
         "machine": platform.machine(),
         "processor": _processor(),
+        "cores": _cores(),
         "jaxlib": importlib.metadata.version("jaxlib"),
         "device": jax.devices()[0].device_kind,
         "devices": str(jax.device_count()),
@@ -67,6 +72,14 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or "unknown"
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _cores() -> str:
+    """How many threads a CPU's programs are cut for: what they add up, they add up in as many parts."""
+    if jax.default_backend() != "cpu":
+        return "-"
+    # XLA reads this variable before it counts.
+    return os.environ.get("NPROC") or str(len(os.sched_getaffinity(0)) if _COUNTS_OWN else os.cpu_count())
 
 
 def numerics(replicas: int) -> dict[str, str]:
