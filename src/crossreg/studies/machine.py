@@ -1,8 +1,8 @@
 """What numbers may depend on besides settings and data: versions, and the kind of machine.
 
-A training is bit for bit the same on the same kind of processor with as many cores, with the same compiler (jaxlib), the
-same number of devices and the same number of replicas side by side. These go with every snapshot and are compared before
-it is used.
+A training is bit for bit the same on the same kind of processor with as many cores, with the same compiler (jaxlib),
+the same number of devices and the same number of replicas side by side. These go with every snapshot and are compared
+before it is used.
 """
 
 import hashlib
