@@ -103,12 +103,17 @@ def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None
     return found[1].decode()
 
 
+def seal_or_none(path: Path) -> str | None:
+    """The identity in the seal of a file; None where it is harmed, missing, or was never sealed."""
+    try:
+        return check_seal(path)
+    except (OSError, ValueError):
+        return None
+
+
 def is_sealed(path: Path, identity: str) -> bool:
     """Whether a file is as it was written, for this identity."""
-    try:
-        return check_seal(path) == identity
-    except (OSError, ValueError):
-        return False
+    return seal_or_none(path) == identity
 
 
 def read_sealed(

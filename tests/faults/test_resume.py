@@ -45,6 +45,12 @@ def swept(waves, tiny, tmp_path_factory):
     return points, folder
 
 
+def harm(path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
 class Stopping(TrainingDisplay):
     """Stops a training at one of its looks."""
 
@@ -100,6 +106,14 @@ def test_a_finished_run_says_so_and_other_settings_are_refused(whole, tiny, caps
     assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "manifest.json"])
+def test_a_harmed_run_is_not_given_other_settings(name, whole, tiny, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    harm(tmp_path / "run" / name)
+    with pytest.raises(InputError, match="holds a run of other settings"):
+        train_run(tiny.replace(seed=5), tmp_path / "run", progress=False)
+
+
 @pytest.mark.parametrize(
     "name",
     ["model.npz", "metrics.json", "metrics.jsonl", "config.yaml", "mask.npy", "test_fields.npz", "manifest.json"],
@@ -138,12 +152,6 @@ def test_a_second_process_is_refused(whole, swept, tiny):
     points, folder = swept
     with locked(folder, "sweep"), pytest.raises(InputError, match="another sweep is at work there"):
         run_sweep(points, folder, progress=False)
-
-
-def harm(path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -49,16 +49,17 @@ def check_folder(folder: Path, study: CarStudy) -> None:
         is_this = (folder / SETTINGS).read_bytes() == _text(study).encode()
         if not is_this:
             # Settings that were harmed, or lost: its other files say that it is a car experiment.
-            is_this = TEST_CARS in names and not _is_sound(folder, SETTINGS)
+            is_this = TEST_CARS in names and _is_harmed(folder, SETTINGS)
     except OSError:
         is_this = False
     if not is_this:
         raise InputError(f"--out {folder}: holds something else than this experiment; choose a new or empty folder")
 
 
-def _is_sound(folder: Path, name: str) -> bool:
+def _is_harmed(folder: Path, name: str) -> bool:
+    """Whether a good manifest says that a file is not as it was written."""
     try:
-        return is_sound(folder, name)
+        return name in (read_manifest(folder) or {}) and not is_sound(folder, name)
     except InputError:
         return False
 

@@ -10,6 +10,7 @@ manifest.json   the SHA-256 of each of them (`studies/manifest.py`)
 snapshots/      what a killed training goes on from (`studies/snapshots.py`); lock keeps a second process out
 """
 
+import contextlib
 import io
 import json
 import math
@@ -30,7 +31,7 @@ from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import CountDisplay
 from crossreg.report.progress_file import PROGRESS
-from crossreg.sealed import is_sealed
+from crossreg.sealed import is_sealed, seal_or_none
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import describe_machine
 from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, recorded, vouch
@@ -72,10 +73,9 @@ def check_same(folder: Path, config: Config) -> None:
         if any(p.name not in _OWN and p.suffix != ".tmp" for p in folder.iterdir()):
             raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
         return
-    try:
-        check_files(folder, [CONFIG])
-    except InputError:  # said, and written again, when the run is opened
-        return
+    with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
+        if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
+            return  # harmed: said, and written again, once its other files say that it is this run
     there, asked = (_flat(c) for c in (load_yaml(folder / CONFIG), config))
     if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
         raise InputError(
@@ -137,6 +137,8 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
         (folder / MANIFEST).unlink()
         # With a manifest that has nothing else in it, nothing else counts.
         vouch(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
+    if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
+        raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:
         raise InputError(f"--out {folder}: its run has other data ({stored[:12]}) than there are now ({digest[:12]})")
 
