@@ -14,8 +14,21 @@ from typing import Any, NoReturn
 
 import tyro
 
-from crossreg.commands import Car, Evaluate, Extract, Figures, Predict, Quickstart, Report, Sweep, Table, Train, Watch
-from crossreg.config import Config, load_yaml, to_dict
+from crossreg.commands import (
+    Car,
+    DataFiles,
+    Evaluate,
+    Extract,
+    Figures,
+    Predict,
+    Quickstart,
+    Report,
+    Sweep,
+    Table,
+    Train,
+    Watch,
+)
+from crossreg.config import OWN_DATA, Config, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.flags import plain, read_first, with_settings
 from crossreg.studies.car_settings import FAMILY, NO_FLAGS, car_study
@@ -46,20 +59,32 @@ def _evaluate(command: Evaluate) -> None:
     from crossreg.studies.run_folder import final_metrics, load_run
 
     run = load_run(command.folder)
-    metrics = final_metrics(run.model, run.load_data(), run.config, progress=not command.quiet)
+    metrics = final_metrics(run.model, run.load_data(command.data), run.config, progress=not command.quiet)
     _print_scores(command.folder, metrics, as_json=command.json)
 
 
 def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> None:
-    from crossreg.report.tables import decomposition_table, scores_table, sigma_lines
+    from crossreg.report.tables import channel_table, decomposition_table, scores_table, sigma_lines
+    from crossreg.studies.run_folder import channel_names
 
     if as_json:
         print(json.dumps(metrics, allow_nan=False))
         return
     print(scores_table({folder.resolve().name: metrics}))
     print(decomposition_table(metrics))
+    if channels := channel_table(metrics, channel_names(folder)):
+        print(channels)
     if metrics["sigma"]:
         print(sigma_lines(metrics["sigma"]))
+
+
+def _data(command: DataFiles) -> None:
+    from crossreg.data.files.check import check_data
+    from crossreg.report.data_check import check_text, draw_check
+
+    found = check_data(command.path, field=command.field, axes=command.axes)
+    draw_check(found, command.picture)
+    print(json.dumps(found.summary, allow_nan=False) if command.json else check_text(found.summary, command.picture))
 
 
 def _predict(command: Predict) -> None:
@@ -187,6 +212,7 @@ def _watch(command: Watch) -> None:
 
 _COMMANDS = {
     "train": (Train, _train),
+    "data": (DataFiles, _data),
     "evaluate": (Evaluate, _evaluate),
     "predict": (Predict, _predict),
     "quickstart": (Quickstart, _quickstart),
@@ -216,9 +242,11 @@ def _usage() -> str:
 
 
 def _train_with_defaults(arguments: list[str]) -> type[Train]:
-    """`Train` with the defaults that --preset and --config set."""
-    known = read_first(arguments, preset="reference", config=None)
+    """`Train` with the defaults that --preset, --config and --data set."""
+    known = read_first(arguments, preset="reference", config=None, data=None)
     settings = preset(known.preset)
+    if known.data is not None:
+        settings = settings.replace(data=known.data, **OWN_DATA)
     if known.config is not None:
         settings = load_yaml(Path(known.config), base=settings)
     return with_settings(Train, settings)

@@ -81,6 +81,7 @@ class Totals(NamedTuple):
     var_predictive: Float[Array, ""]
     var_generalization: Float[Array, ""]
     covered: Float[Array, " level"]
+    of_channels: Float[Array, "5 channel"]
 
 
 class Scored(NamedTuple):
@@ -103,6 +104,9 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
     def total(values):
         return jnp.sum(weight * values)
 
+    def of_channels(values):
+        return jnp.sum(weight * values, axis=(0, *range(2, values.ndim)))
+
     totals = Totals(
         jnp.sum(weight),
         total(p.nll),
@@ -114,7 +118,10 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
         total(p.std_total),
         total(p.std_predictive**2),
         total(p.std_generalization**2),
-        coverage(p.pit, weight) * jnp.sum(weight),
+        jnp.nan_to_num(coverage(p.pit, weight)) * jnp.sum(weight),  # a batch may have no point that counts
+        jnp.stack([of_channels(v) for v in (jnp.ones_like(error), p.nll, p.crps, error**2, p.std_total)])
+        if error.shape[1] > 1
+        else jnp.zeros((5, 0)),
     )
     return Scored(totals, error, p.std_total, weight)
 
@@ -184,6 +191,10 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
     each = jax.device_get([batch.totals for batch in scored])
     totals = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
     mean = Totals(*(values / totals.weight for values in totals))
+    weight, *sums = totals.of_channels
+    with np.errstate(invalid="ignore", divide="ignore"):
+        nll, crps, squared, std = (values / weight for values in sums)
+    channels = {"nll": nll, "crps": crps, "rmse": np.sqrt(squared), "sharpness": std} if weight.size else {}
     rank_correlation, sparsification = localization(*([getattr(b, n) for b in scored] for n in Scored._fields[1:]))
     return {
         "nll": float(mean.nll),
@@ -199,6 +210,7 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
         "spearman": rank_correlation,
         "ause": sparsification,
         "coverage": mean.covered.tolist(),
+        **{f"channel_{name}": values.tolist() for name, values in channels.items()},
     }
 
 
@@ -208,8 +220,9 @@ def evaluate(model: Surrogate, pairs: AbstractPairs, *, num_samples: int = 30, s
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
     `std_predictive`, `std_generalization` and `sharpness` (mean total std), `rms_predictive` and
     `rms_generalization` (√ of the mean U_pred and U_gen, to be held against `rmse`), `spearman` and
-    `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Equal
-    arguments give equal numbers.
+    `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Fields of several
+    channels, which may be in different units, have `channel_nll`, `_crps`, `_rmse` and `_sharpness`.
+    Equal arguments give equal numbers.
     """
     return evaluate_predictor(SurrogatePredictor(model, num_samples), pairs, seed=seed)
 

@@ -20,8 +20,10 @@ from crossreg.studies.run_folder import Run
 _POINTS_PER_CALL = 2**16
 
 
-def check_input(x: np.ndarray, channels: int, num_dims: int, name: str) -> Float[np.ndarray, "batch channel *space"]:
-    """The input as float32, if it is a finite batch of fields with the run's channels."""
+def check_input(
+    x: np.ndarray, channels: int, num_dims: int, name: str, *, gaps: bool = False
+) -> Float[np.ndarray, "batch channel *space"]:
+    """The input as float32, if it is a finite batch of fields with the run's channels; with `gaps`, NaN is allowed."""
     wanted = f"(batch, {channels}, {', '.join('xyz'[:num_dims])})"
     if x.ndim != num_dims + 2 or x.shape[1] != channels:
         raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
@@ -31,8 +33,9 @@ def check_input(x: np.ndarray, channels: int, num_dims: int, name: str) -> Float
         raise InputError(f"--input {name}: has type {x.dtype}; expected real numbers")
     with np.errstate(over="ignore"):
         x = x.astype(np.float32)
-    if not np.isfinite(x).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+    bad = np.isinf(x) if gaps else ~np.isfinite(x)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InputError(f"--input {name}: is not finite, as float32, at index {where}; expected finite numbers")
     return x
 
@@ -90,9 +93,11 @@ def predict_fields(
     for level in levels:
         if not 0 < level < 1:
             raise InputError(f"--levels {level}: must lie in (0, 1)")
-    observed = np.where(mask, x, 0).astype(np.float32)
+    units = run.model.units
+    hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * mask.ndim))
+    observed = np.where(mask & np.isfinite(x), x, hidden).astype(np.float32)
     if run.config.data.mask_channel:
-        channel = np.broadcast_to(mask.astype(np.float32), (x.shape[0], 1, *mask.shape))
+        channel = (mask & np.isfinite(x).all(axis=1, keepdims=True)).astype(np.float32)
         observed = np.concatenate([observed, channel], axis=1)
     key = evaluation_key(seed)
     chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
@@ -132,7 +137,9 @@ def predict_file(
     """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
     if target.exists():
         raise InputError(f"--output {target}: exists already; name another file, or remove it")
-    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source))
+    # In own data a value that is not there is NaN, and hidden.
+    gaps = run.config.data.data is not None
+    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
     check_grid(run.config.model.num_modes, x.shape[2:], str(source))
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)

@@ -8,6 +8,7 @@ test_fields.npz predictions of some test trajectories, and where they are worst 
 versions.json   packages, device, and the hash of the data
 """
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -28,6 +29,7 @@ from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.units import Units
 from crossreg.report.progress import CountDisplay
 from crossreg.training.checkpoint import load_model
 from crossreg.training.loop import Record
@@ -63,7 +65,10 @@ def open_run(folder: Path, config: Config, data: Data) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         save_yaml(config, folder / CONFIG)
         write_json(folder / VERSIONS, describe_machine())
-        write_json(folder / FIELDS, {"channels": channels, "space": space, "digest": data.digest})
+        fields = {"channels": channels, "space": space, "digest": data.digest}
+        if (units := data.train.units) is not None:
+            fields |= {"names": data.names, "offset": units.offset, "scale": units.scale}
+        write_json(folder / FIELDS, fields)
         if mask is not None:
             np.save(folder / MASK, np.asarray(mask))
     except OSError as error:
@@ -131,15 +136,27 @@ class Run(NamedTuple):
     mask: Bool[np.ndarray, "*space"] | None
     digest: str
 
-    def load_data(self) -> Data:
-        """The run's own splits. Data that are not those it was trained on are refused."""
-        data = load_data(self.config.data)
+    def load_data(self, path: Path | None = None) -> Data:
+        """The run's own splits; own data that have moved are at `path`. Others than it was trained on are refused."""
+        config = self.config.data
+        if path is not None:
+            if config.data is None:
+                raise InputError(f"--data {path}: the run was trained on the scenario {config.scenario}")
+            config = dataclasses.replace(config, data=str(path))
+        data = load_data(config)
+        if data.digest != self.digest and config.data is not None:
+            raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as --data PATH")
         if data.digest != self.digest:
             raise InputError(
                 f"the run was trained on other data ({self.digest[:12]}) than this machine's cache holds"
                 f" ({data.digest[:12]}); copy the cached file of the training machine"
             )
         return data
+
+
+def channel_names(folder: Path) -> tuple[str, ...]:
+    """The names of the channels of a run's own data; none of a scenario's."""
+    return tuple(map(str, json.loads((folder / FIELDS).read_text()).get("names", ())))
 
 
 def load_run(folder: Path | str) -> Run:
@@ -157,6 +174,11 @@ def load_run(folder: Path | str) -> Run:
     try:
         fields = json.loads((folder / FIELDS).read_text())
         channels, space, digest = int(fields["channels"]), tuple(map(int, fields["space"])), str(fields["digest"])
+        units = None
+        if "scale" in fields:
+            units = Units(*(tuple(map(float, fields[name])) for name in ("offset", "scale")))
+            if {len(part) for part in units} != {channels} or not min(units.scale) > 0:
+                raise ValueError("offset and scale must have a number for each channel, scales positive ones")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder / FIELDS}: not readable ({error})") from error
     mask = None
@@ -164,5 +186,5 @@ def load_run(folder: Path | str) -> Run:
         mask = read_array(folder / MASK, "the run's mask").astype(bool)
         if mask.shape != space:
             raise InputError(f"{folder / MASK}: has shape {mask.shape}; the run's fields have {space}")
-    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
+    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
     return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)

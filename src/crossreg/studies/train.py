@@ -1,10 +1,12 @@
 """`crossreg train`: one run from a config to its folder."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config
+from crossreg.data.files.load import resolved
 from crossreg.data.pairs import Data, load_data
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
@@ -48,6 +50,7 @@ def train_side_by_side(
 def train_run(config: Config, folder: Path, *, progress: bool = True) -> dict[str, Any]:
     """Trains one run and scores it; returns what `metrics.json` holds."""
     check_free(folder)
+    config = dataclasses.replace(config, data=resolved(config.data))
     data = load_data(config.data)
     name = folder.name or "run"
     model = train_side_by_side({name: config}, {name: data}, {name: folder}, progress=progress)[name]
