@@ -180,6 +180,10 @@ def _open_file(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
         from crossreg.data.files.numpy_files import open_numpy
 
         return open_numpy(path, fields, axes)
+    if suffix in HDF5:
+        from crossreg.data.files.hdf5_files import open_hdf5
+
+        return open_hdf5(path, fields, axes)
     known = ", ".join((*NUMPY, *HDF5, *NETCDF, ".zarr"))
     raise InputError(f"--data {path}: of an unknown kind; known are {known}, and folders of such files")
 
