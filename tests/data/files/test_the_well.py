@@ -73,6 +73,18 @@ def test_components_become_channels_and_redundant_ones_are_left_out(tmp_path):
     np.testing.assert_array_equal(read_all(source), np.stack(parts, axis=2))
 
 
+def test_a_matrix_with_its_components_in_one_axis(tmp_path):
+    made = write(tmp_path / "u.hdf5")
+    with h5py.File(tmp_path / "u.hdf5", "a") as file:
+        attributes = dict(file["t2_fields/stress"].attrs)
+        del file["t2_fields/stress"]
+        file["t2_fields/stress"] = made["stress"].reshape(5, TIMES, *GRID, 4)
+        file["t2_fields/stress"].attrs.update(attributes)
+    source = open_source(tmp_path / "u.hdf5", field="stress")
+    assert source.names == ("stress_x_x", "stress_x_y", "stress_y_y")
+    np.testing.assert_array_equal(read_all(source)[:, :, 1], made["stress"][..., 0, 1])
+
+
 def test_fields_that_do_not_vary_are_spread(tmp_path):
     made = write(tmp_path / "u.hdf5")
     source = open_source(tmp_path / "u.hdf5", field="buoyancy,depth,height")

@@ -184,6 +184,10 @@ def _open_file(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
         from crossreg.data.files.hdf5_files import open_hdf5
 
         return open_hdf5(path, fields, axes)
+    if suffix in NETCDF or _is_zarr(path):
+        from crossreg.data.files.xarray_files import open_xarray
+
+        return open_xarray(path, fields, axes)
     known = ", ".join((*NUMPY, *HDF5, *NETCDF, ".zarr"))
     raise InputError(f"--data {path}: of an unknown kind; known are {known}, and folders of such files")
 

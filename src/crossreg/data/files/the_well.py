@@ -72,6 +72,8 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
         dataset.attrs.get("time_varying", True)
     )
     letters += "".join(letter for letter, own in zip(SPACE, varies, strict=False) if own) + "c" * order
+    if order == 2 and len(dataset.shape) == len(letters) - 1:
+        letters = letters[:-1]  # the components of a matrix in one axis
     if len(varies) != len(axes) or len(letters) != len(dataset.shape):
         raise InputError(
             f"--data {where}: has shape {dataset.shape}, and by its attributes the axes {letters or 'none'}"
