@@ -87,10 +87,14 @@ class AbstractPairs(eqx.Module):
         """Pairs that count."""
         return self.num_rows * self.pairs_per_row
 
+    def draw(self, key: PRNGKeyArray, batch_size: int) -> tuple[Int[Array, " batch"], PRNGKeyArray]:
+        """The pairs of a mini-batch, drawn uniformly with replacement, and the key of its masks."""
+        index_key, mask_key = jax.random.split(key)
+        return jax.random.randint(index_key, (batch_size,), 0, self.num_pairs), mask_key
+
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
         """A mini-batch, drawn uniformly with replacement."""
-        index_key, mask_key = jax.random.split(key)
-        index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
+        index, mask_key = self.draw(key, batch_size)
         return self.gather(index, mask_key=mask_key)
 
 
@@ -160,6 +164,11 @@ class Pairs(AbstractPairs):
             x = jnp.concatenate([x, jnp.broadcast_to(seen, (x.shape[0], 1, *x.shape[2:]))], axis=1)
         return Batch(x, y, mask, counts * seen if self.score_on == "observed" else counts)
 
+    @property
+    def run_mask(self) -> Bool[Array, "*space"] | None:
+        """The mask of the run, where the run has just one."""
+        return self.masks[0] if self.mask_per == "run" else None
+
     def of(self, numbers: Sequence[int]) -> "Pairs":
         """The pairs of some rows, by their numbers, seen under the same masks."""
         index = np.asarray(numbers)
@@ -218,8 +227,8 @@ class Data(Generic[Some]):
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
         """The mask of the run, where the run has just one."""
-        train = self.train
-        return train.masks[0] if isinstance(train, Pairs) and train.mask_per == "run" else None
+        train: Any = self.train
+        return getattr(train, "run_mask", None)
 
 
 def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
@@ -298,7 +307,8 @@ def stack_pairs(pairs: Sequence[Some]) -> Some:
     What replicas share gets no such axis (see `replica_axes`).
     """
     first = pairs[0]
-    if any(a.shape != b.shape for p in pairs for a, b in zip(_shared(p), _shared(first), strict=True)):
+    shapes = [[array.shape for array in jax.tree.leaves(_shared(p))] for p in pairs]
+    if any(shape != shapes[0] for shape in shapes):
         raise ValueError(f"replicas must share one array of {', '.join(first.shared)}")
 
     def stack(*leaves):

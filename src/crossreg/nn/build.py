@@ -7,9 +7,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.config import ModelConfig
+from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
@@ -53,6 +55,8 @@ def scale_pairs(pairs: AbstractPairs) -> Int[Array, " pair"]:
 
 def data_scale(pairs: AbstractPairs) -> DataScale:
     """Root mean square of each input channel, as the network sees it, and the spread of each target channel."""
+    if isinstance(pairs, StreamedPairs) and pairs.held is None:
+        pairs = pairs.hold(np.asarray(scale_pairs(pairs)))
     batch = pairs.gather(scale_pairs(pairs))
     if pairs.units is not None:
         x, y = (jnp.moveaxis(pairs.units.to_network(jnp.moveaxis(f, 0, 1)), 0, 1) for f in (batch.x, batch.y))

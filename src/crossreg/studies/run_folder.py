@@ -23,7 +23,8 @@ from jaxtyping import Bool
 
 import crossreg
 from crossreg.config import Config, load_yaml, save_yaml
-from crossreg.data.pairs import Data, load_data
+from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
@@ -36,6 +37,8 @@ from crossreg.training.loop import Record
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
 MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
+# Of data in files, the pairs of each split that are scored unless a config says more.
+SCORED_PAIRS = 1000
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -110,10 +113,15 @@ def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: boo
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
-    total = sum(int(pairs.num_pairs) for pairs in there.values())
+    asked = config.train.scored_pairs
+
+    def most(pairs: AbstractPairs) -> int | None:
+        return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
+
+    total = sum(min(int(pairs.num_pairs), most(pairs) or int(pairs.num_pairs)) for pairs in there.values())
     with CountDisplay("pairs scored", enabled=progress) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
-        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total)), strict=True))
+        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
 
 

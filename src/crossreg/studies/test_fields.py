@@ -26,14 +26,15 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from crossreg.data.pairs import Pairs
+from crossreg.data.files.streamed import StreamedPairs, hold
+from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.studies.run_folder import load_run
+from crossreg.studies.run_folder import SCORED_PAIRS, load_run
 
 TEST_FIELDS = "test_fields.npz"
 # Bands of any level follow from these, nearly exactly, by interpolation over their normal scores.
@@ -95,7 +96,7 @@ class StoredFields(NamedTuple):
 
 def compute_test_fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     *,
     trajectories: int = _MOST_TRAJECTORIES,
     scanned: int | None = None,
@@ -106,6 +107,8 @@ def compute_test_fields(
     These are the first ones, and in place of the last of them the one with the region that is furthest off.
     """
     num_rows, key = int(pairs.num_rows), evaluation_key(0)
+    if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
+        scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
     scanned = min(scanned or num_rows, num_rows)
     points = pairs.horizon * math.prod(pairs.field_shape[:2])
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
@@ -135,7 +138,7 @@ def compute_test_fields(
 
 def _fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     key: PRNGKeyArray,
     rows: Sequence[int],
     times: Int[np.ndarray, " time"],
@@ -149,7 +152,8 @@ def _fields(
         for start in range(0, len(index), chunk):
             # Filled up with the last pair: one program serves all chunks.
             numbers = index[np.minimum(np.arange(start, start + chunk), len(index) - 1)]
-            fields, own = jax.device_get(_fields_of(predictor, pairs, key, jnp.asarray(numbers)))
+            ready = hold(pairs, numbers, chunk)
+            fields, own = jax.device_get(_fields_of(predictor, ready, key, jnp.asarray(numbers)))
             parts.append({name: values[: len(index) - start] for name, values in fields.items()})
             sums.append([values[: len(index) - start] for values in own])
             display.update(min(start + chunk, len(index)), len(index))
@@ -161,7 +165,7 @@ def _fields(
 
 @eqx.filter_jit
 def _fields_of(
-    predictor: Predictor, pairs: Pairs, key: PRNGKeyArray, index: Int[Array, " batch"]
+    predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
 ) -> tuple[dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]], tuple[Float[Array, "batch ..."], ...]]:
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))

@@ -22,6 +22,7 @@ _TINY_STEP = 0.003
 # Beyond this many times the change between neighbours, the ends of an axis do not meet.
 _NOT_PERIODIC = 4.0
 _FEW_TRAJECTORIES = 10
+_MOST_STEPS = 2048
 _MANY_DIGITS = 1e4
 
 
@@ -101,7 +102,8 @@ def _steps(source: Source) -> list[tuple[int, int]]:
     total, most = source.samples * (source.times - 1), max(2, SAMPLED_BYTES // (2 * source.frame_bytes))
     if not total:
         raise InputError(f"--data {source.path}: has no trajectory")
-    numbers = np.unique(np.linspace(0, total - 1, min(total, most)).round().astype(int)).tolist()
+    most = total if total <= most else min(most, _MOST_STEPS)
+    numbers = np.unique(np.linspace(0, total - 1, most).round().astype(int)).tolist()
     return [(number // (source.times - 1), number % (source.times - 1)) for number in numbers]
 
 

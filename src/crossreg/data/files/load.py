@@ -11,6 +11,7 @@ from jaxtyping import Float
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.files.split import NAMES, Part, split_source
+from crossreg.data.files.streamed import Reader, StreamedPairs, stream
 from crossreg.data.pairs import Data, Pairs, make_pairs
 from crossreg.errors import InputError
 from crossreg.nn.units import Units
@@ -47,7 +48,18 @@ def load_files(config: DataConfig) -> Data:
     source = _open(config)
     parts = split_source(source, config)
     units = units_of(source, parts["train"])
-    train, reg, test = (in_memory(source, parts[name], number, config, units) for number, name in enumerate(NAMES))
+    used = sum(len(part.samples) * len(part.times) for part in parts.values())
+    streams = used * source.frame_bytes > config.in_memory_gib * 2**30
+
+    def pairs(number: int, name: str) -> Pairs | StreamedPairs:
+        part = parts[name]
+        if streams and part.samples:
+            return stream(Reader(source, part, number, config, units))
+        # An empty split is a row that does not count, of any one step.
+        part = part if part.samples else Part((), part.times[:2])
+        return in_memory(source, part, number, config, units)
+
+    train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
     return Data(train, reg, test, source.digest, names=source.names)
 
 

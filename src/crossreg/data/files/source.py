@@ -21,8 +21,8 @@ from crossreg.errors import InputError
 
 NUMPY, HDF5, NETCDF = (".npy", ".npz"), (".h5", ".hdf5", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
 _SPLIT_FOLDERS = {"train": "train", "valid": "reg", "val": "reg", "reg": "reg", "test": "test"}
-# What of a file is looked at to know it again, or to know the size of its numbers.
-SAMPLED_BYTES = 2**26
+# What of a file is looked at to know it again, or to know the size of its numbers: all of it, or so many fields.
+SAMPLED_BYTES, _SAMPLED_FIELDS = 2**26, 2048
 
 
 class Segment(NamedTuple):
@@ -118,6 +118,7 @@ def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_by
     most = max(2, most_bytes // source.frame_bytes)
     if len(samples) * len(along) <= most:
         return [(sample, times) for sample in samples]
+    most = min(most, _SAMPLED_FIELDS)
     places = np.unique(np.linspace(0, len(samples) * len(along) - 1, most).round().astype(int))
     chosen = [(samples[place // len(along)], along[place % len(along)]) for place in places.tolist()]
     return [(sample, slice(time, time + 1)) for sample, time in chosen]

@@ -45,7 +45,7 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
         if is_netcdf:
             dataset = xarray.open_dataset(path, decode_times=False)
         else:
-            dataset = xarray.open_dataset(path, engine="zarr", decode_times=False, chunks=None, consolidated=None)
+            dataset = xarray.open_dataset(path, engine="zarr", decode_times=False, chunks=None, consolidated=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"--data {path}: not readable by xarray ({reason})") from error
