@@ -1,7 +1,9 @@
 """Own data from file to report, through the command line."""
 
 import json
+import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +17,31 @@ from crossreg.studies.run_folder import load_run
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"
 
 
-@pytest.fixture
-def own(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, Path]:
+    """A file, and a run that was trained on it."""
+    folder = tmp_path_factory.mktemp("made")
     u = fields(1) * np.array([2e3, 0.05]).reshape(1, 1, 2, 1) + np.array([1e5, -3.0]).reshape(1, 1, 2, 1)
     u[:, :, 1, 5] = np.nan
-    np.savez(tmp_path / "flow.npz", pressure=u[:, :, 0], velocity=u[:, :, 1], x=np.arange(20.0))
-    return tmp_path / "flow.npz"
+    np.savez(folder / "flow.npz", pressure=u[:, :, 0], velocity=u[:, :, 1], x=np.arange(20.0))
+    flags = ["--data", str(folder / "flow.npz"), "--field", "pressure,velocity", "--axes", "btx"]
+    assert main(["train", *flags, "--out", str(folder / "run"), *SMALL.split()]) == 0
+    return folder / "flow.npz", folder / "run"
 
 
 @pytest.fixture
-def run(own, tmp_path) -> Path:
-    flags = ["--data", str(own), "--field", "pressure,velocity", "--axes", "btx", "--out", str(tmp_path / "run")]
-    assert main(["train", *flags, *SMALL.split()]) == 0
-    return tmp_path / "run"
+def own(made, tmp_path) -> Path:
+    """A copy of the file, to be moved and changed."""
+    return Path(shutil.copy(made[0], tmp_path / "flow.npz"))
 
 
-def test_from_file_to_report(own, run, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def run(made) -> Path:
+    return made[1]
+
+
+def test_from_file_to_report(made, tmp_path, capsys, monkeypatch):
+    own, run = made
     config = load_yaml(run / "config.yaml").data
     sizes = (config.train_size, config.reg_size, config.test_size, config.train_horizon, config.test_horizon)
     assert sizes == (8, 1, 2, 5, 5)
@@ -55,7 +66,7 @@ def test_from_file_to_report(own, run, tmp_path, capsys, monkeypatch):
     assert (run / "figures" / "maps.png").exists()
 
 
-def test_predict_reads_and_writes_own_units(own, run, tmp_path):
+def test_predict_reads_and_writes_own_units(run, tmp_path):
     u = fields(1)[:3, 0] * np.array([2e3, 0.05]).reshape(1, 2, 1) + np.array([1e5, -3.0]).reshape(1, 2, 1)
 
     def prediction(x):
@@ -85,12 +96,15 @@ def refused(capsys, *arguments) -> str:
 
 def test_data_that_moved_or_changed(own, run, tmp_path, capsys):
     moved = own.rename(tmp_path / "moved.npz")
-    assert "no such file" in refused(capsys, "evaluate", run)
-    assert main(["evaluate", str(run), "--data", str(moved), "--json"]) == 0
+    lost = shutil.copytree(run, tmp_path / "lost")
+    text = (lost / "config.yaml").read_text()
+    (lost / "config.yaml").write_text(re.sub("data: /.*", f"data: {own}", text))
+    assert "no such file" in refused(capsys, "evaluate", lost)
+    assert main(["evaluate", str(lost), "--data", str(moved), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((run / "metrics.json").read_text())
     arrays = dict(np.load(moved))
     np.savez(moved, **(arrays | {"pressure": arrays["pressure"] + 1}))
-    assert "holds other data than the run was trained on" in refused(capsys, "evaluate", run, "--data", moved)
+    assert "holds other data than the run was trained on" in refused(capsys, "evaluate", lost, "--data", moved)
 
 
 def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monkeypatch):
@@ -175,3 +189,16 @@ def test_a_sweep_takes_no_files(own, tmp_path, capsys):
         "k_reg=1,2",
     )
     assert "a sweep takes scenarios" in said
+
+
+def test_data_in_a_file_train_as_those_in_memory(made, tmp_path, capsys):
+    """The whole command, by the flag alone."""
+    flags = ["--data", str(made[0]), "--field", "pressure,velocity", "--axes", "btx", *SMALL.split()]
+    assert main(["train", *flags, "--in-memory-gib", "0", "--out", str(tmp_path / "run")]) == 0
+    expected, found = (json.loads((folder / "metrics.json").read_text()) for folder in (made[1], tmp_path / "run"))
+    for split in ("test", "reg", "train"):
+        for name in ("nll", "rmse", "ece_mix", "channel_rmse", "spearman"):
+            np.testing.assert_allclose(found[split][name], expected[split][name], rtol=1e-3, atol=1e-4)
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found

@@ -179,3 +179,33 @@ def test_what_goes_wrong_while_reading_ahead_is_told(path, monkeypatch):
     monkeypatch.setattr(Source, "frames", failing)
     with pytest.raises(xr.InputError, match="gone"):
         xr.fit(model, files, progress=False, steps=100, batch_size=3, num_samples=4)
+
+
+def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
+    """Of a sparse file of 21 GB with few real chunks, a training reads some hundred megabytes at most."""
+    samples, times, points = 10_000, 512, 1024
+    with h5py.File(tmp_path / "large.hdf5", "w") as file:
+        shape, chunks = (samples, times, points), (1, 16, points)
+        tensor = file.create_dataset("tensor", shape, "f4", chunks=chunks, fillvalue=np.nan)
+        file["t-coordinate"] = np.arange(times + 1.0)
+        x = 2 * np.pi * np.arange(points) / points
+        for row in range(0, samples, 500):
+            tensor[row, :32] = np.sin(x + row + 0.2 * np.arange(32)[:, None])
+    assert (tmp_path / "large.hdf5").stat().st_size < 10e6
+    read = []
+    original = Source.frames
+
+    def counting(self, sample, times):
+        values = original(self, sample, times)
+        read.append(values.nbytes)
+        return values
+
+    monkeypatch.setattr(Source, "frames", counting)
+    data = xr.load_file(tmp_path / "large.hdf5", train_horizon=31)
+    assert isinstance(data.train, StreamedPairs)
+    assert int(data.train.num_pairs) == 7000 * 31
+    model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
+    fit = xr.fit(model, data, steps=3, batch_size=4, num_samples=4, progress=False)
+    assert not fit.diverged
+    assert data.digest
+    assert sum(read) < 200e6

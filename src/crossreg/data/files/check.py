@@ -37,7 +37,7 @@ class Found(NamedTuple):
 class _Sums(NamedTuple):
     """Of each channel, over the steps that were looked at."""
 
-    missing: np.ndarray
+    missing: np.ndarray  # a share
     low: np.ndarray
     high: np.ndarray
     mean: np.ndarray
@@ -56,7 +56,7 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
     channels = [
         {
             "name": name,
-            "missing": float(sums.missing[i]),
+            "missing": round(sums.missing[i] * math.prod(source.shape) / len(source.names)),
             "min": _number(sums.low[i]),
             "max": _number(sums.high[i]),
             "mean": _number(sums.mean[i]),
@@ -145,7 +145,7 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
         mean = total / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0))
         jump = np.sqrt(ends / between)
-        return _Sums(values - count, low, high, offset + mean, std, np.sqrt(change / pairs), jump)
+        return _Sums(1 - count / values, low, high, offset + mean, std, np.sqrt(change / pairs), jump)
 
 
 def _mean_square(values: np.ndarray) -> float:
