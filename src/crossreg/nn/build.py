@@ -64,6 +64,9 @@ def data_scale(pairs: AbstractPairs) -> DataScale:
     axes = (0, *range(2, batch.x.ndim))
     counts = jnp.broadcast_to(batch.weight > 0, batch.y.shape)
     spread = jnp.std(batch.y, (0, *range(2, batch.y.ndim)), where=counts)
+    if pairs.units is not None:
+        # Where the pairs that were looked at have no target at all, it is what units make it.
+        spread = jnp.where(jnp.isnan(spread), 1.0, spread)
     return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), spread)
 
 

@@ -34,7 +34,7 @@ from crossreg.training.step import Task, TrainState, init_state, path_of, reg_st
 
 _CHUNK_SECONDS = 1.0
 # Of data in files, what is kept in memory to be scored along the way.
-_MONITOR_BYTES = 2**25
+_MONITOR_BYTES = 2**23
 MONITOR_POINTS = 2**13
 # As many as a train step draws: 30 would cost a tenth of a training.
 MONITOR_SAMPLES = 10

@@ -181,6 +181,16 @@ def test_what_goes_wrong_while_reading_ahead_is_told(path, monkeypatch):
         xr.fit(model, files, progress=False, steps=100, batch_size=3, num_samples=4)
 
 
+def test_a_model_starts_on_pairs_without_any_target(tmp_path):
+    """So sparse that none of the pairs that are looked at was measured: standardised fields have a spread of 1."""
+    u = np.full((5, 4, 2, 20), np.nan, np.float32)
+    u[:, 0] = fields(1)[:5, 0]
+    np.save(tmp_path / "u.npy", u)
+    data = xr.load_file(tmp_path / "u.npy")
+    model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+
+
 def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
     """Of a sparse file of 21 GB with few real chunks, a training reads some hundred megabytes at most."""
     samples, times, points = 10_000, 512, 1024
@@ -189,9 +199,9 @@ def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
         tensor = file.create_dataset("tensor", shape, "f4", chunks=chunks, fillvalue=np.nan)
         file["t-coordinate"] = np.arange(times + 1.0)
         x = 2 * np.pi * np.arange(points) / points
-        for row in range(0, samples, 500):
+        for row in range(0, samples, 100):
             tensor[row, :32] = np.sin(x + row + 0.2 * np.arange(32)[:, None])
-    assert (tmp_path / "large.hdf5").stat().st_size < 10e6
+    assert (tmp_path / "large.hdf5").stat().st_size < 20e6
     read = []
     original = Source.frames
 
@@ -205,7 +215,7 @@ def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
     assert isinstance(data.train, StreamedPairs)
     assert int(data.train.num_pairs) == 7000 * 31
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
-    fit = xr.fit(model, data, steps=3, batch_size=4, num_samples=4, progress=False)
+    fit = xr.fit(model, data, steps=3, batch_size=4, num_samples=4, evaluation_samples=2, progress=False)
     assert not fit.diverged
     assert data.digest
-    assert sum(read) < 200e6
+    assert sum(read) < 100e6

@@ -21,6 +21,7 @@ from crossreg.data.observation import masks_of
 from crossreg.data.pairs import AbstractPairs, Batch, Pairs, make_pairs, mask_key_of
 from crossreg.nn.units import Units
 
+_FEW_PAIRS = 16
 _NO_PAIR = np.iinfo(np.int32).max
 
 
@@ -140,8 +141,8 @@ class StreamedPairs(AbstractPairs):
         return eqx.tree_at(lambda p: (p.rows, p.num_rows), empty, (rows, jnp.full_like(empty.num_rows, index.size)))
 
     def evenly_spaced(self, most_bytes: int) -> Pairs:
-        """Some of the pairs, in memory, as rows of one pair each."""
-        count = max(1, min(int(self.num_pairs), most_bytes // self.reader.pair_bytes))
+        """Some of the pairs, in memory, as rows of one pair each: as many as asked for, or a few of large fields."""
+        count = max(_FEW_PAIRS, most_bytes // self.reader.pair_bytes)
         numbers = evenly_spaced(int(self.num_pairs), count)
         return self.reader.read(np.asarray(self.rows), numbers, len(numbers))
 
