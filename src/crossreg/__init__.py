@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crossreg.config import DataConfig as DataConfig
     from crossreg.config import ModelConfig as ModelConfig
     from crossreg.config import TrainConfig as TrainConfig
+    from crossreg.data.files.load import load_file as load_file
     from crossreg.data.pairs import Batch as Batch
     from crossreg.data.pairs import Data as Data
     from crossreg.data.pairs import Pairs as Pairs
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 # it `crossreg --help`, does not import JAX.
 _HOMES = {
     "config": ("Config", "DataConfig", "ModelConfig", "TrainConfig"),
+    "data.files.load": ("load_file",),
     "data.pairs": ("Batch", "Data", "Pairs", "load", "load_data", "make_data"),
     "data.trajectories": ("Trajectories",),
     "errors": ("InputError",),

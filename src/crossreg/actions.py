@@ -7,7 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crossreg.commands import Car, Evaluate, Extract, Figures, Predict, Quickstart, Report, Sweep, Table, Train, Watch
+from crossreg.commands import (
+    Car,
+    DataFiles,
+    Evaluate,
+    Extract,
+    Figures,
+    Predict,
+    Quickstart,
+    Report,
+    Sweep,
+    Table,
+    Train,
+    Watch,
+)
 from crossreg.config import Config, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.flags import plain
@@ -50,21 +63,33 @@ def evaluate(command: Evaluate) -> None:
     from crossreg.studies.run_folder import final_metrics, load_run
 
     run = load_run(command.folder)
-    metrics = final_metrics(run.model, run.load_data(), run.config, progress=not command.quiet)
+    metrics = final_metrics(run.model, run.load_data(command.data), run.config, progress=not command.quiet)
     _print_scores(command.folder, metrics, as_json=command.json)
 
 
 def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> None:
-    from crossreg.report.tables import decomposition_table, scores_table, sigma_lines
-    from crossreg.studies.run_folder import scored_name
+    from crossreg.report.tables import channel_table, decomposition_table, scores_table, sigma_lines
+    from crossreg.studies.run_folder import channel_names, scored_name
 
     if as_json:
         print(json.dumps(metrics, allow_nan=False))
         return
     print(scores_table({scored_name(folder): metrics}))
     print(decomposition_table(metrics))
+    if channels := channel_table(metrics, channel_names(folder)):
+        print(channels)
     if metrics["sigma"]:
         print(sigma_lines(metrics["sigma"]))
+
+
+def data(command: DataFiles) -> None:
+    """Says what is in files of one's own."""
+    from crossreg.data.files.check import check_data
+    from crossreg.report.data_check import check_text, draw_check
+
+    found = check_data(command.path, field=command.field, axes=command.axes)
+    draw_check(found, command.picture)
+    print(json.dumps(found.summary, allow_nan=False) if command.json else check_text(found.summary, command.picture))
 
 
 def predict(command: Predict) -> None:

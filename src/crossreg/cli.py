@@ -11,8 +11,21 @@ from typing import NoReturn
 import tyro
 
 from crossreg import actions
-from crossreg.commands import Car, Evaluate, Extract, Figures, Predict, Quickstart, Report, Sweep, Table, Train, Watch
-from crossreg.config import load_yaml
+from crossreg.commands import (
+    Car,
+    DataFiles,
+    Evaluate,
+    Extract,
+    Figures,
+    Predict,
+    Quickstart,
+    Report,
+    Sweep,
+    Table,
+    Train,
+    Watch,
+)
+from crossreg.config import OWN_DATA, load_yaml
 from crossreg.errors import InputError
 from crossreg.flags import read_first, with_settings
 from crossreg.stopping import code_of, stops_in_time
@@ -35,6 +48,7 @@ def _prepare_jax() -> None:
 
 _COMMANDS = {
     "train": (Train, actions.train),
+    "data": (DataFiles, actions.data),
     "evaluate": (Evaluate, actions.evaluate),
     "predict": (Predict, actions.predict),
     "quickstart": (Quickstart, actions.quickstart),
@@ -64,9 +78,11 @@ def _usage() -> str:
 
 
 def _train_with_defaults(arguments: list[str]) -> type[Train]:
-    """`Train` with the defaults that --preset and --config set."""
-    known = read_first(arguments, preset="reference", config=None)
+    """`Train` with the defaults that --preset, --config and --data set."""
+    known = read_first(arguments, preset="reference", config=None, data=None)
     settings = preset(known.preset)
+    if known.data is not None:
+        settings = settings.replace(data=known.data, **OWN_DATA)
     if known.config is not None:
         settings = load_yaml(Path(known.config), base=settings)
     return with_settings(Train, settings)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -45,8 +46,28 @@ class Evaluate:
     """Folder of the run."""
     quiet: bool = False
     """No progress display."""
+    data: Path | None = None
+    """Where the run's own data are now, if they have moved."""
     json: bool = False
     """Print one JSON object: test, reg, train and sigma."""
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Look at trajectories of your own: shapes, ranges, gaps, a split, a picture, and the command to train on them."""
+
+    action: tyro.conf.Positional[Literal["check"]]
+    """What to do: check."""
+    path: tyro.conf.Positional[Path]
+    """An NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of them."""
+    field: str | None = None
+    """The array to take, or several, as in u,v, side by side as channels."""
+    axes: str | None = None
+    """A letter for each axis: b sample, t time, c channel, x y z space."""
+    picture: Path = Path("data_check.png")
+    """PNG file to write; an earlier one is replaced."""
+    json: bool = False
+    """Print one JSON object in place of the text."""
 
 
 @dataclass(frozen=True)

@@ -75,26 +75,41 @@ def _check_seed(name: str, value: int) -> None:
 class DataConfig:
     """Which trajectories, how they are split, and what the model sees of them."""
 
+    data: str | None = None
+    """Trajectories of your own in place of a scenario: an NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of them."""
+    field: str | None = None
+    """Own data: the array to take, or several, as in u,v, side by side as channels."""
+    axes: str | None = None
+    """Own data: a letter for each axis, b sample, t time, c channel, x y z space; by default btc and those of space."""
+    split: Literal["trajectory", "time"] = "trajectory"
+    """Own data: what is divided among the splits, trajectories or the times of each; sizes are then in steps."""
+    split_seed: int = 0
+    """Own data: seed of the division of trajectories."""
+    time_stride: int = 1
+    """Own data: take every n-th time, so that a step is n of the file's."""
+    in_memory_gib: float = 1.0
+    """Own data larger than this, in GiB, stay in their file, and batches are read while others train."""
     scenario: str = "diff_ks"
-    """Name of an APEBench scenario."""
+    """Name of an APEBench scenario; of own data, their file's."""
     num_spatial_dims: int | None = None
     """Dimensions of the scenario; by default the scenario's own."""
     num_points: int | None = None
     """Grid points per dimension; by default the scenario's own."""
-    train_size: int = 50
-    """Training trajectories, the first ones of the train pool (at most 70)."""
-    reg_size: int = 50
-    """Regularization trajectories, the first ones of the reg pool (at most 50). 0: none, for methods that use none."""
+    train_size: int | None = 50
+    """Training trajectories, the first ones of the train pool (at most 70); of own data by default 70%."""
+    reg_size: int | None = 50
+    """Regularization trajectories, the first ones of the reg pool (at most 50); of own data by default 10%. 0: none,
+    for methods that use none."""
     one_pool: bool = False
     """Take train and reg trajectories from one pool of 150, train first, so that their sum is the data there are."""
-    test_size: int = 30
-    """Test trajectories, the first ones of APEBench's own test set (at most 30)."""
-    train_horizon: int = 10
-    """Steps, so one-step pairs, of each train and reg trajectory."""
-    test_horizon: int = 200
-    """Steps of each test trajectory."""
+    test_size: int | None = 30
+    """Test trajectories, the first ones of APEBench's own test set (at most 30); of own data by default 20%."""
+    train_horizon: int | None = 10
+    """Steps, so one-step pairs, of each train and reg trajectory; of own data by default all."""
+    test_horizon: int | None = 200
+    """Steps of each test trajectory; of own data by default all."""
     observed_fraction: float = 0.7
-    """Fraction of the input's points that are observed; the others are set to 0."""
+    """Fraction of the input's points that are observed, the others are set to 0; of own data by default all."""
     mask_per: Literal["run", "trajectory", "pair", "step"] = "run"
     """What a mask is drawn for; `step` draws a new one each time a training pair is used."""
     mask_seed: int = 0
@@ -113,12 +128,30 @@ class DataConfig:
             "must lie in (0, 1]",
         )
         _check(self.num_spatial_dims in (None, 1, 2, 3), "num_spatial_dims", self.num_spatial_dims, "1, 2 or 3")
-        for name in ("train_size", "test_size", "train_horizon", "test_horizon"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        _check(self.reg_size >= 0, "reg_size", self.reg_size, "must be at least 0")
+        for name in ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon"):
+            value, least = getattr(self, name), 0 if name == "reg_size" else 1
+            _check(value is None or value >= least, name, value, f"must be at least {least}")
+            _check(value is not None or self.data is not None, name, value, "needs a number, unless --data is given")
+        for name in ("field", "axes"):
+            value = getattr(self, name)
+            _check(value is None or self.data is not None, name, value, "says something of --data, which is not given")
+        _check(self.time_stride >= 1, "time_stride", self.time_stride, "must be at least 1")
+        _check(0 <= self.in_memory_gib < float("inf"), "in_memory_gib", self.in_memory_gib, "must be at least 0")
         _check_seed("mask_seed", self.mask_seed)
+        _check_seed("split_seed", self.split_seed)
         if self.num_points is not None:
             _check(self.num_points >= 4, "num_points", self.num_points, "must be at least 4")
+
+
+# What settings are for own data where nothing is said of them; None is what the files have.
+OWN_DATA: dict[str, Any] = {
+    "train_size": None,
+    "reg_size": None,
+    "test_size": None,
+    "train_horizon": None,
+    "test_horizon": None,
+    "observed_fraction": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -231,6 +264,9 @@ class TrainConfig:
     """How a training step is computed: in plain JAX, or by fused kernels for a GPU where they take the shapes (on a CPU
     they are interpreted, which is slow); auto has kernels on a GPU where several runs train at once. On a GPU either
     rounds factors of matrix products to TF32 while training."""
+    scored_pairs: int | None = None
+    """Pairs of each split that are scored at the end, evenly spaced; by default all, or 1,000 of a split that is not in
+    memory."""
     evaluate_every: int = 250
     """Steps between two evaluations on reg. At its default, a run of fewer than 2,500 steps is evaluated ten times."""
     seed: int = 0
@@ -256,8 +292,9 @@ class TrainConfig:
         check_fields(self)
         for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluation_samples", "evaluate_every"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        if self.train_samples is not None:
-            _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
+        for name in ("train_samples", "scored_pairs"):
+            value = getattr(self, name)
+            _check(value is None or value >= 1, name, value, "must be at least 1")
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
             _check(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "must be positive and finite")
         allowed = self.clip == 0 or 1 <= self.clip < float("inf")
@@ -321,6 +358,8 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
             if name not in known:
                 raise InputError(f"{where}: {part} has no field {_shown(name)}")
             changes[name] = _typed(value, known[name].type, f"{where}: {part}.{name}")
+    if changes.get("data") is not None and config.data.data is None:
+        changes = OWN_DATA | changes
     return config.replace(**changes)
 
 

@@ -178,6 +178,8 @@ def test_named_sweeps():
     assert len({point_key(point, "") for point in ablation}) == len(ablation)
     for point in plan("equal-data", seeds=1):
         data = point.config.data
+        assert data.train_size is not None
+        assert data.reg_size is not None
         assert data.train_size + data.reg_size in (25, 40, 60, 80)
         assert data.one_pool
         assert (data.reg_size > 0) == point.needs_reg

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from crossreg.config import Config, ModelConfig, TrainConfig
+from crossreg.data.files.streamed import hold
 from crossreg.data.pairs import Data, replica_axes
 from crossreg.errors import InputError
 from crossreg.memory import in_words
-from crossreg.nn.build import build_model, check_scale
+from crossreg.nn.build import build_model, check_scale, scale_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
 from crossreg.training.loop import MONITOR_POINTS, MONITOR_SAMPLES, make_task, stack_tasks
@@ -117,11 +119,13 @@ def start_cohort(
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
         check_memory(config, split.train.field_shape)
-        check_scale(config.model, split.train)
+        check_scale(config.model, hold(split.train, np.asarray(scale_pairs(split.train))))
         check_learnable(config)
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
-    return _build(configs[0].model, tasks), tasks, train_config
+    # A compiled program reads no file: what it takes the data's scale from is there before.
+    ready = eqx.tree_at(lambda t: t.train, tasks, hold(tasks.train, np.asarray(scale_pairs(data[0].train))))
+    return _build(configs[0].model, ready), tasks, train_config
 
 
 def _build(config: ModelConfig, tasks: Task) -> Surrogate:

@@ -26,14 +26,16 @@ _MOST_LEVELS = 1000
 _FIELDS_KEPT = 10
 
 
-def check_input(x: np.ndarray, channels: int, num_dims: int, name: str) -> Float[np.ndarray, "batch channel *space"]:
-    """The input as float32, if it is a finite batch of fields with the run's channels."""
+def check_input(
+    x: np.ndarray, channels: int, num_dims: int, name: str, *, gaps: bool = False
+) -> Float[np.ndarray, "batch channel *space"]:
+    """The input as float32, if it is a finite batch of fields with the run's channels; with `gaps`, NaN is allowed."""
     wanted = f"(batch, {channels}, {', '.join('xyz'[:num_dims])})"
     if x.ndim != num_dims + 2 or x.shape[1] != channels:
         raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
     if x.size == 0:
         raise InputError(f"--input {name}: is empty (shape {x.shape})")
-    return finite(x, f"--input {name}:")
+    return finite(x, f"--input {name}:", gaps=gaps)
 
 
 def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
@@ -88,9 +90,11 @@ def predict_fields(
         4 * x.size * (_FIELDS_KEPT + 2 * len(levels)) + prediction_bytes(run.config, x[0].size),
         f"a prediction of {x.shape[0]} fields of {x[0].size} values with {len(levels)} levels",
     )
-    observed = np.where(mask, x, 0).astype(np.float32)
+    units = run.model.units
+    hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * mask.ndim))
+    observed = np.where(mask & np.isfinite(x), x, hidden).astype(np.float32)
     if run.config.data.mask_channel:
-        channel = np.broadcast_to(mask.astype(np.float32), (x.shape[0], 1, *mask.shape))
+        channel = (mask & np.isfinite(x).all(axis=1, keepdims=True)).astype(np.float32)
         observed = np.concatenate([observed, channel], axis=1)
     key = evaluation_key(seed)
     chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
@@ -130,7 +134,9 @@ def predict_file(
     """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
     if target.exists():
         raise InputError(f"--output {target}: exists already; name another file, or remove it")
-    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source))
+    # In own data a value that is not there is NaN, and hidden.
+    gaps = run.config.data.data is not None
+    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
     check_grid(run.config.model.num_modes, x.shape[2:], str(source))
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)

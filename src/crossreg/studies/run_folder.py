@@ -11,6 +11,7 @@ snapshots/      what a killed training goes on from (`studies/snapshots.py`); lo
 """
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
@@ -24,12 +25,14 @@ from jaxtyping import Bool
 
 from crossreg.config import Config, load_yaml, to_dict, to_yaml
 from crossreg.data.checks import check_mask
-from crossreg.data.pairs import Data, load_data
+from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError
 from crossreg.files import check_is_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.units import Units
 from crossreg.report.progress import CountDisplay
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import is_sealed, seal_or_none
@@ -42,6 +45,8 @@ from crossreg.training.checkpoint import load_model
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
 MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
+# Of data in files, the pairs of each split that are scored unless a config says more.
+SCORED_PAIRS = 1000
 _MOST_CHANNELS = 2**16
 _STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS)
 _OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
@@ -102,7 +107,9 @@ def open_run(folder: Path, config: Config, data: Data) -> None:
 def write_beginning(folder: Path, config: Config, data: Data) -> None:
     """Writes what is known before training, where it is not there as it was written."""
     channels, *space = data.train.field_shape
-    fields = {"channels": channels, "space": space, "digest": data.digest}
+    fields: dict[str, Any] = {"channels": channels, "space": space, "digest": data.digest}
+    if (units := data.train.units) is not None:
+        fields |= {"names": data.names, "offset": units.offset, "scale": units.scale}
     files: dict[str, Callable[[], bytes]] = {
         CONFIG: lambda: to_yaml(config).encode(),
         VERSIONS: lambda: _json_bytes(describe_machine()),
@@ -155,10 +162,15 @@ def final_metrics(
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
-    total = sum(int(pairs.num_pairs) for pairs in there.values())
+    asked = config.train.scored_pairs
+
+    def most(pairs: AbstractPairs) -> int | None:
+        return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
+
+    total = sum(min(int(pairs.num_pairs), most(pairs) or int(pairs.num_pairs)) for pairs in there.values())
     with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
-        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total)), strict=True))
+        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
 
 
@@ -207,9 +219,16 @@ class Run(NamedTuple):
     mask: Bool[np.ndarray, "*space"] | None
     digest: str
 
-    def load_data(self) -> Data:
-        """The run's own splits. Data that are not those it was trained on are refused."""
-        data = load_data(self.config.data)
+    def load_data(self, path: Path | None = None) -> Data:
+        """The run's own splits; own data that have moved are at `path`. Others than it was trained on are refused."""
+        config = self.config.data
+        if path is not None:
+            if config.data is None:
+                raise InputError(f"--data {path}: the run was trained on the scenario {config.scenario}")
+            config = dataclasses.replace(config, data=str(path))
+        data = load_data(config)
+        if data.digest != self.digest and config.data is not None:
+            raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as --data PATH")
         if data.digest != self.digest:
             raise InputError(
                 f"the run was trained on other data ({self.digest[:12]}) than this machine's cache holds"
@@ -224,6 +243,13 @@ class _Fields(NamedTuple):
     channels: int
     space: tuple[int, ...]
     digest: str
+    units: Units | None
+    names: tuple[str, ...]
+
+
+def channel_names(folder: Path) -> tuple[str, ...]:
+    """The names of the channels of a run's own data; none of a scenario's."""
+    return _read_fields(folder).names
 
 
 def _read_fields(folder: Path) -> _Fields:
@@ -233,8 +259,13 @@ def _read_fields(folder: Path) -> _Fields:
         channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
-            return _Fields(channels, space, digest)
-    except (KeyError, TypeError) as error:
+            units, names = None, tuple(map(str, fields.get("names", ())))
+            if "scale" in fields:
+                units = Units(*(tuple(map(float, fields[name])) for name in ("offset", "scale")))
+                if {len(part) for part in units} != {channels} or not min(units.scale) > 0:
+                    raise ValueError("offset and scale must have a number for each channel, scales positive ones")
+            return _Fields(channels, space, digest, units, names)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
 
@@ -252,9 +283,9 @@ def load_run(folder: Path | str) -> Run:
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
     check_files(folder, [FIELDS, MASK, MODEL])
-    channels, space, digest = _read_fields(folder)
+    channels, space, digest, units, _ = _read_fields(folder)
     mask = None
     if config.data.mask_per == "run":
         mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
-    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
+    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
     return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)

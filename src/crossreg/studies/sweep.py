@@ -60,9 +60,11 @@ def check_points(points: Sequence[Point]) -> None:
     for point in points:
         if _source(point.config) != source:
             raise InputError("a sweep has one scenario, grid and horizon; run one sweep for each")
-        check_split(point.config.data)
+        if point.config.data.data is not None:
+            raise InputError(f"--data {point.config.data.data}: a sweep takes scenarios; train each run on your files")
+        split = check_split(point.config.data)
         least = 2 if point.keeps_part_of_reg else 1 if point.needs_reg else 0
-        if point.config.data.reg_size < least:
+        if len(split.reg) < least:
             raise InputError(
                 f"--methods {point.method.name}: needs --reg-size {least} or more, not {point.config.data.reg_size}"
             )

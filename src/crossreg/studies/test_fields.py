@@ -24,12 +24,13 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from crossreg.data.pairs import Pairs
+from crossreg.data.files.streamed import StreamedPairs, hold
+from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.studies.run_folder import load_run
+from crossreg.studies.run_folder import SCORED_PAIRS, load_run
 from crossreg.studies.stored_fields import (
     LEVELS,
     TEST_FIELDS,
@@ -49,7 +50,7 @@ _GRID = np.linspace(-5, 5, 41)
 
 def compute_test_fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     *,
     trajectories: int = _MOST_TRAJECTORIES,
     scanned: int | None = None,
@@ -60,6 +61,8 @@ def compute_test_fields(
     These are the first ones, and in place of the last of them the one with the region that is furthest off.
     """
     num_rows, key = int(pairs.num_rows), evaluation_key(0)
+    if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
+        scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
     scanned = min(scanned or num_rows, num_rows)
     points = pairs.horizon * math.prod(pairs.field_shape[:2])
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
@@ -90,7 +93,7 @@ def compute_test_fields(
 
 def _whole_fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     key: PRNGKeyArray,
     rows: Sequence[int],
     times: Int[np.ndarray, " time"],
@@ -109,7 +112,7 @@ def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
 
 def _windows(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     key: PRNGKeyArray,
     regions: Sequence[Region],
     rows: Sequence[int],
@@ -141,7 +144,7 @@ def _windows(
 
 def _fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     key: PRNGKeyArray,
     index: Int[np.ndarray, "row time"],
     line: Int[np.ndarray, "row time axis"],
@@ -157,7 +160,8 @@ def _fields(
             # Filled up with the last pair: one program serves all chunks.
             numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
             arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
-            fields, own = jax.device_get(_fields_of(predictor, pairs, key, *arguments))
+            ready = hold(pairs, index[numbers], chunk)
+            fields, own = jax.device_get(_fields_of(predictor, ready, key, *arguments))
             parts.append({name: values[: len(index) - start] for name, values in fields.items()})
             sums.append([values[: len(index) - start] for values in own])
             display.update(min(start + chunk, len(index)), len(index))
@@ -169,7 +173,11 @@ def _fields(
 
 @eqx.filter_jit
 def _fields_of(
-    predictor: Predictor, pairs: Pairs, key: PRNGKeyArray, index: Int[Array, " batch"], line: Int[Array, "batch axis"]
+    predictor: Predictor,
+    pairs: AbstractPairs,
+    key: PRNGKeyArray,
+    index: Int[Array, " batch"],
+    line: Int[Array, "batch axis"],
 ) -> tuple[dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]], tuple[Float[Array, "batch ..."], ...]]:
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))

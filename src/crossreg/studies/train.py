@@ -1,10 +1,12 @@
 """`crossreg train`: one run from a config to its folder, which a killed training goes on in."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config
+from crossreg.data.files.load import resolved
 from crossreg.data.pairs import Data, load_data
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
@@ -50,6 +52,7 @@ def train_side_by_side(
 
 def train_run(config: Config, folder: Path, *, progress: bool = True, saving: Saving = USUAL) -> dict[str, Any]:
     """Trains one run and scores it, from where an earlier process has left it; returns what `metrics.json` holds."""
+    config = dataclasses.replace(config, data=resolved(config.data))
     check_same(folder, config)
     data = load_data(config.data)
     started = start_cohort([config], [data])

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
@@ -28,9 +29,12 @@ from crossreg.nn.waiting import Path
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge, route
 from crossreg.streams import MEMBER_STREAM
+from crossreg.training.feeding import Feed
 from crossreg.training.step import Task, TrainState, init_state, path_of, reg_step, train_step, with_engine
 
 _CHUNK_SECONDS = 1.0
+# Of data in files, what is kept in memory to be scored along the way.
+_MONITOR_BYTES = 2**23
 MONITOR_POINTS = 2**13
 # As many as a train step draws: 30 would cost a tenth of a training.
 MONITOR_SAMPLES = 10
@@ -133,7 +137,10 @@ def make_task(data: Data, seed: int, member: int = 0) -> Task:
     key = jax.random.key(seed)
     if member:
         key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
-    return Task(key, data.train, data.reg, data.unseen)
+    monitor = data.unseen
+    if isinstance(monitor, StreamedPairs):
+        monitor = monitor.evenly_spaced(_MONITOR_BYTES)
+    return Task(key, data.train, data.reg, monitor)
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
@@ -317,6 +324,15 @@ def train_replicas(
     config = _of_program(config, tasks)
     static = route(models).static
     snapshot = first_snapshot(models) if start is None else start
+    feed = Feed(tasks, config, learns_on_reg=bool(snapshot.state.rho.vector.size))
+    try:
+        yield from _train_fed(snapshot, static, tasks, config, feed)
+    finally:
+        feed.close()
+
+
+def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed) -> Iterator[Progress]:
+    """`train_replicas` on what the feed has ready."""
     step = first = int(snapshot.step)
     recorded = step - step % config.look_every
     chunk, busy, untimed = 1, 0.0, 0
@@ -328,7 +344,9 @@ def train_replicas(
     while step < config.steps:
         stop = _next_stop(step, chunk, config, periods=_has_periods(snapshot.state, config))
         before = time.perf_counter()
-        state = take_steps(snapshot.state, static, tasks, step, stop, config)
+        state = snapshot.state
+        for part, begin, end in feed.parts(step, stop):
+            state = take_steps(state, static, part, begin, end, config)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
