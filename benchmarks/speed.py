@@ -151,17 +151,19 @@ def car_steps(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def take_turns(
-    contenders: dict[str, Steps], rounds: int, turn_seconds: float = _TURN_SECONDS
+    contenders: dict[str, Steps], rounds: int, turn_seconds: float = _TURN_SECONDS, unit: int = 10
 ) -> dict[str, list[float]]:
-    """Seconds per step of each turn. A contender that fails in its warm-up is left out, and said to be."""
+    """Seconds per step of each turn, of so many times `unit` steps that all are whole periods of k_reg.
+
+    A contender that fails in its warm-up is left out, and said to be.
+    """
     sizes: dict[str, int] = {}
     for name, steps in contenders.items():
         try:
-            steps(5)
+            steps(unit)
             started = time.perf_counter()
-            steps(10)
-            # Whole periods of k_reg steps.
-            sizes[name] = 10 * max(1, int(turn_seconds / (time.perf_counter() - started)))
+            steps(unit)
+            sizes[name] = unit * max(1, int(turn_seconds / (time.perf_counter() - started)))
             steps(sizes[name])
         except Exception as error:  # a peer's compiler may be missing: what remains is still a comparison
             if name.startswith("crossreg"):
@@ -171,7 +173,7 @@ def take_turns(
     for _ in range(rounds):
         for name, size in sizes.items():
             time.sleep(_PAUSE_SECONDS)  # threads of the one before may still be spinning
-            contenders[name](size // 100 * 10 or 5)
+            contenders[name](size // (10 * unit) * unit or unit)
             started = time.perf_counter()
             contenders[name](size)
             turns[name].append((time.perf_counter() - started) / size)

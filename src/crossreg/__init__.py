@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crossreg.metrics.evaluation import evaluate as evaluate
     from crossreg.metrics.evaluation import evaluate_predictor as evaluate_predictor
     from crossreg.metrics.evaluation import sigma_per_site as sigma_per_site
+    from crossreg.nn.backbone import cross_regularize as cross_regularize
     from crossreg.nn.build import build_model as build_model
     from crossreg.nn.fno import fno as fno
     from crossreg.nn.groups import Psi as Psi
@@ -61,6 +62,7 @@ _HOMES = {
     "methods.persistence": ("fit_persistence",),
     "methods.temperature": ("fit_temperature",),
     "metrics.evaluation": ("evaluate", "evaluate_predictor", "sigma_per_site"),
+    "nn.backbone": ("cross_regularize",),
     "nn.build": ("build_model",),
     "nn.fno": ("fno",),
     "nn.groups": ("Psi", "Rho"),

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -53,6 +54,8 @@ def _train(command: Train) -> None:
 
     metrics = train_run(command.settings, command.out, progress=not command.quiet)
     _print_scores(command.out, metrics, as_json=command.json)
+    if not command.json:
+        print(f"{command.out}: `crossreg report {shlex.quote(str(command.out))}` makes a page of it")
 
 
 def _evaluate(command: Evaluate) -> None:
@@ -110,7 +113,7 @@ def _quickstart(command: Quickstart) -> None:
 
 
 def _sweep(command: Sweep) -> None:
-    from crossreg.report.comparison_tables import write_tables
+    from crossreg.report.table_files import write_tables
     from crossreg.studies.grids import default_steps, plan
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
@@ -144,7 +147,7 @@ def _sweep(command: Sweep) -> None:
 
 
 def _table(command: Table) -> None:
-    from crossreg.report.comparison_tables import write_tables
+    from crossreg.report.table_files import write_tables
     from crossreg.studies.sweep import all_rows, asked_rows
 
     every = all_rows(command.folder)

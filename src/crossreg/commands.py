@@ -155,8 +155,8 @@ class Report:
 
     folder: tyro.conf.Positional[Path]
     """Folder of a run, a quickstart, a sweep or a car experiment, or one with any of them up to six folders below."""
-    output: Path
-    """HTML file to write; an earlier one is replaced."""
+    output: Path | None = None
+    """HTML file to write, by default FOLDER/report.html; an earlier one is replaced."""
     quiet: bool = False
     """No progress display."""
 

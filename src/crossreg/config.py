@@ -6,6 +6,9 @@ This module imports neither JAX nor NumPy, so that `crossreg --help` answers at 
 import contextlib
 import dataclasses
 import difflib
+import math
+import numbers
+import reprlib
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +16,27 @@ from typing import Any, Literal
 
 from crossreg.errors import InputError
 from crossreg.nn.sites import site_names
+from crossreg.settings_files import LONGEST, parse_settings
 
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
 RegObjective = Literal["fair", "moment-matched", "mixture", "crps", "scaled-crps"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
+
+
+# Steps and seeds are counted in 32 bits.
+_LARGEST = 2**31 - 1
+_MOST_BLOCKS = 1000
+# Values in errors, of which a file may hold any length.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def _shown(value: object) -> str:
+    """A value as it can stand in a line."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python does not write it in digits
+        return "a number of thousands of digits"
 
 
 def _check(holds: bool, name: str, value: object, allowed: str) -> None:
@@ -25,16 +45,36 @@ def _check(holds: bool, name: str, value: object, allowed: str) -> None:
         raise InputError(f"{flag} {value}: {allowed}")
 
 
-def _check_choices(config: Any) -> None:
-    """Refuses a value that is not among the choices of its field."""
+def check_fields(config: Any) -> None:
+    """Refuses a value that is not of its field's type, not among its choices, or no number that can be computed with.
+
+    Values of equal meaning, as a NumPy integer, become those of the type.
+    """
     for known in dataclasses.fields(config):
-        choices = typing.get_args(known.type) if typing.get_origin(known.type) is Literal else ()
+        kind = typing.get_args(known.type)[0] if hasattr(known.type, "__metadata__") else known.type
+        if dataclasses.is_dataclass(kind):
+            continue
         value = getattr(config, known.name)
-        _check(not choices or value in choices, known.name, value, f"must be one of {', '.join(map(str, choices))}")
+        flag = "--" + known.name.replace("_", "-")
+        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+        if choices and value not in choices:
+            raise InputError(f"{flag} {value}: must be one of {', '.join(map(str, choices))}")
+        if (typed := _typed(value, kind, flag)) is not value:
+            object.__setattr__(config, known.name, typed)
+        if type(typed) is int and abs(typed) > _LARGEST:
+            raise InputError(f"{flag} {_shown(typed)}: must lie in 0 … {_LARGEST}")
+        if type(typed) is float and not math.isfinite(typed):
+            raise InputError(f"{flag} {typed}: must be finite")
 
 
 def _check_seed(name: str, value: int) -> None:
     _check(0 <= value < 2**31, name, value, "must lie in 0 … 2147483647")
+
+
+def _known(size: int | None) -> int:
+    if size is None:
+        raise ValueError("own data have their sizes in their files: see `crossreg.data.files.load.resolved`")
+    return size
 
 
 @dataclass(frozen=True)
@@ -85,8 +125,18 @@ class DataConfig:
     score_on: Literal["all", "observed"] = "all"
     """Points that the loss and the metrics run over."""
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Train, reg and test trajectories, where they are known: of own data, once their files were looked at."""
+        return _known(self.train_size), _known(self.reg_size), _known(self.test_size)
+
+    @property
+    def horizons(self) -> tuple[int, int]:
+        """Steps of train and reg trajectories, and of test trajectories."""
+        return _known(self.train_horizon), _known(self.test_horizon)
+
     def __post_init__(self):
-        _check_choices(self)
+        check_fields(self)
         _check(
             0 < self.observed_fraction <= 1,
             "observed_fraction",
@@ -174,11 +224,12 @@ class ModelConfig:
         return self.feature_noise in owned or self.mode_noise in owned or self.generalization_head
 
     def __post_init__(self):
-        _check_choices(self)
+        check_fields(self)
         for name in ("width", "num_blocks", "num_modes"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         _check(0 <= self.dropout_rate < 1, "dropout_rate", self.dropout_rate, "must lie in [0, 1)")
         _check(0 <= self.lift_noise < float("inf"), "lift_noise", self.lift_noise, "must be at least 0 and finite")
+        _check(self.num_blocks <= _MOST_BLOCKS, "num_blocks", self.num_blocks, f"must be at most {_MOST_BLOCKS}")
         known = site_names(self.num_blocks)
         for site in self.sites:
             _check(site in known, "sites", site, f"an FNO of {self.num_blocks} blocks has {', '.join(known)}")
@@ -233,9 +284,15 @@ class TrainConfig:
     """Pairs of each split that are scored at the end, evenly spaced; by default all, or 1,000 of a split that is not in
     memory."""
     evaluate_every: int = 250
-    """Steps between two evaluations on reg."""
+    """Steps between two evaluations on reg. At its default, a run of fewer than 2,500 steps is evaluated ten times."""
     seed: int = 0
     """Seed of the weights, the batches and the noise."""
+
+    @property
+    def look_every(self) -> int:
+        """Steps between two evaluations on reg: a short run has a curve too, unless something else is asked for."""
+        is_default = self.evaluate_every == TrainConfig.evaluate_every
+        return min(self.evaluate_every, max(1, self.steps // 10)) if is_default else self.evaluate_every
 
     @property
     def settled_after(self) -> int:
@@ -248,7 +305,7 @@ class TrainConfig:
         return before // self.k_reg + step - before
 
     def __post_init__(self):
-        _check_choices(self)
+        check_fields(self)
         for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluation_samples", "evaluate_every"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("train_samples", "scored_pairs"):
@@ -275,8 +332,8 @@ class Config:
         parts = {}
         for part in dataclasses.fields(self):
             group = getattr(self, part.name)
-            names = {f.name for f in dataclasses.fields(group)}
-            changes = {name: fields.pop(name) for name in list(fields) if name in names}
+            kinds = {f.name: f.type for f in dataclasses.fields(group)}
+            changes = {name: _typed(fields.pop(name), kinds[name], name) for name in list(fields) if name in kinds}
             parts[part.name] = dataclasses.replace(group, **changes) if changes else group
         if fields:
             raise InputError(f"{', '.join(fields)}: no such config field")
@@ -311,11 +368,11 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
     changes: dict[str, Any] = {}
     for part, fields in values.items():
         if part not in parts:
-            raise InputError(f"{where}: no section {part!r}; there are {', '.join(sorted(parts))}")
+            raise InputError(f"{where}: no section {_shown(part)}; there are {', '.join(sorted(parts))}")
         known = {f.name: f for f in dataclasses.fields(getattr(config, part))}
         for name, value in fields.items():
             if name not in known:
-                raise InputError(f"{where}: {part} has no field {name!r}")
+                raise InputError(f"{where}: {part} has no field {_shown(name)}")
             changes[name] = _typed(value, known[name].type, f"{where}: {part}.{name}")
     if changes.get("data") is not None and config.data.data is None:
         changes = OWN_DATA | changes
@@ -348,11 +405,13 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
             return tuple(str(v) for v in value)
         if option is float and not isinstance(value, bool):
             # YAML 1.1 reads 1 as an integer and 1e-3 as text.
-            with contextlib.suppress(TypeError, ValueError):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
                 return float(value)
+        if option is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return int(value)
         if isinstance(option, type) and type(value) is option:
             return value
-    raise InputError(f"{where} is {value!r}; expected {' or '.join(map(_kind, options))}")
+    raise InputError(f"{where} is {_shown(value)}; expected {' or '.join(map(_kind, options))}")
 
 
 def _kind(option: Any) -> str:
@@ -374,12 +433,9 @@ def save_yaml(config: Config, path: Path) -> None:
 
 def load_yaml(path: Path, *, base: Config | None = None) -> Config:
     """Reads settings; what the file leaves out comes from `base`."""
-    import yaml
-
     try:
-        values = yaml.safe_load(path.read_text())
+        with path.open("rb") as file:
+            text = file.read(LONGEST + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
-    return from_dict(values, base=base, where=str(path))
+    return from_dict(parse_settings(text, str(path)), base=base, where=str(path))

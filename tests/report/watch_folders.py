@@ -49,7 +49,7 @@ def write_sweep(folder: Path) -> tuple[list, Path]:
     points = plan("grid", methods="xreg,ensemble-2", seeds=2, steps=20, grid=["observed_fraction=0.4"])
     trainings = [(t.key("d"), t) for p in points for members in trainings_of(p) for t in members]
     (folder / "trained").mkdir(parents=True)
-    described = [{"key": k, "member": t.member, "config": to_dict(t.config)} for k, t in trainings]
+    described = [{"key": k} | t._asdict() | {"config": to_dict(t.config)} for k, t in trainings]
     (folder / "trained" / "abc.json").write_text(json.dumps(described))
     lines = [
         {"training": key} | history(step, shift=float(number), diverged_at=15 if number == 1 and step == 20 else -1)

@@ -15,7 +15,7 @@ from crossreg.cli import _parse, main
 from crossreg.config import Config, save_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
-from crossreg.report import comparison_tables
+from crossreg.report import table_files
 from crossreg.studies import sweep as module
 from crossreg.studies.grids import ALL_METHODS, Point, plan
 from crossreg.studies.programs import plan_programs, read_programs
@@ -224,7 +224,7 @@ def test_bad_sweeps_are_refused(arguments, message, capsys, tmp_path, cached_wav
 def test_a_settings_file_that_says_nothing_of_steps_leaves_the_sweep_its_own(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "run_sweep", lambda points, *_, **__: asked.extend(points) or [])
-    monkeypatch.setattr(comparison_tables, "write_tables", lambda *_, **__: "")
+    monkeypatch.setattr(table_files, "write_tables", lambda *_, **__: "")
     for text, steps in (("data: {mask_seed: 3}", 10_000), ("train: {steps: 70}", 70)):
         (tmp_path / "c.yaml").write_text(text)
         assert main(["sweep", "paper", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "s")]) == 0

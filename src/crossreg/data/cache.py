@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 
+from crossreg.array_files import open_npz
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
 from crossreg.files import replacing
@@ -50,11 +50,12 @@ def read_arrays(
     path: Path, names: Sequence[str], what: str, *, about: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
     """The arrays of these names as they were written, and what is said about them; `what` the file should be."""
+    with open_npz(path, f"{path}: not a readable {what}") as archive:
+        text, arrays = str(archive.read("header")), [archive.read(name) for name in names]
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header, arrays = json.loads(str(file["header"])), [file[name] for name in names]
+        header = json.loads(text)
         header = {name: header[name] for name in (*about, "digest")}
-    except (OSError, KeyError, TypeError, ValueError, EOFError, NotImplementedError, BadZipFile) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a readable {what} ({error})") from error
     if digest(*arrays) != header["digest"]:
         raise InputError(f"{path}: its content does not match its hash")

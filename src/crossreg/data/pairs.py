@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.config import DataConfig
 from crossreg.data.apebench import load_trajectories
+from crossreg.data.checks import check_trajectories
 from crossreg.data.observation import draw_mask, draw_masks
 from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
@@ -241,9 +242,7 @@ def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
 
 def check_split(config: DataConfig) -> Split:
     """The trajectories of each split of a scenario; sizes that the pools do not have are refused."""
-    if config.train_size is None or config.reg_size is None or config.test_size is None:
-        raise InputError("--data: own data are divided by `load_file`, not as a scenario's pools")
-    return split_trajectories(config.train_size, config.reg_size, config.test_size, one_pool=config.one_pool)
+    return split_trajectories(*config.sizes, one_pool=config.one_pool)
 
 
 def load_data(config: DataConfig) -> Data[Pairs]:
@@ -254,12 +253,14 @@ def load_data(config: DataConfig) -> Data[Pairs]:
         return load_files(config)
     # The split is checked before data are made for it.
     check_split(config)
-    return make_data(load_trajectories(config), config)
+    return make_data(load_trajectories(config), config, check=False)
 
 
-def make_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
-    """Splits, observes and pairs trajectories that are already there."""
+def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
+    """Splits, observes and pairs trajectories that are already there, checked unless someone has done so."""
     split = check_split(config)
+    if check:
+        trajectories = check_trajectories(trajectories, split)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
     for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
         if rows and rows[-1] >= array.shape[0]:

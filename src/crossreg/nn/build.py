@@ -115,6 +115,35 @@ def model_like(
     return dataclasses.replace(model, units=units)
 
 
+def site_noise(config: ModelConfig, name: str, shape: tuple[int, ...]) -> AbstractNoise:
+    """The noise that a config puts on features of `shape` (channel, *axes)."""
+    if config.feature_noise == "none":
+        return NoNoise()
+    if config.feature_noise == "dropout":
+        return Dropout(config.dropout_rate)
+    return _gaussian(config, name, shape, config.feature_noise, config.sigma_per, config.epsilon_per)
+
+
+def _gaussian(
+    config: ModelConfig, name: str, shape: tuple[int, ...], kind: str, sigma_per: SigmaPer, epsilon_per: EpsilonPer
+) -> AbstractNoise:
+    """Gaussian noise in one place, of one owner or of both."""
+    parts = tuple(
+        gaussian_noise(
+            # Two owners in one place need two names.
+            f"{name}_{owner}" if kind == "both" else name,
+            shape,
+            owner=owner,
+            sigma_per=sigma_per,
+            epsilon_per=epsilon_per,
+            start=config.log_sigma_gen_start,
+            bounds=(config.log_sigma_min, config.log_sigma_max),
+        )
+        for owner in _OWNERS[kind]
+    )
+    return parts[0] if len(parts) == 1 else NoiseChain(parts)
+
+
 def _build(
     config: ModelConfig, in_channels: int, field_shape: tuple[int, ...], scale: DataScale, key: PRNGKeyArray
 ) -> Surrogate:
@@ -123,36 +152,15 @@ def _build(
         check_modes((config.num_modes,) * len(space), tuple(space))
     except ValueError as error:
         raise InputError(f"--num-modes {config.num_modes}: {error}") from error
-    bounds = (config.log_sigma_min, config.log_sigma_max)
-
-    def gaussian(name, shape, kind: str, sigma_per: SigmaPer, epsilon_per: EpsilonPer) -> AbstractNoise:
-        parts = tuple(
-            gaussian_noise(
-                # Two owners in one place need two names.
-                f"{name}_{owner}" if kind == "both" else name,
-                shape,
-                owner=owner,
-                sigma_per=sigma_per,
-                epsilon_per=epsilon_per,
-                start=config.log_sigma_gen_start,
-                bounds=bounds,
-            )
-            for owner in _OWNERS[kind]
-        )
-        return parts[0] if len(parts) == 1 else NoiseChain(parts)
 
     def feature_noise(name, shape) -> AbstractNoise:
         sites = config.sites or site_names(config.num_blocks)
-        if config.feature_noise == "none" or name not in sites:
-            return NoNoise()
-        if config.feature_noise == "dropout":
-            return Dropout(config.dropout_rate)
-        return gaussian(name, shape, config.feature_noise, config.sigma_per, config.epsilon_per)
+        return site_noise(config, name, shape) if name in sites else NoNoise()
 
     def mode_noise(name, shape) -> AbstractNoise:
         if config.mode_noise == "none":
             return NoNoise()
-        return gaussian(name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
+        return _gaussian(config, name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
 
     # An input channel that is always 0 has no scale to divide by.
     rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scaled_start else None

@@ -57,7 +57,7 @@ class Training(NamedTuple):
             raise InputError("predict_increment: a car's input is no pressure that could change")
         model_like(self.config.model, NUM_CHANNELS, (1, grid, grid))
         check_learnable(self.config)
-        check_memory(self.config, grid**2)
+        check_memory(self.config, (1, grid, grid))
 
 
 def candidates_of(method: Method, base: Config) -> list[Training]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from crossreg.data.apebench import load_trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import check_is_folder, replacing
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.studies.grids import Point, settings_of
@@ -22,8 +22,7 @@ def extract(
     folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = (), progress: bool = False
 ) -> dict[str, Any]:
     """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     check_free(out)
     point = _find(load_points(folder), method, seed, where)
     if len(point.configs) != 1 or point.method.members != 1 or point.method.wrapped:

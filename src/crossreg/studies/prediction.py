@@ -8,16 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from crossreg.data.checks import check_mask, finite
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
+from crossreg.memory import check_room
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.report.progress import CountDisplay
+from crossreg.studies.cohort import prediction_bytes
 from crossreg.studies.run_folder import Run
 
 # Points per compiled call: bounds memory and changes no number.
 _POINTS_PER_CALL = 2**16
+_MOST_LEVELS = 1000
+# Besides the levels: the input as it is and as it is seen, the mean and three standard deviations, as parts and whole.
+_FIELDS_KEPT = 10
 
 
 def check_input(
@@ -29,15 +35,10 @@ def check_input(
         raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
     if x.size == 0:
         raise InputError(f"--input {name}: is empty (shape {x.shape})")
-    if not np.issubdtype(x.dtype, np.floating) and not np.issubdtype(x.dtype, np.integer):
-        raise InputError(f"--input {name}: has type {x.dtype}; expected real numbers")
-    with np.errstate(over="ignore"):
-        x = x.astype(np.float32)
-    bad = np.isinf(x) if gaps else ~np.isfinite(x)
-    if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise InputError(f"--input {name}: is not finite, as float32, at index {where}; expected finite numbers")
-    return x
+    if not gaps:
+        return finite(x, f"--input {name}:")
+    missing = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
+    return np.where(missing, np.float32(np.nan), finite(np.where(missing, 0, x), f"--input {name}:"))
 
 
 def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
@@ -47,12 +48,7 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
     if no_mask:
         return np.ones(space, bool)
     if mask_file is not None:
-        mask = read_array(mask_file, "--mask")
-        if mask.shape != space:
-            raise InputError(f"--mask {mask_file}: has shape {mask.shape}; the input's fields have {space}")
-        if not np.isin(mask, (0, 1)).all():
-            raise InputError(f"--mask {mask_file}: expected only 0 (hidden) and 1 (observed)")
-        return mask.astype(bool)
+        return check_mask(read_array(mask_file, "--mask"), space, f"--mask {mask_file}", "the input's fields")
     if run.mask is None:
         raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give --mask FILE or --no-mask")
     if run.mask.shape != space:
@@ -88,11 +84,15 @@ def predict_fields(
     `mean`, `std_total`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
     of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
     """
-    if not levels:
-        raise InputError("--levels: expected at least one level in (0, 1)")
+    if not 1 <= len(levels) <= _MOST_LEVELS:
+        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
     for level in levels:
         if not 0 < level < 1:
             raise InputError(f"--levels {level}: must lie in (0, 1)")
+    check_room(
+        4 * x.size * (_FIELDS_KEPT + 2 * len(levels)) + prediction_bytes(run.config, x[0].size),
+        f"a prediction of {x.shape[0]} fields of {x[0].size} values with {len(levels)} levels",
+    )
     units = run.model.units
     hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * mask.ndim))
     observed = np.where(mask & np.isfinite(x), x, hidden).astype(np.float32)

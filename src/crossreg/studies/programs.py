@@ -77,7 +77,7 @@ class Training(NamedTuple):
 
 def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bool = False) -> Data:
     """The splits of a config."""
-    data = make_data(trajectories, config.data)
+    data = make_data(trajectories, config.data, check=False)
     return data.keep_part_of_reg(config.train.seed) if keeps_part_of_reg else data
 
 

@@ -5,6 +5,7 @@ writes run folders, `summary.json` and figures.
 """
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def start_afresh(folder: Path) -> None:
         raise InputError(f"--out {folder}: exists and is not a folder")
     figures = {f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf")}
     present = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if foreign := present - {*_METHODS, _SUMMARY, "figures", *figures}:
+    if foreign := present - {*_METHODS, _SUMMARY, "figures", "report.html", *figures}:
         raise InputError(f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; choose another folder")
     for name in present:
         path = folder / name
@@ -42,7 +43,7 @@ def start_afresh(folder: Path) -> None:
 
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
     """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
-    base = Config().replace(steps=steps, evaluate_every=1000)
+    base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
     configs = {name: TRAINED[name](base) for name in _METHODS}
     data = load_data(base.data)
     start_afresh(folder)
@@ -53,7 +54,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         print("scoring and drawing …", file=sys.stderr, flush=True)
     methods = {}
     for name, model in models.items():
-        methods[name] = final_metrics(model, data, configs[name], progress=progress)
+        methods[name] = final_metrics(model, data, configs[name], progress=progress, folder=folders[name])
         write_json(folders[name] / METRICS, methods[name])
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
         fields = compute_test_fields(predictor, data.test, scanned=_SCANNED, progress=progress)
@@ -85,5 +86,5 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     print(scores_table(methods | references))
     print(sigma_lines(methods["xreg"]["sigma"]))
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
-    print(f"scores: {folder / _SUMMARY}")
+    print(f"scores: {folder / _SUMMARY}; `crossreg report {shlex.quote(str(folder))}` makes a page of it")
     print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))

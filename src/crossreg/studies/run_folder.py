@@ -4,7 +4,7 @@ config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
 metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
-test_fields.npz predictions of some test trajectories, and where they are worst (`studies/test_fields.py`)
+test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
 versions.json   packages, device, and the hash of the data
 """
 
@@ -23,10 +23,11 @@ from jaxtyping import Bool
 
 import crossreg
 from crossreg.config import Config, load_yaml, save_yaml
+from crossreg.data.checks import check_mask
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import read_array, replacing
+from crossreg.files import check_is_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
@@ -39,6 +40,7 @@ CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
 MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
 # Of data in files, the pairs of each split that are scored unless a config says more.
 SCORED_PAIRS = 1000
+_MOST_CHANNELS = 2**16
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -108,8 +110,13 @@ def append_history(folder: Path, record: Record, replica: int = 0) -> None:
         file.write(json.dumps(record.of(replica)) + "\n")
 
 
-def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: bool = False) -> dict[str, Any]:
-    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None."""
+def final_metrics(
+    model: Surrogate, data: Data, config: Config, *, progress: bool = False, folder: Path | None = None
+) -> dict[str, Any]:
+    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None.
+
+    In the `folder` of a run that was just trained, `progress.json` says meanwhile how far it is.
+    """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
@@ -119,7 +126,7 @@ def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: boo
         return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
 
     total = sum(min(int(pairs.num_pairs), most(pairs) or int(pairs.num_pairs)) for pairs in there.values())
-    with CountDisplay("pairs scored", enabled=progress) as display:
+    with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
         scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
@@ -164,14 +171,13 @@ class Run(NamedTuple):
 
 def channel_names(folder: Path) -> tuple[str, ...]:
     """The names of the channels of a run's own data; none of a scenario's."""
-    return tuple(map(str, json.loads((folder / FIELDS).read_text()).get("names", ())))
+    return tuple(map(str, read_json(folder / FIELDS, "what `crossreg train` writes").get("names", ())))
 
 
 def load_run(folder: Path | str) -> Run:
     """Reads a trained run. Its data are not needed, and not read."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     if not (folder / CONFIG).exists():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
         hint = f"; the folders {', '.join(inside)} in it do" if inside else ""
@@ -179,20 +185,33 @@ def load_run(folder: Path | str) -> Run:
     config = load_yaml(folder / CONFIG)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
-    try:
-        fields = json.loads((folder / FIELDS).read_text())
-        channels, space, digest = int(fields["channels"]), tuple(map(int, fields["space"])), str(fields["digest"])
-        units = None
-        if "scale" in fields:
-            units = Units(*(tuple(map(float, fields[name])) for name in ("offset", "scale")))
-            if {len(part) for part in units} != {channels} or not min(units.scale) > 0:
-                raise ValueError("offset and scale must have a number for each channel, scales positive ones")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / FIELDS}: not readable ({error})") from error
+    channels, space, digest, units = _read_fields(folder / FIELDS)
     mask = None
     if config.data.mask_per == "run":
-        mask = read_array(folder / MASK, "the run's mask").astype(bool)
-        if mask.shape != space:
-            raise InputError(f"{folder / MASK}: has shape {mask.shape}; the run's fields have {space}")
+        mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
     like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
     return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)
+
+
+def _read_fields(path: Path) -> tuple[int, tuple[int, ...], str, Units | None]:
+    """Channels, grid, the data's hash, and the units of own data, of a run."""
+    fields = read_json(path, "what `crossreg train` writes")
+    try:
+        channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
+        sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
+        if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
+            return channels, space, digest, _read_units(fields, channels)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
+    raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
+
+
+def _read_units(fields: dict[str, Any], channels: int) -> Units | None:
+    """The units that the fields of own data have."""
+    if "scale" not in fields:
+        return None
+    offset, scale = (tuple(map(float, fields[name])) for name in ("offset", "scale"))
+    finite = all(math.isfinite(value) for value in (*offset, *scale))
+    if len(offset) != channels or len(scale) != channels or not finite or min(scale) <= 0:
+        raise ValueError("offset and scale need a finite number for each channel, scales one above 0")
+    return Units(offset, scale)

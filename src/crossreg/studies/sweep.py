@@ -25,7 +25,7 @@ from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import AbstractPairs, check_split, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import check_is_folder, replacing
 from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
@@ -33,6 +33,7 @@ from crossreg.nn.build import model_like
 from crossreg.report.progress import clock
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
+from crossreg.studies.cost import scoring_steps
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.programs import (
@@ -174,8 +175,7 @@ def points_of(asked: dict[str, Any], where: str) -> list[Point]:
 
 def all_rows(folder: Path) -> list[dict[str, Any]]:
     """Every finished row of a folder, whichever command asked for it; its changes are all that it sets."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     _read_plan(folder)
     defaults = default_settings()
     return [
@@ -186,8 +186,7 @@ def all_rows(folder: Path) -> list[dict[str, Any]]:
 
 def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
     """The finished rows among the points asked for last, and how many were asked for."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     points = load_points(folder)
     rows = {row["key"]: row for row in read_rows(folder)}
     asked = _join(points, rows, _read_plan(folder)["data"])
@@ -208,7 +207,7 @@ def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, a
     trajectories = on_device(load_trajectories(points[0].config.data))
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
-        check_memory(config, math.prod(trajectories.train.shape[2:]))
+        check_memory(config, trajectories.train.shape[2:])
         model_like(config.model, channels + config.data.mask_channel, (channels, *space))
     with open_sweep(folder, (asked or {}) | {"data": trajectories.digest}):
         rows = _fill(points, folder, trajectories, progress)
@@ -272,8 +271,17 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     whole = sum((program.work(space) for program in due), 0.0)
     guess = 1.0 if all(program.seconds(space) is not None for program in due) else None
     done = len(points) - len(waiting)
+    steps = sum(len(program.trainings) * program.config.train.steps for program in due)
+    scoring = sum(scoring_steps(point.config, point.method.members) for point in waiting.values())
     display = SweepDisplay(
-        whole, len(due), len(points), scored=done, seconds_per_work=guess, folder=folder, enabled=progress
+        whole,
+        len(due),
+        len(points),
+        scored=done,
+        seconds_per_work=guess,
+        scoring_work=whole / steps * scoring / len(waiting) if steps else None,
+        folder=folder,
+        enabled=progress,
     )
     with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none
@@ -307,7 +315,7 @@ def _score(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of points whose trainings are done."""
     reads: list[ReadOut] = []
-    splits_of = functools.cache(lambda config: make_data(trajectories, config))  # the same for many points
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
 
     def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
         for point in points.values():

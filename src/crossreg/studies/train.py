@@ -56,7 +56,7 @@ def train_run(config: Config, folder: Path, *, progress: bool = True) -> dict[st
     model = train_side_by_side({name: config}, {name: data}, {name: folder}, progress=progress)[name]
     if progress:
         print("scoring …", file=sys.stderr, flush=True)
-    metrics = final_metrics(model, data, config, progress=progress)
+    metrics = final_metrics(model, data, config, progress=progress, folder=folder)
     write_json(folder / METRICS, metrics)
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     write_test_fields(folder / TEST_FIELDS, compute_test_fields(predictor, data.test, progress=progress))

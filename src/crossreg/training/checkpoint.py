@@ -6,7 +6,6 @@ name, shape and type is checked against it before a number is used.
 
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from crossreg.array_files import open_npz
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.nn.surrogate import Surrogate
@@ -50,19 +50,18 @@ def load_arrays(path: Path, like: Tree, *, replica: int | None = None) -> Tree:
     """
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
     expected = _named_arrays(dynamic)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            stored = {name: file[name] for name in file.files}
-            if replica is not None:
-                stored = {name: array[replica] for name, array in stored.items()}
-    except (OSError, ValueError, IndexError, BadZipFile, EOFError) as error:
-        raise InputError(f"{path}: not a readable checkpoint ({error})") from error
-    for name, leaf in expected.items():
-        if name not in stored:
-            raise InputError(f"{path}: has no array {name}, which the run's config asks for")
-        if (stored[name].shape, stored[name].dtype) != (leaf.shape, leaf.dtype):
-            raise InputError(
-                f"{path}: {name} is {stored[name].dtype}{stored[name].shape}, not {leaf.dtype}{leaf.shape}"
-            )
+    stored = {}
+    with open_npz(path, f"{path}: not a readable checkpoint") as archive:
+        for name, leaf in expected.items():
+            if name not in archive.names:
+                raise InputError(f"{path}: has no array {name}, which the run's config asks for")
+            # The header first: what the config does not ask for is refused before memory is taken for it.
+            header = archive.header(name)
+            shape = header.shape if replica is None else header.shape[1:]
+            if (shape, header.dtype) != (leaf.shape, leaf.dtype):
+                raise InputError(f"{path}: {name} is {header.dtype}{shape}, not {leaf.dtype}{leaf.shape}")
+            if replica is not None and not (header.shape and 0 <= replica < header.shape[0]):
+                raise InputError(f"{path}: {name} has {header.shape[:1]} replicas; asked for number {replica}")
+            stored[name] = archive.read(name) if replica is None else archive.read(name)[replica]
     leaves = [jnp.asarray(stored[name]) for name in expected]
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)

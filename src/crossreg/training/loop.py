@@ -235,7 +235,7 @@ def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> 
     `advance_periods`, and what is left belongs to `advance`, however large the chunks are: which of them takes a step
     must not depend on how fast a machine is.
     """
-    limit = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
+    limit = min((step // config.look_every + 1) * config.look_every, config.steps)
     if not periods or step >= config.settled_after:
         return min(step + chunk, limit)
     limit, every = min(limit, config.settled_after), config.k_reg
@@ -334,7 +334,7 @@ def train_replicas(
 def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed) -> Iterator[Progress]:
     """`train_replicas` on what the feed has ready."""
     step = first = int(snapshot.step)
-    recorded = step - step % config.evaluate_every
+    recorded = step - step % config.look_every
     chunk, busy, untimed = 1, 0.0, 0
     if jax.default_backend() != "cpu":
         # Beside the first step's program: the host has nothing else to do.
@@ -360,7 +360,7 @@ def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainCon
                 none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
-        if step % config.evaluate_every == 0 or step == config.steps:
+        if step % config.look_every == 0 or step == config.steps:
             record = _record(state, static, tasks, config, step, step - recorded)
             recorded = step
             zero = jnp.zeros_like(state.train_loss)
