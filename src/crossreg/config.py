@@ -71,6 +71,12 @@ def _check_seed(name: str, value: int) -> None:
     _check(0 <= value < 2**31, name, value, "must lie in 0 … 2147483647")
 
 
+def _known(size: int | None) -> int:
+    if size is None:
+        raise ValueError("own data have their sizes in their files: see `crossreg.data.files.load.resolved`")
+    return size
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Which trajectories, how they are split, and what the model sees of them."""
@@ -118,6 +124,16 @@ class DataConfig:
     """Give the network the mask as a further input channel."""
     score_on: Literal["all", "observed"] = "all"
     """Points that the loss and the metrics run over."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Train, reg and test trajectories, where they are known: of own data, once their files were looked at."""
+        return _known(self.train_size), _known(self.reg_size), _known(self.test_size)
+
+    @property
+    def horizons(self) -> tuple[int, int]:
+        """Steps of train and reg trajectories, and of test trajectories."""
+        return _known(self.train_horizon), _known(self.test_horizon)
 
     def __post_init__(self):
         check_fields(self)

@@ -104,9 +104,8 @@ def generate(config: DataConfig) -> Trajectories:
 def _check_size(config: DataConfig, scenario: Any) -> None:
     """Refuses trajectories that memory does not hold, before any is made."""
     values = scenario.num_channels * scenario.num_points**scenario.num_spatial_dims
-    assert config.train_horizon is not None  # of a scenario
-    assert config.test_horizon is not None
-    fields = POOL_SIZE * (config.train_horizon + 1) + len(TEST_POOL) * (config.test_horizon + 1)
+    train_horizon, test_horizon = config.horizons
+    fields = POOL_SIZE * (train_horizon + 1) + len(TEST_POOL) * (test_horizon + 1)
     check_room(
         _COPIES * 4 * values * fields,
         f"--scenario {config.scenario} with --num-points {scenario.num_points}, --train-horizon {config.train_horizon}"

@@ -242,9 +242,7 @@ def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
 
 def check_split(config: DataConfig) -> Split:
     """The trajectories of each split of a scenario; sizes that the pools do not have are refused."""
-    if config.train_size is None or config.reg_size is None or config.test_size is None:
-        raise InputError("--data: own data are divided by `load_file`, not as a scenario's pools")
-    return split_trajectories(config.train_size, config.reg_size, config.test_size, one_pool=config.one_pool)
+    return split_trajectories(*config.sizes, one_pool=config.one_pool)
 
 
 def load_data(config: DataConfig) -> Data[Pairs]:

@@ -108,10 +108,9 @@ def scoring_steps(config: Config, members: int) -> float:
 
     A step has a forward and a backward pass, which is twice as dear; scores have forward ones on all splits.
     """
-    data, train = config.data, config.train
-    sizes = (data.test_size, data.test_horizon, data.train_size, data.reg_size, data.train_horizon)
-    test, test_steps, train_rows, reg, train_steps = (size or 0 for size in sizes)
-    pairs = test * test_steps + (train_rows + reg) * train_steps
+    train = config.train
+    (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
+    pairs = test_size * test_horizon + (train_size + reg_size) * train_horizon
     return max(members, 1) * pairs * train.evaluation_samples / (3 * train.batch_size * train.num_samples)
 
 

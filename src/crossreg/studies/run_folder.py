@@ -259,15 +259,22 @@ def _read_fields(folder: Path) -> _Fields:
         channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
-            units, names = None, tuple(map(str, fields.get("names", ())))
-            if "scale" in fields:
-                units = Units(*(tuple(map(float, fields[name])) for name in ("offset", "scale")))
-                if {len(part) for part in units} != {channels} or not min(units.scale) > 0:
-                    raise ValueError("offset and scale must have a number for each channel, scales positive ones")
-            return _Fields(channels, space, digest, units, names)
+            names = tuple(map(str, fields.get("names", ())))
+            return _Fields(channels, space, digest, _read_units(fields, channels), names)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
+
+
+def _read_units(fields: dict[str, Any], channels: int) -> Units | None:
+    """The units that the fields of own data have."""
+    if "scale" not in fields:
+        return None
+    offset, scale = (tuple(map(float, fields[name])) for name in ("offset", "scale"))
+    finite = all(math.isfinite(value) for value in (*offset, *scale))
+    if len(offset) != channels or len(scale) != channels or not finite or min(scale) <= 0:
+        raise ValueError("offset and scale need a finite number for each channel, scales one above 0")
+    return Units(offset, scale)
 
 
 def load_run(folder: Path | str) -> Run:
