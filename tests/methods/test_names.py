@@ -82,6 +82,8 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         "dropout-reg": False,
         "dropout-reg+temperature": True,
         "ensemble+early+temperature+conformal": False,
+        "ensemble+early+sigma-temperature": False,
+        "xreg+sigma-temperature": True,
         "persistence+temperature": False,
     }.items():
         assert Point(base, parse_method(name), {}).keeps_part_of_reg == keeps, name
@@ -100,6 +102,7 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         ("ensemble-0", "1 to 100 members"),
         ("ensemble+late", r"no wrapper \+late; there are \+early"),
         ("ensemble+temperature+early", r"write it as ensemble\+early\+temperature"),
+        ("ensemble+temperature+sigma-temperature", r"\+temperature and \+sigma-temperature exclude each other"),
         ("persistence+early", "cannot stop early"),
         ("xreg,dropout,xreg", "xreg stands there twice"),
         (" , ", "names none"),

@@ -8,6 +8,7 @@ import pytest
 
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE
+from crossreg.methods import dropout
 from crossreg.methods.conformal import conformal_levels, fit_conformal
 from crossreg.methods.early import Trained
 from crossreg.methods.ensemble import EnsemblePredictor
@@ -15,7 +16,15 @@ from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.methods.temperature import Tempered, fit_temperature
 from crossreg.metrics.calibration import LEVELS, coverage
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_predictor, evaluation_key, score_points
+from crossreg.metrics.evaluation import (
+    SurrogatePredictor,
+    batches_of,
+    calibration_key,
+    evaluate_predictor,
+    evaluation_key,
+    mean_nll,
+    score_points,
+)
 from crossreg.nn.build import build_model
 from crossreg.predictive import Mixture, Recalibrated
 
@@ -75,6 +84,44 @@ def test_the_temperature_undoes_a_sigma_that_is_off(data, factor):
     wrapped = fit_temperature(Wide(factor), data.train)
     # 420 standard normal values: their spread is known to 3.5%.
     assert float(wrapped.temperature) == pytest.approx(1 / factor, rel=0.1)
+
+
+class Spread(eqx.Module):
+    """Members with one σ whose means lie about the truth as far apart as it is from them; `size` of them, at most 4."""
+
+    sigma: float
+    size: int
+
+    def __call__(self, batch, keys):
+        noise = jax.vmap(lambda key, y: 0.3 * jax.random.normal(key, (4, *y.shape)), out_axes=1)(keys, batch.y)
+        means = batch.y + noise[: self.size]
+        return Mixture(means, jnp.full_like(means, self.sigma**2), jnp.zeros_like(means))
+
+
+@pytest.mark.parametrize("sigma", [0.0007, 2.0])
+def test_of_one_gaussian_both_temperatures_are_the_rms_of_its_z_scores(data, sigma):
+    batches = batches_of(data.train, key=calibration_key())
+    scores = [((batch.y - Spread(sigma, 1)(batch, keys).means[0]) / sigma)[:size] for batch, keys, size in batches]
+    expected = np.sqrt(np.mean(np.concatenate(scores) ** 2))
+    found = fit_temperature(Spread(sigma, 1), data.train, form="sigma")
+    assert float(found.temperature) == pytest.approx(expected, rel=2e-3)
+    if expected < 50:  # as far as a stretch is looked for
+        assert float(fit_temperature(Spread(sigma, 1), data.train).temperature) == pytest.approx(expected, rel=2e-3)
+
+
+def test_members_that_are_too_sure_need_their_sigma_widened_alone(data):
+    """A stretch that makes up for σ also pulls means apart that lie where they should."""
+    sure = Spread(0.003, 4)
+    stretched, widened = (fit_temperature(sure, data.train, form=form) for form in ("stretch", "sigma"))
+    held_out = data.test
+    nll = [mean_nll(p, held_out, key=evaluation_key(0)) for p in (sure, stretched, widened)]
+    assert nll[2] < nll[1] - 0.1 < nll[0]
+    batch, keys = held_out.gather(jnp.arange(3)), jax.random.split(jax.random.key(0), 3)
+    np.testing.assert_array_equal(widened(batch, keys).means, sure(batch, keys).means)
+    np.testing.assert_allclose(
+        widened(batch, keys).variances, (float(widened.temperature) * 0.003) ** 2, rtol=1e-5
+    )
+    assert not np.allclose(stretched(batch, keys).means, sure(batch, keys).means)
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0])
@@ -173,6 +220,7 @@ def test_the_lowest_nll_on_reg_decides(data, tiny):
     candidates = [trained(built[0], built[1]), trained(built[1], built[2]), trained(broken, broken, 7)]
     chosen = read_out(parse_method("dropout-reg"), candidates, data, 4)
     assert (chosen.chosen, chosen.failed) == (1, False)
+    assert chosen.notes == {"dropout_rate": dropout.RATES[1]}
     assert chosen.models[0] is built[1]
     early = read_out(parse_method("dropout-reg+early"), candidates, data, 4)
     assert early.chosen == 0

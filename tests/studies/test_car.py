@@ -75,7 +75,7 @@ def test_an_ensemble_and_its_first_member_are_trained_once(small, done):
     stored = sorted(path.name.rsplit("-", 1)[0] for path in (folder / "models").iterdir())
     members = [f"unregularized-seed{seed}-{member}" for seed in range(2) for member in range(3)]
     assert stored == ["dropout-seed0-0", "dropout-seed1-0", *members, "xreg-seed0-0", "xreg-seed1-0"]
-    names = "unregularized,ensemble,xreg,xreg+conformal,ensemble-all-data,unregularized-all-data"
+    names = "unregularized,ensemble,xreg,xreg+conformal,ensemble-all-data,unregularized-all-data,ensemble+early"
     trainings = trainings_of(parse_methods(names, allow_all_data=True), small.config)
     assert [(t.name, t.members, t.keeps, t.all_data) for t in trainings.values()] == [
         ("unregularized", 3, False, False),
@@ -122,6 +122,7 @@ def test_rivals_may_have_the_reg_cars_in_every_way(small, tmp_path, monkeypatch)
     trained = {path.name.split("-seed")[0] for path in (folder / "models").iterdir()}
     assert trained == {"dropout", "dropout-reg-0", "unregularized+temperature", "unregularized-all-data"}
     assert (folder / "history" / "dropout-reg.jsonl").exists()
+    assert methods["dropout-reg"]["runs"][0]["dropout_rate"] in (0.05, 0.1)
     # With the reg cars it is another vertex mean: that of all seven.
     cars = make_family(9, points=400)
     mean = np.mean([car.pressure for car in cars[2:]], axis=0)

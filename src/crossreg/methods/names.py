@@ -1,6 +1,6 @@
 """From a method's name, as a command line and a table's row have it, to what it stands for.
 
-    base[-variant…][-all-data][+early][+temperature][+conformal]
+    base[-variant…][-all-data][+early][+temperature|+sigma-temperature][+conformal]
 
 One method has one name, whatever it was called by: `ensemble-3` is `ensemble`, `xreg-scaled-layer` is `xreg-layer`.
 A base is a change of the config, or several of which held-out data choose one; and a number of members that are
@@ -19,7 +19,7 @@ from crossreg.errors import InputError
 from crossreg.methods import dropout, fixed_noise, unregularized, xreg
 
 ENSEMBLE_SIZE = 3
-WRAPPERS = ("early", "temperature", "conformal")
+WRAPPERS = ("early", "temperature", "sigma-temperature", "conformal")
 ALL_DATA = "-all-data"
 UNTRAINED = ("persistence", "persistence-masked")
 _BASES = ("unregularized", "dropout", "dropout-reg", "ensemble", "fixed-noise")
@@ -46,6 +46,7 @@ class Method:
     members: int = 1
     early: bool = False
     temperature: bool = False
+    sigma_temperature: bool = False
     conformal: bool = False
     all_data: bool = False
 
@@ -56,7 +57,7 @@ class Method:
     @property
     def wrapped(self) -> bool:
         """Whether anything is done after training that reads held-out data."""
-        return self.early or self.temperature or self.conformal
+        return self.early or self.temperature or self.sigma_temperature or self.conformal
 
     def learns_on_reg(self, configs: Sequence[Config]) -> bool:
         """Whether training or the choice among candidates uses reg."""
@@ -145,6 +146,8 @@ def _parse_method(name: str) -> Method:
     order = [w for w in WRAPPERS if w in wrappers]
     if wrappers != order:
         raise InputError(f"--methods {name}: write it as {'+'.join([base, *order])}")
+    if {"temperature", "sigma-temperature"} <= {*wrappers}:
+        raise InputError(f"--methods {name}: +temperature and +sigma-temperature exclude each other")
     if "early" in wrappers and not method.candidates:
         raise InputError(f"--methods {name}: {base} is not trained, so it cannot stop early")
     if all_data and (wrappers or not method.candidates or method.learns_on_reg(method.configs(Config()))):
@@ -152,7 +155,8 @@ def _parse_method(name: str) -> Method:
         without = "+".join([method.name, *wrappers])
         raise InputError(f"--methods {name}: {without} {reason}, so that it cannot train on all data")
     said = "+".join([method.name + ALL_DATA * all_data, *wrappers])
-    return Method(said, method.candidates, method.members, all_data=all_data, **dict.fromkeys(wrappers, True))
+    fields = dict.fromkeys((wrapper.replace("-", "_") for wrapper in wrappers), True)
+    return Method(said, method.candidates, method.members, all_data=all_data, **fields)
 
 
 def parse_methods(names: str, *, allow_all_data: bool = False) -> list[Method]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from crossreg.config import Config
 from crossreg.data.pairs import Data
 from crossreg.methods.conformal import fit_conformal
 from crossreg.methods.early import Trained
@@ -45,12 +46,14 @@ def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data
         if len(predictors) > 1:
             nll = [mean_nll(predictor, data.reg, key=calibration_key()) for predictor in predictors]
             chosen = int(np.argmin(np.where(np.isfinite(nll), nll, np.inf)))
+            # Candidates are dropout rates.
+            notes["dropout_rate"] = method.configs(Config())[chosen].model.dropout_rate
         models, predictor = pools[chosen], predictors[chosen]
         failed = any(t.failed(early=method.early) for t in candidates[chosen])
     else:
         predictor = fit_persistence(data.train, knows_mask=method.name.startswith("persistence-masked"))
-    if method.temperature:
-        predictor = fit_temperature(predictor, data.unseen)
+    if method.temperature or method.sigma_temperature:
+        predictor = fit_temperature(predictor, data.unseen, form="stretch" if method.temperature else "sigma")
         notes["temperature"] = float(predictor.temperature)
     if method.conformal:
         predictor = fit_conformal(predictor, data.unseen)

@@ -1,8 +1,10 @@
 """`crossreg car`: pressure with error bars on car surfaces, by an optimal transport neural operator.
 
 Surfaces go to a torus grid, a 2-D FNO runs there, and its prediction is read at the vertices (`data/cars/pairs.py`).
-Predictive noise is at the head, generalization noise inside. Every method runs through the same code, and all its seeds
-train as replicas of one program. What the folder holds is said in `car_folder`.
+The default `xreg` has predictive noise at the head and generalization noise inside and at a head of its own, with ρ on
+the scaled CRPS; `xreg-internal-mm` and `xreg-internal-mixture` have it inside alone, with ρ on a likelihood. Every method
+runs through the same code, and all its seeds train as replicas of one program. What the folder holds is said in
+`car_folder`.
 """
 
 import sys
@@ -56,7 +58,8 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     if study.data == FAMILY:
         with CountDisplay("cars made", enabled=progress) as display:
             made = make_family(sum(sizes.values()), points=study.points, seed=study.split_seed, progress=display.update)
-        # Test cars first: they stay what they are when the other sizes change, and so do all but the last train cars.
+        # Test cars first: they stay what they are when the other sizes change. With another `reg_size` the train cars are
+        # others; with another `train_size` alone, a smaller one's are the first of a larger one's.
         first, second = study.test_size, study.test_size + study.reg_size
         cars = Cars(tuple(made[second:]), tuple(made[first:second]), tuple(made[:first]), None)
     else:

@@ -239,10 +239,8 @@ def _splits(point: Point) -> tuple[str, ...]:
 
 
 def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    data, notes = point.config.data, dict(read.notes)
+    data = point.config.data
     settings = changed_fields(point.config) | point.changes
-    if len(point.configs) > 1:
-        notes["dropout_rate"] = point.configs[read.chosen].model.dropout_rate
     return finite_or_none(
         {
             "scenario": data.scenario,
@@ -258,6 +256,6 @@ def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict
             "reg": scores.get("reg"),
             "train": scores["train"],
             "sigma": sigma_per_site(read.models[0]) if len(read.models) == 1 else {},
-            "notes": notes,
+            "notes": read.notes,
         }
     )
