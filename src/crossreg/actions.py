@@ -60,8 +60,12 @@ def train(command: Train) -> int:
 
 def evaluate(command: Evaluate) -> None:
     """Scores a run again."""
+    from crossreg.studies.car_folder import SUMMARY, is_car_folder
     from crossreg.studies.run_folder import final_metrics, load_run
 
+    if is_car_folder(command.folder):
+        where = command.folder / SUMMARY
+        raise InputError(f"{command.folder}: is a car experiment; its scores are in {where} and on its page, car.html")
     run = load_run(command.folder)
     metrics = final_metrics(run.model, run.load_data(command.data), run.config, progress=not command.quiet)
     _print_scores(command.folder, metrics, as_json=command.json)
@@ -93,10 +97,16 @@ def data(command: DataFiles) -> None:
 
 
 def predict(command: Predict) -> None:
-    """Applies a run to fields of a file."""
+    """Applies a run to fields of a file, or a car experiment to cars."""
+    from crossreg.studies.car_folder import is_car_folder
     from crossreg.studies.prediction import predict_file
     from crossreg.studies.run_folder import load_run
 
+    if is_car_folder(command.folder):
+        _predict_cars(command)
+        return
+    if command.method is not None:
+        raise InputError(f"--method {command.method}: {command.folder} is no car experiment, which has several methods")
     arrays = predict_file(
         load_run(command.folder),
         command.input,
@@ -104,6 +114,22 @@ def predict(command: Predict) -> None:
         levels=command.levels,
         mask_file=command.mask,
         no_mask=command.no_mask,
+        progress=not command.quiet,
+    )
+    print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+
+
+def _predict_cars(command: Predict) -> None:
+    from crossreg.studies.car_prediction import DEFAULT, predict_car_file
+
+    if command.mask is not None or command.no_mask:
+        raise InputError(f"--mask and --no-mask: {command.folder} is a car experiment; all of a car is seen")
+    arrays = predict_car_file(
+        command.folder,
+        command.input,
+        command.output,
+        method=command.method or DEFAULT,
+        levels=command.levels,
         progress=not command.quiet,
     )
     print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
@@ -206,15 +232,18 @@ def extract(command: Extract) -> None:
 def car(command: Car) -> int:
     """The experiment on car surfaces."""
     from crossreg.report.car_figures import draw_car_figures
-    from crossreg.report.car_page import write_car_page
+    from crossreg.report.car_page import PAGE, write_car_page
     from crossreg.studies.car import run_car
+    from crossreg.studies.car_folder import SUMMARY, is_newer
     from crossreg.studies.car_summary import car_table
 
     summary = run_car(plain(command.settings), command.out, progress=not command.quiet, saving=_saving(command))
-    if not command.quiet:
-        print("drawing …", file=sys.stderr, flush=True)
-    draw_car_figures(command.out, progress=not command.quiet)
-    page = write_car_page(command.out)
+    page = command.out / PAGE
+    if not is_newer(page, command.out / SUMMARY):
+        if not command.quiet:
+            print("drawing …", file=sys.stderr, flush=True)
+        draw_car_figures(command.out, progress=not command.quiet)
+        write_car_page(command.out)
     print(json.dumps(summary, allow_nan=False) if command.json else f"{car_table(summary)}\n{page}")
     methods = summary["methods"].values()
     return _verdict(sum(m["diverged"] for m in methods), sum(m["seeds"] for m in methods), command)

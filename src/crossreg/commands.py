@@ -72,14 +72,17 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class Predict:
-    """Apply a trained run to fields of your own."""
+    """Apply a trained run to fields of your own, or a car experiment to cars of your own."""
 
     folder: tyro.conf.Positional[Path]
-    """Folder of the run."""
+    """Folder of the run, or of a car experiment."""
     input: Path
-    """NPY file of shape (batch, channel, *space)."""
+    """NPY file of shape (batch, channel, *space). For cars an NPZ file with vertices and perhaps faces, a PLY file, or
+    a folder of them."""
     output: Path
     """NPZ file to write: mean, std_total, std_predictive, std_generalization, quantiles, levels."""
+    method: str | None = None
+    """For cars: which method of the experiment; by default xreg. Its first seed predicts."""
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     """Levels of the quantiles, each in (0, 1)."""
     mask: Path | None = None

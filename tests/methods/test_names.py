@@ -55,11 +55,11 @@ def test_all_data_is_for_what_needs_nothing_held_out():
         "ensemble-3-all-data": "ensemble-all-data",
         "dropout-.2-all-data": "dropout-0.2-all-data",
     }.items():
-        method = parse_method(given, allow_all_data=True)
+        method = parse_method(given, for_cars=True)
         assert (method.name, method.all_data) == (name, True)
         assert method.configs(Config()) == parse_method(name.removesuffix("-all-data")).configs(Config())
-        assert parse_method(name, allow_all_data=True).name == name
-    assert not parse_method("ensemble", allow_all_data=True).all_data
+        assert parse_method(name, for_cars=True).name == name
+    assert not parse_method("ensemble", for_cars=True).all_data
     for name, message in {
         "xreg-all-data": "xreg needs held-out data",
         "dropout-reg-all-data": "dropout-reg needs held-out data",
@@ -67,7 +67,7 @@ def test_all_data_is_for_what_needs_nothing_held_out():
         "persistence-all-data": "persistence is not trained",
     }.items():
         with pytest.raises(InputError, match=message):
-            parse_methods(name, allow_all_data=True)
+            parse_methods(name, for_cars=True)
     with pytest.raises(InputError, match="-all-data is for cars"):
         parse_methods("xreg,ensemble-all-data")
 

@@ -118,9 +118,7 @@ def test_members_that_are_too_sure_need_their_sigma_widened_alone(data):
     assert nll[2] < nll[1] - 0.1 < nll[0]
     batch, keys = held_out.gather(jnp.arange(3)), jax.random.split(jax.random.key(0), 3)
     np.testing.assert_array_equal(widened(batch, keys).means, sure(batch, keys).means)
-    np.testing.assert_allclose(
-        widened(batch, keys).variances, (float(widened.temperature) * 0.003) ** 2, rtol=1e-5
-    )
+    np.testing.assert_allclose(widened(batch, keys).variances, (float(widened.temperature) * 0.003) ** 2, rtol=1e-5)
     assert not np.allclose(stretched(batch, keys).means, sure(batch, keys).means)
 
 

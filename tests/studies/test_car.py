@@ -15,6 +15,7 @@ from crossreg.methods import dropout
 from crossreg.methods.names import parse_methods
 from crossreg.studies import car_training
 from crossreg.studies.car import run_car
+from crossreg.studies.car_folder import stored_study
 from crossreg.studies.car_settings import CarStudy, car_study
 from crossreg.studies.car_summary import car_table
 from crossreg.studies.car_training import trainings_of
@@ -76,7 +77,7 @@ def test_an_ensemble_and_its_first_member_are_trained_once(small, done):
     members = [f"unregularized-seed{seed}-{member}" for seed in range(2) for member in range(3)]
     assert stored == ["dropout-seed0-0", "dropout-seed1-0", *members, "xreg-seed0-0", "xreg-seed1-0"]
     names = "unregularized,ensemble,xreg,xreg+conformal,ensemble-all-data,unregularized-all-data,ensemble+early"
-    trainings = trainings_of(parse_methods(names, allow_all_data=True), small.config)
+    trainings = trainings_of(parse_methods(names, for_cars=True), small.config)
     assert [(t.name, t.members, t.keeps, t.all_data) for t in trainings.values()] == [
         ("unregularized", 3, False, False),
         ("xreg", 1, False, False),
@@ -100,9 +101,90 @@ def test_the_same_command_goes_on_and_another_is_refused(small, done, monkeypatc
     assert run_car(small, half, progress=False) == summary
     monkeypatch.setattr(car_training, "_train", fails)
     assert run_car(small, folder, progress=False) == summary
-    for other in (small.replace(seeds=1), small.replace(data="mine"), small.replace(clip=0.0)):
-        with pytest.raises(InputError, match="holds something else"):
+    for other, differ in (
+        (small.replace(seeds=1), "seeds is 2, now 1;"),
+        (small.replace(data="mine", clip=0.0), "data is family, now mine, clip is 10.0, now 0.0;"),
+    ):
+        with pytest.raises(InputError, match=f"holds an experiment with other settings: {differ} choose a new folder"):
             run_car(other, folder, progress=False)
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    (stranger / "config.yaml").write_text("train: 3")
+    with pytest.raises(InputError, match="holds something else"):
+        run_car(small, stranger, progress=False)
+
+
+def test_a_finished_folder_is_not_scored_again(small, done, monkeypatch, capsys):
+    folder, summary = done
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz") if path.name != "test_cars.npz"}
+    monkeypatch.setattr("crossreg.studies.car.read_out", None)
+    assert run_car(small, folder) == summary
+    assert f"{folder} is finished" in capsys.readouterr().err
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_a_folder_grows_by_methods_and_keeps_what_is_trained(small, tmp_path):
+    folder = tmp_path / "run"
+    study = small.replace(methods="unregularized")
+    first = run_car(study, folder, progress=False)
+    models = {path: path.read_bytes() for path in (folder / "models").iterdir()}
+    # Only new ones are named: the others stay. An ensemble has the old network as its first member.
+    summary = run_car(study.replace(methods="ensemble-2,dropout"), folder, progress=False)
+    assert list(summary["methods"]) == ["unregularized", "ensemble-2", "dropout", "vertex-mean"]
+    assert summary["methods"]["unregularized"] == first["methods"]["unregularized"]
+    assert models == {path: path.read_bytes() for path in models}
+    assert summary["settings"]["cars"]["methods"] == "unregularized,ensemble-2,dropout"
+    assert stored_study(folder) == study.replace(methods="unregularized,ensemble-2,dropout")
+    # Fewer methods than it has: as it is.
+    assert run_car(study, folder, progress=False) == summary
+
+
+def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
+    """The test cars as files without pressure: what was stored of them when they were scored."""
+    folder, _ = done
+    cars = tmp_path / "cars"
+    cars.mkdir()
+    test = make_family(9, points=400)[:2]
+    for number, car in enumerate(test):
+        np.savez(cars / f"car{number}.npz", vertices=car.vertices, faces=np.asarray(car.faces))
+    for method in ("xreg", "ensemble", "vertex-mean"):
+        target = tmp_path / f"{method}.npz"
+        flags = ["--input", str(cars), "--output", str(target), "--levels", "0.1", "0.5", "0.9", "--quiet"]
+        assert cli.main(["predict", str(folder), *flags, "--method", method]) == 0
+        with np.load(target) as found, np.load(folder / "predictions" / f"{method}.npz") as stored:
+            np.testing.assert_allclose(found["mean"], stored["mean"], atol=1e-5)
+            for name in ("std_predictive", "std_generalization"):
+                np.testing.assert_allclose(found[name], stored[name], rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(found["std_total"], stored["std"], rtol=1e-4)
+            low, middle, high = found["quantiles"]
+            assert found["quantiles"].shape == (3, *stored["mean"].shape)
+            assert ((low < middle) & (middle < high)).all()
+            assert found["vertex_offsets"].tolist() == [0, len(test[0].vertices), 2 * len(test[0].vertices)]
+    # One car alone, as a file: the first of the two.
+    one = tmp_path / "one.npz"
+    arguments = ["predict", str(folder), "--input", str(cars / "car0.npz"), "--output", str(one), "--quiet"]
+    assert cli.main(arguments) == 0
+    with np.load(one) as found, np.load(tmp_path / "xreg.npz") as both:
+        np.testing.assert_allclose(found["mean"], both["mean"][: len(found["mean"])], atol=1e-5)
+    # A car of another mesh has a map of its own, and a line says so.
+    finer = make_car(draw_shapes(9)[0], resolution(480))
+    np.savez(tmp_path / "finer.npz", vertices=finer.vertices)
+    arguments[3], arguments[5] = str(tmp_path / "finer.npz"), str(tmp_path / "other.npz")
+    capsys.readouterr()
+    assert cli.main(arguments) == 0
+    assert "car finer: its vertices do not correspond" in capsys.readouterr().err
+    with np.load(tmp_path / "other.npz") as found:
+        assert found["mean"].shape == (len(finer.vertices),)
+    for more, expected in (
+        (["--method", "vertex-mean"], "as vertex-mean needs"),
+        (["--method", "fixed-noise"], "--method fixed-noise: is not in"),
+        (["--method", "lucky"], "--method lucky: no such method"),
+        (["--no-mask"], "is a car experiment; all of a car is seen"),
+    ):
+        assert cli.main([*arguments[:5], str(tmp_path / "none.npz"), "--quiet", *more]) == 2
+        assert expected in capsys.readouterr().err
+    assert cli.main(["evaluate", str(folder)]) == 2
+    assert f"is a car experiment; its scores are in {folder / 'summary.json'}" in capsys.readouterr().err
 
 
 def test_rivals_may_have_the_reg_cars_in_every_way(small, tmp_path, monkeypatch):
@@ -172,6 +254,7 @@ def test_cars_of_mixed_sizes_are_trained_on_and_scored_together(tmp_path, capsys
 def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
     for flags, expected in (
         (["--methods", "persistence"], "--methods persistence: a car's input is no pressure"),
+        (["--methods", "lucky"], "fixed-noise[-SIGMA][-all-data]\n"),
         (["--methods", "xreg-all-data"], "--methods xreg-all-data: xreg needs held-out data"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--profile", "slow"], "--profile slow: must be one of quick, full"),
@@ -193,10 +276,16 @@ def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
         assert not (tmp_path / "out").exists()
 
 
-def test_the_real_cars_train_and_are_scored(real_cars, tmp_path):
-    study = car_study("quick", data=str(real_cars)).replace(methods="xreg", width=2, num_modes=2, steps=2)
-    summary = run_car(study.replace(batch_size=2, num_samples=2), tmp_path / "run", progress=False)
+def test_the_real_cars_train_are_scored_and_drawn(real_cars, tmp_path, capsys):
+    flags = "--methods xreg --width 2 --num-modes 2 --steps 2 --batch-size 2 --num-samples 2 --quiet --json"
+    run = tmp_path / "run"
+    assert cli.main(["car", "--data", str(real_cars), "--out", str(run), *flags.split()]) == 0
+    summary = json.loads(capsys.readouterr().out)
     assert (summary["train"], summary["reg"], summary["test"]) == (2, 1, 1)
+    assert {"nll", "ece_mix", "relative_l2", "spearman"} <= summary["methods"]["xreg"]["test"].keys()
+    figures = {path.stem for path in (run / "figures").glob("*.png")}
+    assert {"surface_xreg", "surface_vertex-mean", "roofline"} <= figures
+    assert "plotly" in (run / "car.html").read_text()
     # The vertex mean over the other cars has an error of 0.15 to 0.32 on these four; two of them tell less.
     assert 0.1 < summary["methods"]["vertex-mean"]["test"]["relative_l2"] < 0.5
     # One test car says nothing of others.

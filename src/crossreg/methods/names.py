@@ -31,6 +31,8 @@ FORMS = (
     "fixed-noise[-SIGMA]",
     *UNTRAINED,
 )
+# What cars take: nothing persists, and what needs nothing held out may train on all data.
+CAR_FORMS = tuple(f"{form}[{ALL_DATA}]" if form[:4] != "xreg" else form for form in FORMS if form not in UNTRAINED)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def _number(base: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def _base(name: str) -> Method:
+def _base(name: str, forms: Sequence[str]) -> Method:
     word, *rest = name.split("-")
     if name in UNTRAINED:
         return Method(name, ())
@@ -108,10 +110,11 @@ def _base(name: str) -> Method:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
         said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{_written(sigma)}"
         return Method(said, (lambda config: fixed_noise.configure(config, sigma),))
-    known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES, *UNTRAINED)
+    known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES)
+    known += UNTRAINED if forms is FORMS else ()
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"--methods {name}: no such method; {hint}there are {', '.join(FORMS)}")
+    raise InputError(f"--methods {name}: no such method; {hint}there are {', '.join(forms)}")
 
 
 def _written(number: float) -> str:
@@ -123,11 +126,11 @@ def _dropout(rate: float) -> Callable[[Config], Config]:
     return lambda config: dropout.configure(config, rate)
 
 
-def parse_method(name: str, flag: str = "--methods", *, allow_all_data: bool = False) -> Method:
+def parse_method(name: str, flag: str = "--methods", *, for_cars: bool = False) -> Method:
     """The method of that name, which a command line gave to `flag`."""
     try:
-        method = _parse_method(name)
-        if method.all_data and not allow_all_data:
+        method = _parse_method(name, CAR_FORMS if for_cars else FORMS)
+        if method.all_data and not for_cars:
             raise InputError(
                 f"--methods {name}: {ALL_DATA} is for cars; `crossreg sweep equal-data` compares like this"
             )
@@ -136,10 +139,10 @@ def parse_method(name: str, flag: str = "--methods", *, allow_all_data: bool = F
         raise InputError(str(error).replace("--methods", flag, 1)) from None
 
 
-def _parse_method(name: str) -> Method:
+def _parse_method(name: str, forms: Sequence[str]) -> Method:
     base, *wrappers = name.split("+")
     all_data = base.endswith(ALL_DATA)
-    method = _base(base.removesuffix(ALL_DATA))
+    method = _base(base.removesuffix(ALL_DATA), forms)
     for wrapper in wrappers:
         if wrapper not in WRAPPERS:
             raise InputError(f"--methods {name}: no wrapper +{wrapper}; there are +{', +'.join(WRAPPERS)}")
@@ -159,12 +162,13 @@ def _parse_method(name: str) -> Method:
     return Method(said, method.candidates, method.members, all_data=all_data, **fields)
 
 
-def parse_methods(names: str, *, allow_all_data: bool = False) -> list[Method]:
+def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:
     """The methods of a comma-separated list."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
-        raise InputError(f"--methods {names!r}: names none; there are {', '.join(FORMS)}")
-    methods = [parse_method(name, allow_all_data=allow_all_data) for name in listed]
+        forms = CAR_FORMS if for_cars else FORMS
+        raise InputError(f"--methods {names!r}: names none; there are {', '.join(forms)}")
+    methods = [parse_method(name, for_cars=for_cars) for name in listed]
     called = [method.name for method in methods]
     if repeated := {name for name in called if called.count(name) > 1}:
         raise InputError(f"--methods {names}: {min(repeated)} stands there twice")

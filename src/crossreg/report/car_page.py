@@ -28,6 +28,7 @@ from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page.files import read_json, said_time
 from crossreg.report.shared import shared_file, shared_style
 
+PAGE = "car.html"
 LARGEST = 12_000_000  # bytes of a page
 _REST = 100_000  # of a page, besides plotly and cars
 _NAMES = 3_000  # of a car, besides its arrays
@@ -69,7 +70,7 @@ def write_car_page(folder: Path) -> Path:
         "units": html.escape(run.units),
         "settings": _settings(run.summary, folder),
     }
-    path = folder / "car.html"
+    path = folder / PAGE
     with replacing(path) as file:
         file.write(fill(_template("html"), parts).encode())
     return path

@@ -2,9 +2,9 @@
 
 Surfaces go to a torus grid, a 2-D FNO runs there, and its prediction is read at the vertices (`data/cars/pairs.py`).
 The default `xreg` has predictive noise at the head and generalization noise inside and at a head of its own, with ρ on
-the scaled CRPS; `xreg-internal-mm` and `xreg-internal-mixture` have it inside alone, with ρ on a likelihood. Every method
-runs through the same code, and all its seeds train as replicas of one program. What the folder holds is said in
-`car_folder`.
+the scaled CRPS; `xreg-internal-mm` and `xreg-internal-mixture` have it inside alone, with ρ on a likelihood. Every
+method runs through the same code, and all its seeds train as replicas of one program. What the folder holds is said
+in `car_folder`.
 """
 
 import sys
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from crossreg.data.cars.family import make_family
 from crossreg.data.cars.pairs import CarPairs, CarScale, make_car_data, vertices_correspond, with_all_to_train_on
 from crossreg.data.cars.readers import Cars, load_cars
+from crossreg.data.cars.surface import axes_warning
 from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
-from crossreg.methods.names import ALL_DATA, Method, parse_methods
+from crossreg.methods.names import ALL_DATA, Method
 from crossreg.methods.readout import read_out
 from crossreg.methods.vertex_mean import fit_vertex_mean
 from crossreg.metrics.cars import car_means, car_scores
@@ -28,13 +29,16 @@ from crossreg.studies.car_folder import (
     HISTORY,
     SUMMARY,
     check_folder,
+    finished_summary,
     open_folder,
+    with_both_methods,
     write_prediction,
+    write_settings,
     write_test_cars,
 )
-from crossreg.studies.car_settings import ALL_METHODS, FAMILY, CarStudy, settings_of
+from crossreg.studies.car_settings import FAMILY, CarStudy, methods_of, settings_of
 from crossreg.studies.car_summary import ScoredRun, method_summary
-from crossreg.studies.car_training import Training, candidates_of, train_or_load, trainings_of
+from crossreg.studies.car_training import Training, candidates_of, is_trained, train_or_load, trainings_of
 from crossreg.studies.locks import locked
 from crossreg.studies.manifest import record_json, recorded
 from crossreg.studies.run_folder import finite_or_none
@@ -51,6 +55,10 @@ class Prepared(NamedTuple):
     scale: CarScale
     vertices_correspond: bool
 
+    def has_one_map(self, study: CarStudy) -> bool:
+        """Whether all cars share a map to the torus."""
+        return self.vertices_correspond and not study.own_maps
+
 
 def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     """Reads or makes the cars, and their maps to the torus."""
@@ -58,7 +66,7 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     if study.data == FAMILY:
         with CountDisplay("cars made", enabled=progress) as display:
             made = make_family(sum(sizes.values()), points=study.points, seed=study.split_seed, progress=display.update)
-        # Test cars first: they stay what they are when the other sizes change. With another `reg_size` the train cars are
+        # Test cars first: they stay what they are when the other sizes change. With another `reg_size` train cars are
         # others; with another `train_size` alone, a smaller one's are the first of a larger one's.
         first, second = study.test_size, study.test_size + study.reg_size
         cars = Cars(tuple(made[second:]), tuple(made[first:second]), tuple(made[:first]), None)
@@ -66,26 +74,30 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
         cars = load_cars(Path(study.data), **sizes, seed=study.split_seed)
     if cars.note:
         print(f"crossreg: {cars.note}", file=sys.stderr)
+    every = [*cars.train, *cars.reg, *cars.test]
+    if warning := axes_warning(every):
+        print(f"crossreg: {warning}", file=sys.stderr)
     with CountDisplay("cars mapped to the torus", enabled=progress) as display:
         data, scale = make_car_data(cars, study.grid, own_maps=study.own_maps, progress=display.update)
-    return Prepared(cars, data, scale, vertices_correspond([*cars.train, *cars.reg, *cars.test]))
-
-
-def methods_of(study: CarStudy) -> list[Method]:
-    """The methods that a study names."""
-    names = ALL_METHODS if study.methods == "all" else study.methods
-    methods = parse_methods(names, allow_all_data=True)
-    for method in methods:
-        if not method.candidates:
-            raise InputError(f"--methods {method.name}: a car's input is no pressure that could persist")
-    return methods
+    ready = Prepared(cars, data, scale, vertices_correspond(every))
+    if progress:
+        maps = "one map for all" if ready.has_one_map(study) else "a map for each"
+        print(f"crossreg: {len(every)} cars on {study.grid} x {study.grid} cells, {maps}", file=sys.stderr)
+    return ready
 
 
 def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Saving = USUAL) -> dict[str, Any]:
-    """Runs the experiment into a folder; returns what `summary.json` holds."""
+    """Runs the experiment into a folder; returns what `summary.json` holds.
+
+    A folder with the same settings but other methods keeps these and gets those that it has not.
+    """
+    methods_of(study)
+    known: dict[str, Training] = {}
+    if (stored := check_folder(folder, study)) is not None:
+        known = trainings_of(methods_of(stored), study.config)
+        study = with_both_methods(stored, study)
     methods = methods_of(study)
     trainings = trainings_of(methods, study.config)
-    check_folder(folder, study)
     for training in trainings.values():
         training.check(study.grid)
     ready = prepare(study, progress=progress)
@@ -93,13 +105,22 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
         if training.keeps and len(ready.cars.reg) < 2:
             raise InputError(f"--methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
     with locked(folder, "car experiment"):
-        open_folder(folder, study, saving)
+        open_folder(folder, stored or study, saving)
         write_test_cars(folder, ready.cars.test)
-        trained = {
-            key: train_or_load(training, ready.data, study.seeds, folder, progress=progress, saving=saving)
-            for key, training in trainings.items()
-        }
-        return _score_all(methods, study, ready, trainings, trained, folder, progress=progress)
+        summary = finished_summary(folder, study, [method.name for method in methods])
+        if summary is not None and all(is_trained(t, ready.data, study.seeds, folder) for t in trainings.values()):
+            if progress:
+                print(f"crossreg: {folder} is finished; its scores are taken as they are", file=sys.stderr)
+            return summary
+        trained = {}
+        for key, training in trainings.items():
+            members = known[key].members if key in known else 0
+            how: dict[str, Any] = {"known_members": members, "progress": progress, "saving": saving}
+            trained[key] = train_or_load(training, ready.data, study.seeds, folder, **how)
+        summary = _score_all(methods, study, ready, trainings, trained, folder, progress=progress)
+        if stored is not None and stored != study:
+            write_settings(folder, study)
+        return summary
 
 
 def _score_all(
@@ -183,5 +204,5 @@ def _about(study: CarStudy, ready: Prepared) -> dict[str, Any]:
         **{split: len(getattr(ready.cars, split)) for split in ("train", "reg", "test")},
         "units": "Cp" if study.data == FAMILY else "the data's own",
         "vertices": [min(vertices), max(vertices)],
-        "maps": "one" if ready.vertices_correspond and not study.own_maps else "own",
+        "maps": "one" if ready.has_one_map(study) else "own",
     }

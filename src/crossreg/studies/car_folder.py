@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -24,7 +25,7 @@ from crossreg.errors import InputError
 from crossreg.metrics.evaluation import Points
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import write_sealed
-from crossreg.studies.car_settings import CarStudy, settings_of
+from crossreg.studies.car_settings import CarStudy, methods_of, settings_of, study_of
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import check_numerics, describe_machine
 from crossreg.studies.manifest import MANIFEST, entered, is_sound, read_manifest, record_json, recorded, vouch
@@ -34,26 +35,72 @@ from crossreg.studies.snapshots import SNAPSHOTS
 SETTINGS, SUMMARY, VERSIONS, TEST_CARS = "config.yaml", "summary.json", "versions.json", "test_cars.npz"
 PREDICTIONS, HISTORY, MODELS = "predictions", "history", "models"
 _SUFFIXES = (".json", ".jsonl", ".npz")
+_MOST_SHOWN = 4  # settings that differ
 
 
 def _text(study: CarStudy) -> str:
     return yaml.safe_dump(settings_of(study), sort_keys=False)
 
 
-def check_folder(folder: Path, study: CarStudy) -> None:
-    """Refuses a folder that holds anything but this experiment."""
+def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
+    """The study that a folder holds, if it may go on as this one; None if it holds none, or has lost its settings.
+
+    It may where nothing but the methods differs: those of both are then run.
+    """
     try:
         names = {path.name for path in folder.iterdir() if path.suffix != ".tmp"} if folder.exists() else set()
         if not names - {LOCK, MANIFEST}:
-            return
-        is_this = (folder / SETTINGS).read_bytes() == _text(study).encode()
-        if not is_this:
-            # Settings that were harmed, or lost: its other files say that it is a car experiment.
-            is_this = TEST_CARS in names and _is_harmed(folder, SETTINGS)
-    except OSError:
-        is_this = False
-    if not is_this:
-        raise InputError(f"--out {folder}: holds something else than this experiment; choose a new or empty folder")
+            return None
+        if TEST_CARS in names and _is_harmed(folder, SETTINGS):  # its other files say that it is a car experiment
+            return None
+        stored = stored_study(folder)
+    except (OSError, InputError):
+        raise InputError(
+            f"--out {folder}: holds something else than this experiment; choose a new or empty folder"
+        ) from None
+    if differ := _differences(stored, study):
+        more = len(differ) - _MOST_SHOWN
+        shown = ", ".join(differ[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        raise InputError(f"--out {folder}: holds an experiment with other settings: {shown}; choose a new folder")
+    return stored
+
+
+def stored_study(folder: Path) -> CarStudy:
+    """The settings of the car experiment in a folder."""
+    path = folder / SETTINGS
+    try:
+        return study_of(yaml.safe_load(path.read_text()))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        raise InputError(
+            f"{path}: not the settings of a car experiment; expected what `crossreg car` writes"
+        ) from error
+
+
+def _differences(stored: CarStudy, study: CarStudy) -> list[str]:
+    """The settings in which two studies differ, methods aside, with both values."""
+    pairs = [
+        (name, old, settings_of(study)[group][name])
+        for group, values in settings_of(stored).items()
+        for name, old in values.items()
+    ]
+    return [f"{name} is {old}, now {new}" for name, old, new in pairs if name != "methods" and old != new]
+
+
+def with_both_methods(stored: CarStudy, study: CarStudy) -> CarStudy:
+    """The study with the methods that a folder has, and behind them those that it has not."""
+    has, asked = ([method.name for method in methods_of(one)] for one in (stored, study))
+    both = [*has, *(name for name in asked if name not in has)]
+    return study if both == asked else study.replace(methods=",".join(both))
+
+
+def is_newer(path: Path, other: Path) -> bool:
+    """Whether a file is there and was made after another."""
+    return path.exists() and path.stat().st_mtime_ns >= other.stat().st_mtime_ns
+
+
+def is_car_folder(folder: Path) -> bool:
+    """Whether a folder is one of `crossreg car`."""
+    return (folder / TEST_CARS).exists()
 
 
 def _is_harmed(folder: Path, name: str) -> bool:
@@ -81,12 +128,28 @@ def open_folder(folder: Path, study: CarStudy, saving: Saving = USUAL) -> None:
             stored = json.loads((folder / VERSIONS).read_text())
             check_numerics(stored, describe_machine(), str(folder), force=saving.force)
         if not is_sound(folder, SETTINGS):
-            with recorded(folder, SETTINGS) as file:
-                file.write(_text(study).encode())
+            write_settings(folder, study)
         if not is_sound(folder, VERSIONS):  # of what has trained here, whoever goes on
             record_json(folder, VERSIONS, describe_machine())
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
+
+
+def write_settings(folder: Path, study: CarStudy) -> None:
+    """Says what the folder is of; once it has more methods than before, when these are scored."""
+    with recorded(folder, SETTINGS) as file:
+        file.write(_text(study).encode())
+
+
+def finished_summary(folder: Path, study: CarStudy, methods: Sequence[str]) -> dict[str, Any] | None:
+    """The summary of a folder, if all that it holds is whole, of these settings, and has these methods."""
+    if not is_sound(folder, SUMMARY):
+        return None
+    summary = json.loads((folder / SUMMARY).read_text())
+    if summary["settings"] != json.loads(json.dumps(settings_of(study))) or {*methods} - {*summary["methods"]}:
+        return None
+    names = [*(read_manifest(folder) or ()), *(f"{PREDICTIONS}/{name}.npz" for name in summary["methods"])]
+    return summary if all(is_sound(folder, name) for name in names) else None
 
 
 def write_test_cars(folder: Path, cars: Sequence[Surface]) -> None:

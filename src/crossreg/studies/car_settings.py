@@ -6,10 +6,11 @@ from typing import Any, Literal, get_args
 
 from crossreg.config import Config, ModelConfig, TrainConfig, check_fields, to_dict
 from crossreg.errors import InputError
+from crossreg.methods.names import Method, parse_methods
 
 METHODS = "xreg,unregularized,dropout,ensemble"
-# `--methods all`: xreg also as the task of the paper has it, without a σ_gen head and with ρ on a likelihood; rivals also
-# with what is stopped or fitted on the reg cars, chosen by them, and trained on them.
+# `--methods all`: xreg also as the paper has it, without a σ_gen head and with ρ on a likelihood; rivals also with what
+# is stopped or fitted on the reg cars, chosen by them, and trained on them.
 ALL_METHODS = (
     f"{METHODS},xreg-internal-mm,xreg-internal-mixture,unregularized+early,dropout+early,ensemble+early,"
     "unregularized+temperature,unregularized+sigma-temperature,dropout+conformal,ensemble+temperature,"
@@ -19,7 +20,7 @@ FAMILY = "family"
 MOST_SEEDS = 1000
 Profile = Literal["quick", "full"]
 # Fields of the config that are no flags: methods differ in them, and `--methods` names methods; a seed is one of
-# `--seeds`; and a car's input is no pressure that could change.
+# `--seeds`; a car's input is no pressure that could change; and all cars of a split are scored.
 NO_FLAGS = (
     "feature_noise",
     "sites",
@@ -33,6 +34,7 @@ NO_FLAGS = (
     "reg_objective",
     "seed",
     "predict_increment",
+    "scored_pairs",
 )
 
 
@@ -59,7 +61,8 @@ class CarStudy:
     points: int = 2850
     """Vertices of a built-in car, about; at least 400."""
     grid: int = 64
-    """Cells of the torus along each axis; at least as many in all as a car has vertices."""
+    """Cells of the torus along each axis; at least as many in all as a car has vertices. By default 64, also with
+    --data, and 32 for the built-in cars of quick."""
     own_maps: bool = False
     """Map every car to the torus on its own, even where vertices correspond and one map would do."""
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -103,6 +106,22 @@ def car_study(profile: str, *, data: str = FAMILY) -> CarStudy:
     study = study.replace(width=16, num_modes=8, num_samples=6, steps=2500, settle=0.4)
     study = study.replace(seeds=1, train_size=20, reg_size=20, test_size=20, points=714)
     return study.replace(grid=32) if data == FAMILY else study
+
+
+def methods_of(study: CarStudy) -> list[Method]:
+    """The methods that a study names."""
+    names = ALL_METHODS if study.methods == "all" else study.methods
+    methods = parse_methods(names, for_cars=True)
+    for method in methods:
+        if not method.candidates:
+            raise InputError(f"--methods {method.name}: a car's input is no pressure that could persist")
+    return methods
+
+
+def study_of(settings: dict[str, Any]) -> CarStudy:
+    """The study that `settings_of` was made of; what an older version did not know is as it is by default."""
+    fields = settings["model"] | {"sites": tuple(settings["model"]["sites"])} | settings["train"]
+    return CarStudy(**settings["cars"]).replace(**fields)
 
 
 def settings_of(study: CarStudy) -> dict[str, Any]:

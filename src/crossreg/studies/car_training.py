@@ -90,21 +90,25 @@ def train_or_load(
     seeds: int,
     folder: Path,
     *,
+    known_members: int = 0,
     progress: bool,
     saving: Saving = USUAL,
 ) -> list[list[Trained]]:
-    """The members of every seed: read, or trained in as few programs as memory allows and stored one by one."""
-    replicas = [(seed, member) for seed in range(seeds) for member in range(training.members)]
+    """The members of every seed: read, or trained in as few programs as memory allows and stored one by one.
+
+    The first `known_members` are those that the folder had before it got more: they stay what they are.
+    """
+    replicas = _replicas(training, seeds)
     each = bytes_of(training.config, math.prod(data.train.field_shape))
     most = max(1, int(_MEMORY_SHARE * memory_bytes() / each))
     names = {replica: _digest(training.key, data.digest, replica) for replica in replicas}
 
     def path(replica: tuple[int, int]) -> Path:
-        return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{names[replica]}.npz"
+        return _path(folder, training, replica, names[replica])
 
     # Programs follow from all replicas, not from those that are missing: weights depend a little on their number.
-    for start in range(0, len(replicas), most):
-        chunk = replicas[start : start + most]
+    parts = [[r for r in replicas if (r[1] < known_members) == known] for known in (True, False)]
+    for chunk in (part[start : start + most] for part in parts for start in range(0, len(part), most)):
         if not all(_is_good(path(replica), names[replica]) for replica in chunk):
             going = _resume(training, data, chunk, folder, saving)
             _train(training, going, len(chunk), folder, progress=progress)
@@ -115,6 +119,20 @@ def train_or_load(
     _keep_history(training, folder, path(replicas[0]))
     done = [_load(path(replica), training.config, data.train) for replica in replicas]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
+
+
+def is_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> bool:
+    """Whether a folder has all members of every seed."""
+    names = {replica: _digest(training.key, data.digest, replica) for replica in _replicas(training, seeds)}
+    return all(_is_good(_path(folder, training, replica, name), name) for replica, name in names.items())
+
+
+def _replicas(training: Training, seeds: int) -> list[tuple[int, int]]:
+    return [(seed, member) for seed in range(seeds) for member in range(training.members)]
+
+
+def _path(folder: Path, training: Training, replica: tuple[int, int], digest: str) -> Path:
+    return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{digest}.npz"
 
 
 def _digest(*parts: Any) -> str:

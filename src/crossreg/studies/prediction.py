@@ -67,6 +67,15 @@ def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_sam
     }
 
 
+def check_levels(levels: tuple[float, ...]) -> None:
+    """Refuses levels of quantiles that are none."""
+    if not 1 <= len(levels) <= _MOST_LEVELS:
+        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
+    for level in levels:
+        if not 0 < level < 1:
+            raise InputError(f"--levels {level}: must lie in (0, 1)")
+
+
 def predict_fields(
     run: Run,
     x: Float[np.ndarray, "batch channel *space"],
@@ -81,11 +90,7 @@ def predict_fields(
     `mean`, `std_total`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
     of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
     """
-    if not 1 <= len(levels) <= _MOST_LEVELS:
-        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
-    for level in levels:
-        if not 0 < level < 1:
-            raise InputError(f"--levels {level}: must lie in (0, 1)")
+    check_levels(levels)
     check_room(
         4 * x.size * (_FIELDS_KEPT + 2 * len(levels)) + prediction_bytes(run.config, x[0].size),
         f"a prediction of {x.shape[0]} fields of {x[0].size} values with {len(levels)} levels",

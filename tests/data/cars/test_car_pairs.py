@@ -1,5 +1,7 @@
 """Cars on the torus grid: padding, normalisation, and each car's own answer in a batch of different ones."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,9 +10,10 @@ import pytest
 import trimesh
 
 from crossreg.config import ModelConfig
-from crossreg.data.cars.pairs import car_scale, make_car_data, vertices_correspond, with_all_to_train_on
-from crossreg.data.cars.readers import Cars
+from crossreg.data.cars.pairs import car_scale, make_car_data, pairs_of, vertices_correspond, with_all_to_train_on
+from crossreg.data.cars.readers import Cars, find_cars
 from crossreg.data.cars.surface import Surface, make_surface
+from crossreg.data.cars.transport import transport
 from crossreg.data.pairs import stack_pairs
 from crossreg.errors import InputError
 from crossreg.nn.build import build_model, data_scale
@@ -36,7 +39,7 @@ MODEL = ModelConfig(width=3, num_blocks=2, num_modes=2)
 
 
 def test_a_batch_of_different_cars_gives_each_its_own_answer():
-    together, _ = make_car_data(Cars((COARSE, FINE, LONG), (FINE,), (LONG, COARSE), None), GRID)
+    together, scale = make_car_data(Cars((COARSE, FINE, LONG), (FINE,), (LONG, COARSE), None), GRID)
     model = build_model(MODEL, together.train, key=jax.random.key(1))
     # Noise that can be seen.
     model = eqx.tree_at(lambda m: m.stages[3].scale.raw, model, replace_fn=jnp.zeros_like)
@@ -45,12 +48,26 @@ def test_a_batch_of_different_cars_gives_each_its_own_answer():
     assert batch.y.shape == (3, 1, 162)
     assert batch.weight.sum(axis=(1, 2)).tolist() == [42, 162, 42]
     all_three = predict(model, batch.x, at=batch.at, key=keys, num_samples=4).means
+
+    def loss(model, batch, keys):
+        """The summed NLL over all vertices."""
+        mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=4)
+        return -jnp.sum(batch.weight * mixture.log_prob(batch.y))
+
+    value_and_gradient = eqx.filter_value_and_grad(loss)
+    found = value_and_gradient(model, batch, keys)
+    total = jax.tree.map(jnp.zeros_like, found)
     for row, car in enumerate((COARSE, FINE, LONG)):
-        alone = together.train.gather(jnp.asarray([row]))
+        # A set of this car alone has no padding.
+        alone = pairs_of([car], [transport(car.vertices, GRID)], scale).gather(jnp.arange(1))
+        assert alone.y.shape == (1, 1, len(car.vertices))
         means = predict(model, alone.x, at=alone.at, key=keys[row : row + 1], num_samples=4).means
         own = all_three[:, row, 0, : len(car.vertices)]
-        np.testing.assert_allclose(own, means[:, 0, 0, : len(car.vertices)], atol=1e-5)
+        np.testing.assert_allclose(own, means[:, 0, 0], atol=1e-5)
         assert np.std(own, axis=0).min() > 0
+        total = jax.tree.map(jnp.add, total, value_and_gradient(model, alone, keys[row : row + 1]))
+    for whole, parts in zip(jax.tree.leaves(found), jax.tree.leaves(total), strict=True):
+        np.testing.assert_allclose(whole, parts, rtol=1e-3, atol=1e-4 * max(1.0, float(jnp.abs(parts).max())))
 
 
 def test_predictions_are_those_of_the_vertices_cells():
@@ -86,11 +103,24 @@ def test_cars_whose_vertices_correspond_share_a_map():
     longer = ellipsoid("longer", 1, 2.0)
     assert vertices_correspond([COARSE, LONG, longer])
     assert not vertices_correspond([COARSE, FINE])
+    # Without faces, by where they are: in another order they do not.
+    bare, long = (dataclasses.replace(car, faces=None) for car in (COARSE, LONG))
+    order = np.random.default_rng(3).permutation(len(long.vertices))
+    assert vertices_correspond([bare, long])
+    assert not vertices_correspond([bare, dataclasses.replace(long, vertices=long.vertices[order])])
     cars = Cars((COARSE, LONG), (longer,), (LONG,), None)
     shared, _ = make_car_data(cars, GRID)
     own, _ = make_car_data(cars, GRID, own_maps=True)
     assert len(np.unique(shared.train.decode, axis=0)) == 1
     assert len(np.unique(own.train.decode, axis=0)) > 1
+
+
+def test_the_real_cars_correspond_also_without_faces(real_cars):
+    cars = find_cars(real_cars)
+    bare = [dataclasses.replace(cars.read(name), faces=None) for name in (*cars.train, *cars.test)]
+    assert vertices_correspond(bare)
+    along = [dataclasses.replace(car, vertices=car.vertices[np.argsort(car.vertices[:, 2])]) for car in bare]
+    assert not vertices_correspond(along)
 
 
 def test_replicas_share_the_cars():

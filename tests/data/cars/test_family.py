@@ -16,7 +16,7 @@ from crossreg.data.cars.bodies import (
     round_box,
     upper_outline,
 )
-from crossreg.data.cars.family import draw_shapes, make_car, make_family
+from crossreg.data.cars.family import VERSION, draw_shapes, make_car, make_family
 from crossreg.data.cars.normals import vertex_normals
 from crossreg.data.cars.panels import exact_influence, flat_panels, make_system
 from crossreg.data.cars.wake import base_pressure, flow_with_wake, rim_weight, separated_share, vortex_pressure
@@ -157,6 +157,14 @@ def test_the_flow_has_the_base_pressure_where_it_leaves():
     base = base_pressure(panels, shares.mean(1))
     flow = flow_with_wake(make_system(panels, symmetric=True, ground=0.0), shares, base)
     assert rim_weight(panels, shares) @ (flow.velocity**2).sum(1) == pytest.approx(1 - base)
+    # A pressure that no stream gives the rim: the nearest, where |v|² over the rim is least, so v ⟂ dv/dκ in the mean.
+    system = make_system(panels, symmetric=True, ground=0.0)
+    nearest = flow_with_wake(system, shares, 0.99)
+    stream = shares.mean(1) * np.maximum(panels.normal[:, 2], 0)
+    change = system.solve(stream).velocity - system.solve().velocity
+    rim = rim_weight(panels, shares)
+    assert rim @ (nearest.velocity**2).sum(1) > 1 - 0.99
+    assert rim @ (nearest.velocity * change).sum(1) == pytest.approx(0, abs=1e-9)
     # Hoerner's formula on areas known otherwise: a quarter of a unit cube's rear face, five and three quarters around.
     cube = flat_panels(
         np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float),
@@ -202,6 +210,15 @@ def test_a_design_is_even_seeded_and_inside_its_ranges():
         draw_shapes(0)
     with pytest.raises(InputError, match="seed -1: at least 0"):
         draw_shapes(3, seed=-1)
+
+
+def test_the_cars_of_this_version_are_these():
+    """Fails where the same request gives other cars: then `family.VERSION` must be raised, as cached ones are others."""
+    car = make_car(draw_shapes(3, seed=0)[2], resolution(400))
+    pressure = [-0.552292, -0.309088, -0.490288, -0.300420, -0.105886, -0.381023, -0.616159]
+    assert (VERSION, len(car.pressure)) == (2, 370)
+    assert car.pressure[::60] == pytest.approx(pressure, abs=1e-5)
+    assert car.vertices[100] == pytest.approx([-0.640763, 0.225680, 1.949300], abs=1e-5)
 
 
 def test_the_mean_car_is_neither_good_nor_useless():

@@ -88,7 +88,7 @@ def test_triangles_come_near_too():
 
 def test_an_ellipsoid_has_its_closed_form():
     axes = np.array([1.0, 0.7, 1.6])
-    vertices, faces = cube_sphere(16)
+    vertices, faces = cube_sphere(20)
     vertices = vertices * axes
     # Lamb, Hydrodynamics, §114: the surface velocity is the tangential part of 2 / (2 − γ) e_z.
     gamma = quad(lambda s: np.prod(axes) / ((axes[2] ** 2 + s) * np.sqrt(np.prod(axes**2 + s))), 0, np.inf)[0]
@@ -96,8 +96,9 @@ def test_an_ellipsoid_has_its_closed_form():
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     expected = 2 / (2 - gamma) * (np.array([0, 0, 1]) - normals[:, 2:] * normals)
     velocity = surface_velocity(vertices, faces, symmetric=True)
-    assert np.abs(velocity - expected).max() < 0.02
-    assert np.abs(pressure_coefficient(velocity) - pressure_coefficient(expected)).max() < 0.02
+    # At 2,402 vertices 0.014 and 0.011.
+    assert np.abs(velocity - expected).max() < 0.015
+    assert np.abs(pressure_coefficient(velocity) - pressure_coefficient(expected)).max() < 0.012
 
 
 def gauss(panel, point, order=60):

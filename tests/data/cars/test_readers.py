@@ -9,7 +9,7 @@ import pytest
 
 from crossreg.data.cars.car_set import split_cars
 from crossreg.data.cars.normals import estimate_normals
-from crossreg.data.cars.readers import find_cars, load_cars
+from crossreg.data.cars.readers import find_cars, load_cars, read_geometries
 from crossreg.data.cars.surface import make_surface
 from crossreg.errors import InputError
 
@@ -190,6 +190,19 @@ def test_processed_layout_tests_on_what_follows_the_first_500(tmp_path):
     write(tmp_path / "watertight_meshes.txt", "\n".join(names))
     cars = find_cars(tmp_path)
     assert (cars.train, cars.test) == (tuple(sorted(names[:500])), tuple(sorted(names[500:])))
+
+
+@pytest.mark.parametrize("listed", ["train", "test"])
+def test_cars_that_one_list_leaves_out_are_the_other_part(tmp_path, listed):
+    names = ("001", "002", "003", "004")
+    for name in names:
+        write(tmp_path / "data" / f"mesh_{name}.ply", "")
+        write(tmp_path / "data" / f"press_{name}.npy", "")
+    write(tmp_path / "watertight_meshes.txt", "\n".join(names))
+    write(tmp_path / f"{listed}.txt", "4 1")
+    cars = find_cars(tmp_path)
+    parts = (("001", "004"), ("002", "003"))
+    assert (cars.train, cars.test) == (parts if listed == "train" else parts[::-1])
 
 
 @pytest.mark.parametrize("inside", [".", "training_data"])
@@ -408,3 +421,31 @@ def test_of_several_data_sets_one_must_be_named(tmp_path):
     write(tmp_path / "second" / "train" / "a.h5", "")
     with pytest.raises(InputError, match="several sets of cars, first, second; name one of them"):
         find_cars(tmp_path)
+
+
+def test_a_set_may_stand_two_folders_below(tmp_path):
+    """As DINOZAUR's does in its repository."""
+    write(tmp_path / "data" / "shapenetcar" / "train" / "b.h5", "")
+    write(tmp_path / "data" / "shapenetcar" / "test" / "a.h5", "")
+    assert (find_cars(tmp_path).train, find_cars(tmp_path).test) == (("train/b",), ("test/a",))
+    write(tmp_path / "data" / "other" / "train" / "b.h5", "")
+    with pytest.raises(InputError, match="several sets of cars, data/other, data/shapenetcar; name one"):
+        find_cars(tmp_path)
+
+
+def test_geometries_need_no_pressure(tmp_path):
+    vertices, quads, _ = body(9, 7)
+    inside = np.concatenate([vertices[:5] / 2, vertices])
+    write(tmp_path / "b.ply", ply(vertices, triangles(quads)))
+    write(tmp_path / "c.vtk", vtk(inside, quads + 5))
+    np.savez(tmp_path / "a.npz", vertices=vertices)
+    cars = read_geometries(tmp_path)
+    assert [car.name for car in cars] == ["a", "b", "c"]
+    for car in cars:
+        np.testing.assert_allclose(car.vertices, vertices)
+        assert not car.pressure.any()
+    np.testing.assert_allclose(cars[1].normals, cars[2].normals)
+    assert read_geometries(tmp_path / "b.ply")[0].name == "b"
+    write(tmp_path / "d.stl", "")
+    with pytest.raises(InputError, match=r"d\.stl: expected a car as \.npz, \.ply, \.vtk, or a folder of cars"):
+        read_geometries(tmp_path / "d.stl")

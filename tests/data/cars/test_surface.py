@@ -1,10 +1,12 @@
 """Surfaces: normals against closed forms, meshes in any winding, and what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from crossreg.data.cars.normals import estimate_normals, turn_outward, vertex_normals
-from crossreg.data.cars.surface import make_surface
+from crossreg.data.cars.surface import axes_warning, make_surface
 from crossreg.errors import InputError
 
 
@@ -183,6 +185,13 @@ def _replaced(place, value):
     return change
 
 
+def _one_vertex_in_flat_faces(quads):
+    """Triangles; those at vertex 5 have a corner twice."""
+    triangles = quads[:, [0, 1, 2, 0, 2, 3]].reshape(-1, 3)
+    triangles[(triangles == 5).any(axis=1), 1] = triangles[(triangles == 5).any(axis=1), 0]
+    return triangles
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -205,7 +214,11 @@ def _replaced(place, value):
         (_set("faces", lambda f: f[:, :2]), r"faces of type int64 and shape \(91, 2\)"),
         (_set("faces", lambda f: f[:0]), r"shape \(0, 4\)"),
         (_set("faces", lambda f: f[:, [0, 0, 0]]), "its faces have no area"),
-        (_set("faces", lambda f: f[:40]), "91 vertices, but the faces use only 4"),
+        (_set("faces", lambda f: f[:40]), "91 vertices, but the faces use only 4.*remove those and their pressure, or"),
+        (
+            _set("faces", _one_vertex_in_flat_faces),
+            "use only 90 of them, without 6 faces that have a corner twice; .* 5:",
+        ),
         (_set("normals", lambda n: np.ones((90, 3))), r"normals have shape \(90, 3\); the vertices have \(91, 3\)"),
         (_set("normals", lambda n: np.eye(91, 3)), "the normal of vertex 3 has no length"),
     ],
@@ -213,6 +226,18 @@ def _replaced(place, value):
 def test_what_is_refused(change, message):
     with pytest.raises(InputError, match=f"car wrong: .*{message}"):
         make_surface("wrong", **_bad(change))
+
+
+def test_cars_along_another_axis_are_warned_of():
+    good = make_surface("good", **_bad(lambda arrays: None))
+    long = dataclasses.replace(good, vertices=good.vertices * [1, 1, 9])
+    aside = dataclasses.replace(long, name="aside", vertices=long.vertices[:, [2, 1, 0]])
+    assert axes_warning([long, long]) is None
+    warning = axes_warning([long, aside, long])
+    assert warning is not None
+    assert warning.startswith(
+        "1 of 3 cars are longest along another axis than z, the first, aside, along x; expected x"
+    )
 
 
 def test_fewer_than_four_points_and_faces_without_an_area():

@@ -35,11 +35,11 @@ def match_shapenet(pressure: np.ndarray, num_vertices: int) -> np.ndarray:
     return pressure
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
+def read_npz(path: Path, needed: tuple[str, ...] = ("vertices", "pressure")) -> dict[str, np.ndarray]:
     """`vertices` and `pressure`, and `faces` and `normals` where the NPZ file has them."""
     _check_size(path)
     with open_npz(path, f"{path}: not a readable NPZ archive") as archive:
-        if missing := {"vertices", "pressure"} - set(archive.names):
+        if missing := {*needed} - set(archive.names):
             raise InputError(f"{path}: has no {' and no '.join(sorted(missing))}; it has {', '.join(archive.names)}")
         return {n: archive.read(n) for n in ("vertices", "pressure", "faces", "normals") if n in archive.names}
 

@@ -47,9 +47,13 @@ def vertex_normals(
 
 def edges_of(faces: Int[np.ndarray, "face 3"]) -> tuple[Int[np.ndarray, " side"], Int[np.ndarray, " edge"]]:
     """Which edge each side of a triangle is (sides ab of all triangles, then bc, then ca); the triangles of an edge."""
-    numbers = _pair_number(faces.T.ravel(), np.roll(faces, -1, axis=1).T.ravel(), int(faces.max()) + 1)
-    _, edge_of_side, count = np.unique(numbers, return_inverse=True, return_counts=True)
+    _, edge_of_side, count = np.unique(side_numbers(faces), return_inverse=True, return_counts=True)
     return edge_of_side, count
+
+
+def side_numbers(faces: Int[np.ndarray, "face 3"]) -> Int[np.ndarray, " side"]:
+    """A number for each side of a triangle, the same for sides between the same two vertices."""
+    return _pair_number(faces.T.ravel(), np.roll(faces, -1, axis=1).T.ravel(), int(faces.max()) + 1)
 
 
 def turn_outward(

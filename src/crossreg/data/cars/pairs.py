@@ -9,7 +9,7 @@ $$ x \mapsto (x - \bar x_{train}) / s_{train}. $$
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,15 +17,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.data.cars.channels import latent_channels
+from crossreg.data.cars.normals import side_numbers
 from crossreg.data.cars.readers import Cars
 from crossreg.data.cars.surface import Surface
-from crossreg.data.cars.transport import transports
+from crossreg.data.cars.transport import Transport, transport, transports
 from crossreg.data.pairs import AbstractPairs, Batch, Data
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
 from crossreg.nn.units import Units
 
 _SAME_EDGES = 0.95
+# Of the mean distance of random vertices, what those of one number may have at most: the real cars have at most 0.10.
+_SAME_PLACE = 0.25
 _POSITIONS = slice(0, 3)  # which of the nine channels are the car's own coordinates
 
 
@@ -103,19 +106,23 @@ def car_scale(train: Sequence[Surface]) -> CarScale:
 def vertices_correspond(cars: Sequence[Surface]) -> bool:
     """Whether a vertex means the same place on every car: all have one vertex count and (nearly) the same edges.
 
-    Nearly, since a quad may be cut along either diagonal: the real cars share 99.5% of their edges.
+    Nearly, since a quad may be cut along either diagonal: the real cars share 99.5% of their edges. Where cars have no
+    faces, vertices of one number must lie much closer to each other than any two.
     """
-    if len({len(car.vertices) for car in cars}) > 1 or any(car.faces is None for car in cars):
+    if len({len(car.vertices) for car in cars}) > 1:
         return False
-    first, *others = (_edges(car) for car in cars)
+    if any(car.faces is None for car in cars):
+        return all(_apart(cars[0], car) < _SAME_PLACE for car in cars[1:])
+    first, *others = (np.unique(side_numbers(np.asarray(car.faces))) for car in cars)
     return all(np.intersect1d(first, edges).size >= _SAME_EDGES * max(first.size, edges.size) for edges in others)
 
 
-def _edges(car: Surface) -> Int[np.ndarray, " edge"]:
-    """The edges of a mesh, each as a number."""
-    faces = np.asarray(car.faces)
-    ends = np.sort(np.stack([faces, np.roll(faces, 1, axis=1)], axis=-1).reshape(-1, 2), axis=1)
-    return np.unique(ends[:, 0].astype(np.int64) * len(car.vertices) + ends[:, 1])
+def _apart(one: Surface, other: Surface) -> float:
+    """The mean distance of vertices of one number, relative to that of any two; both cars with their centre at 0."""
+    first, second = (car.vertices - car.vertices.mean(0) for car in (one, other))
+    shuffled = np.random.default_rng(0).permutation(len(second))
+    same, random = (np.linalg.norm(first - points, axis=1).mean() for points in (second, second[shuffled]))
+    return float(same / random)
 
 
 def make_car_data(
@@ -127,34 +134,47 @@ def make_car_data(
     maps of nearly the same car differ by a cell here and there, and a network must then learn to see through that.
     """
     listed = [*cars.train, *cars.reg, *cars.test]
-    most = max(len(car.vertices) for car in listed)
-    if most > grid**2:
-        raise InputError(f"--grid {grid}: {grid**2} cells for a car of {most} vertices; expected at least as many")
+    check_grid(listed, grid)
     scale = car_scale(cars.train)
     if vertices_correspond(listed) and not own_maps:
-        mean_car = np.mean([car.vertices for car in cars.train], axis=0)
-        maps = transports([mean_car], grid, progress) * len(listed)
+        maps = [mean_map(cars.train, grid)] * len(listed)
+        if progress is not None:
+            progress(1, 1)
     else:
         maps = transports([car.vertices for car in listed], grid, progress)
-    channels = np.stack([latent_channels(car, found) for car, found in zip(listed, maps, strict=True)])
+    every = pairs_of(listed, maps, scale)
+    ends = np.cumsum([0, len(cars.train), len(cars.reg), len(cars.test)])
+    content = digest(*(np.asarray(getattr(every, name)) for name in CarPairs.shared), ends)
+    return Data(*(every.of(range(*ends[number : number + 2])) for number in range(3)), content), scale
+
+
+def check_grid(cars: Sequence[Surface], grid: int) -> None:
+    """Refuses a grid that has fewer cells than a car has vertices."""
+    most = max(len(car.vertices) for car in cars)
+    if most > grid**2:
+        raise InputError(f"--grid {grid}: {grid**2} cells for a car of {most} vertices; expected at least as many")
+
+
+def mean_map(train: Sequence[Surface], grid: int) -> Transport:
+    """The one map of cars whose vertices correspond: that of the mean train car."""
+    return transport(np.mean([car.vertices for car in train], axis=0), grid)
+
+
+def pairs_of(cars: Sequence[Surface], maps: Sequence[Transport], scale: CarScale) -> CarPairs:
+    """Cars on the grid, each by its map, normalised by a scale."""
+    most = max(len(car.vertices) for car in cars)
+    channels = np.stack([latent_channels(car, found) for car, found in zip(cars, maps, strict=True)])
     mean, std = (part[:, None, None] for part in (scale.position_mean, scale.position_std))
     channels[:, _POSITIONS] = (channels[:, _POSITIONS] - mean) / std
-    decode, pressure = np.zeros((len(listed), most), np.int32), np.zeros((len(listed), 1, most), np.float32)
-    for row, (car, found) in enumerate(zip(listed, maps, strict=True)):
+    decode, pressure = np.zeros((len(cars), most), np.int32), np.zeros((len(cars), 1, most), np.float32)
+    for row, (car, found) in enumerate(zip(cars, maps, strict=True)):
         decode[row, : len(car.vertices)] = found.decode
         pressure[row, 0, : len(car.vertices)] = (car.pressure - scale.pressure_mean) / scale.pressure_std
-    arrays = (
+    return CarPairs(
         jnp.asarray(channels, jnp.float32),
         jnp.asarray(decode),
         jnp.asarray(pressure),
-        jnp.asarray([len(car.vertices) for car in listed], jnp.int32),
+        jnp.asarray([len(car.vertices) for car in cars], jnp.int32),
+        rows=jnp.arange(len(cars), dtype=jnp.int32),
+        num_rows=jnp.asarray(len(cars), jnp.int32),
     )
-    ends = np.cumsum([0, len(cars.train), len(cars.reg), len(cars.test)])
-
-    def split(number: int) -> CarPairs:
-        rows = jnp.arange(ends[number], ends[number + 1], dtype=jnp.int32)
-        named: dict[str, Any] = dict(zip(CarPairs.shared, arrays, strict=True))
-        return CarPairs(**named, rows=rows, num_rows=jnp.asarray(rows.size, jnp.int32))
-
-    content = digest(channels.astype(np.float32), decode, pressure, np.asarray(arrays[3]), ends)
-    return Data(split(0), split(1), split(2), content), scale

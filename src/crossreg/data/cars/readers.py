@@ -11,8 +11,8 @@
 | NPZ files               | `*.npz` with vertices, pressure; faces and normals if present | `test.txt`, if present     |
 | PLY and NPY files       | `<name>.ply`, `<name>.npy`                                    | `test.txt`, if present     |
 
-`train.txt` and `test.txt` hold names between commas or white space; a car in neither is not used. Nothing but names is
-read until a car is asked for.
+`train.txt` and `test.txt` hold names between commas or white space. A car in neither is not used; where there is only
+one of them, the cars that it does not list are the other part. Nothing but names is read until a car is asked for.
 """
 
 import re
@@ -31,6 +31,7 @@ from crossreg.errors import InputError
 
 _PROCESSED_TRAIN = 500
 _DINOZAUR_NAMES = ("surface.min_max_normalized_vertices", "surface.pressure")
+_GEOMETRIES = (".npz", ".ply", ".vtk")
 
 
 class Cars(NamedTuple):
@@ -51,18 +52,19 @@ def load_cars(path: Path, *, train_size: int = 30, reg_size: int = 50, test_size
 
 
 def find_cars(path: Path) -> CarSet:
-    """The cars of a folder, or of the one data set in it, by name."""
+    """The cars of a folder, or of the one data set at most two folders below it, by name."""
     if not path.is_dir():
         raise InputError(f"{path}: {'not a folder' if path.exists() else 'missing'}; expected a folder of cars")
     if found := _release_in(path):
         return found
-    releases = [
-        (folder, found) for folder in sorted(path.iterdir()) if folder.is_dir() and (found := _release_in(folder))
-    ]
-    if len(releases) > 1:
-        raise InputError(f"{path}: several sets of cars, {', '.join(f.name for f, _ in releases)}; name one of them")
-    if releases:
-        return releases[0][1]
+    for below in ("*", "*/*"):  # DINOZAUR's stands in data/shapenetcar of its repository
+        folders = [folder for folder in sorted(path.glob(below)) if folder.is_dir()]
+        releases = [(folder, found) for folder in folders if (found := _release_in(folder))]
+        if len(releases) > 1:
+            names = ", ".join(folder.relative_to(path).as_posix() for folder, _ in releases)
+            raise InputError(f"{path}: several sets of cars, {names}; name one of them")
+        if releases:
+            return releases[0][1]
     if found := _npz_files(path) or _ply_files(path):
         return found
     raise InputError(
@@ -71,6 +73,29 @@ def find_cars(path: Path) -> CarSet:
         " training_data/param<n>/<hash>/quadpress_smpl.vtk and press.npy (original ShapeNet-Car),"
         " train/*.h5 and test/*.h5 (DINOZAUR), *.npz with vertices and pressure, or <name>.ply and <name>.npy"
     )
+
+
+def read_geometries(path: Path) -> list[Surface]:
+    """Cars to predict for, of an NPZ, PLY or VTK file, a folder of such, or a set of cars; no pressure is needed."""
+    if path.is_dir():
+        if files := sorted(file for suffix in _GEOMETRIES for file in path.glob(f"*{suffix}")):
+            return [_read_geometry(file) for file in files]
+        cars = find_cars(path)
+        return [cars.read(name) for name in sorted(cars.train + cars.test)]
+    return [_read_geometry(path)]
+
+
+def _read_geometry(path: Path) -> Surface:
+    if path.suffix not in _GEOMETRIES:
+        raise InputError(f"{path}: expected a car as {', '.join(_GEOMETRIES)}, or a folder of cars")
+    if path.suffix == ".npz":
+        arrays = read_npz(path, needed=("vertices",)) | {"pressure": None}
+        return make_surface(path.stem, **arrays)
+    vertices, faces = read_ply(path) if path.suffix == ".ply" else read_vtk(path)
+    if faces is not None:  # original files hold points inside the car that no face uses
+        used, corners = np.unique(faces, return_inverse=True)
+        vertices, faces = vertices[used], corners.reshape(faces.shape)
+    return make_surface(path.stem, vertices, None, faces)
 
 
 def _release_in(folder: Path) -> CarSet | None:
@@ -90,7 +115,7 @@ def _processed(folder: Path) -> CarSet | None:
         return None
     listing = folder / "watertight_meshes.txt"
     names = [_padded(name) for name in _names_in(listing)]
-    if (folder / "test.txt").is_file():
+    if any((folder / f"{part}.txt").is_file() for part in ("train", "test")):
         train, test = _own_split(folder, names, _padded)
     else:
         train, test = names[:_PROCESSED_TRAIN], names[_PROCESSED_TRAIN:]
@@ -181,7 +206,10 @@ def _padded(name: str) -> str:
 
 
 def _own_split(folder: Path, names: list[str], spelled: Callable[[str], str] = str) -> tuple[list[str], list[str]]:
-    """The names in the folder's `train.txt` and `test.txt`; all are train where there is neither."""
+    """The names in the folder's `train.txt` and `test.txt`; all are train where there is neither.
+
+    Where there is one of them, the cars that it does not list are the other part.
+    """
     listed = {}
     for part in ("train", "test"):
         if (file := folder / f"{part}.txt").is_file():
@@ -189,8 +217,11 @@ def _own_split(folder: Path, names: list[str], spelled: Callable[[str], str] = s
             for name in listed[part]:
                 if name not in names:
                     raise InputError(f"{file}: lists car {name}, whose files are missing")
-    test = listed.get("test", [])
-    train = listed.get("train", [name for name in names if name not in test])
+    train, test = listed.get("train"), listed.get("test")
+    if test is None:
+        test = [] if train is None else [name for name in names if name not in train]
+    if train is None:
+        train = [name for name in names if name not in test]
     if both := sorted(set(train) & set(test)):
         raise InputError(f"{folder}: train.txt and test.txt both list car {both[0]}; expected it in one of them")
     return train, test

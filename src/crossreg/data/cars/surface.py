@@ -4,6 +4,7 @@ Axes as in ShapeNet-Car: x lateral, y up, z streamwise with the nose at −z.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,7 @@ class Surface:
 def make_surface(
     name: str,
     vertices: np.ndarray,
-    pressure: np.ndarray,
+    pressure: np.ndarray | None,
     faces: np.ndarray | None = None,
     normals: np.ndarray | None = None,
 ) -> Surface:
@@ -38,20 +39,13 @@ def make_surface(
 
     `vertices` (vertex, 3); `pressure` (vertex,) or (vertex, 1); `faces` triangles or quads, in any winding; `normals`
     of any length, all outward or all inward. Normals that are not given are those of the faces, and without faces
-    those of the points. An open mesh is warned of.
+    those of the points. An open mesh is warned of. Without `pressure`, as of a car to predict for, it is 0.
     """
     vertices = _numbers(name, "vertices", vertices, "(vertex, 3)")
-    pressure = _numbers(name, "pressure", pressure, "(vertex,) or (vertex, 1)")
     if vertices.ndim != 2 or vertices.shape[1] != 3:
         raise InputError(f"car {name}: vertices have shape {vertices.shape}; expected (vertex, 3)")
-    if pressure.shape not in ((pressure.size,), (pressure.size, 1)):
-        raise InputError(f"car {name}: pressure has shape {pressure.shape}; expected (vertex,) or (vertex, 1)")
-    pressure = pressure.ravel()
-    if len(pressure) != len(vertices):
-        raise InputError(f"car {name}: {len(pressure)} values of pressure for {len(vertices)} vertices")
     _check_extent(name, vertices)
-    if np.ptp(pressure) <= 1e-12 * np.abs(pressure).max():
-        raise InputError(f"car {name}: pressure is {pressure[0]:g} everywhere; expected a field that varies")
+    pressure = np.zeros(len(vertices)) if pressure is None else _check_pressure(name, pressure, len(vertices))
     if faces is None:
         outward = estimate_normals(vertices)
     else:
@@ -59,7 +53,10 @@ def make_surface(
         _warn_if_open(name, faces)
         outward = vertex_normals(vertices, faces)
         if (without := np.flatnonzero(~outward.any(axis=1))).size:
-            raise InputError(f"car {name}: vertex {without[0]} has no normal, its faces have no area together")
+            raise InputError(
+                f"car {name}: vertex {without[0]} has no normal, its faces have no area together;"
+                " merge vertices that coincide, or give no faces: normals then come from the points"
+            )
     if normals is not None:
         outward = _check_normals(name, normals, outward)
     return Surface(name, vertices, outward, pressure, faces)
@@ -78,6 +75,29 @@ def _numbers(name: str, what: str, array: np.ndarray, shape: str) -> Float[np.nd
             f"car {name}: {what} not finite, as float32, in {np.sum(~finite)} places, the first at index {where}"
         )
     return np.array(array, np.float64)
+
+
+def _check_pressure(name: str, pressure: np.ndarray, num_vertices: int) -> Float[np.ndarray, " vertex"]:
+    pressure = _numbers(name, "pressure", pressure, "(vertex,) or (vertex, 1)")
+    if pressure.shape not in ((pressure.size,), (pressure.size, 1)):
+        raise InputError(f"car {name}: pressure has shape {pressure.shape}; expected (vertex,) or (vertex, 1)")
+    if pressure.size != num_vertices:
+        raise InputError(f"car {name}: {pressure.size} values of pressure for {num_vertices} vertices")
+    if np.ptp(pressure) <= 1e-12 * np.abs(pressure).max():
+        raise InputError(f"car {name}: pressure is {pressure.flat[0]:g} everywhere; expected a field that varies")
+    return pressure.ravel()
+
+
+def axes_warning(cars: Sequence[Surface]) -> str | None:
+    """A line for cars that lie along another axis than z, or None."""
+    longest = [int(np.argmax(np.ptp(car.vertices, axis=0))) for car in cars]
+    if not (wrong := [number for number, axis in enumerate(longest) if axis != 2]):
+        return None
+    first = wrong[0]
+    return (
+        f"{len(wrong)} of {len(cars)} cars are longest along another axis than z, the first, {cars[first].name}, along"
+        f" {'xyz'[longest[first]]}; expected x lateral, y up, z streamwise with the nose at -z"
+    )
 
 
 def _check_extent(name: str, vertices: Float[np.ndarray, "vertex 3"]) -> None:
@@ -100,15 +120,23 @@ def _check_faces(name: str, vertices: Float[np.ndarray, "vertex 3"], faces: np.n
     if faces.min() < 0 or faces.max() >= len(vertices):
         wrong = faces.min() if faces.min() < 0 else faces.max()
         raise InputError(f"car {name}: a face has vertex {wrong}; there are {len(vertices)} vertices, numbered from 0")
-    faces = triangles_of(faces.astype(np.int64))
+    triangles = triangles_of(faces.astype(np.int64))
+    # A quad may be a triangle whose last corner is there twice.
+    repeated = len(faces) - len(triangles) if faces.shape[1] == 3 else 0
+    faces = triangles
     if (
         not len(faces)
         or np.linalg.norm(area_vectors(vertices, faces), axis=1).sum() <= _FLAT**2 * np.ptp(vertices) ** 2
     ):
         raise InputError(f"car {name}: degenerate mesh, its faces have no area")
-    num_used = len(np.unique(faces))
-    if num_used != len(vertices):
-        raise InputError(f"car {name}: {len(vertices)} vertices, but the faces use only {num_used} of them")
+    used = np.unique(faces)
+    if len(used) != len(vertices):
+        missing = np.setdiff1d(np.arange(len(vertices)), used)[0]
+        dropped = f", without {repeated} faces that have a corner twice" if repeated else ""
+        raise InputError(
+            f"car {name}: {len(vertices)} vertices, but the faces use only {len(used)} of them{dropped}; the first of"
+            f" the others is {missing}: remove those and their pressure, or give no faces"
+        )
     return faces
 
 

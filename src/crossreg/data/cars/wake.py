@@ -83,7 +83,10 @@ def rim_weight(panels: Panels, share: Float[np.ndarray, "panel corner"]) -> Floa
 
 
 def flow_with_wake(system: PanelSystem, share: Float[np.ndarray, "panel corner"], base: float) -> PanelFlow:
-    """The flow whose separated panels let out the stream that the base pressure asks for."""
+    """The flow whose separated panels let out the stream that the base pressure asks for.
+
+    Where no stream gives the rim a pressure that high, it is the one that comes nearest.
+    """
     stream = share.mean(1) * np.maximum(system.panels.normal[:, 2], 0)
     closed = system.solve()
     # Velocities are linear in κ, so |v|² over the rim is a quadratic. It falls as κ grows from 0: the first root.
