@@ -1,6 +1,6 @@
 """Ways to map a car onto the torus grid: time, cost, and how many vertices come back.
 
-    python benchmarks/transport.py [--grid 64] [--cars FOLDER] [--only auction sinkhorn …] [--repeats 3]
+    python benchmarks/transport.py [--grid 64] [--cars FOLDER] [--only auction sinkhorn …] [--repeats 3] [--json FILE]
 
 FOLDER holds `reference_transport.npz` (default: the environment variable CROSSREG_CARS, else `../shared/cars`); without
 it a made-up body of as many vertices is used. Seconds are the least of the repeats, after one call that compiles, and
@@ -18,6 +18,7 @@ a cell to its vertex. Back is the share of vertices v with e(d(v)) = v, cells th
 """
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Callable
@@ -165,10 +166,17 @@ CANDIDATES = {
 }
 
 
+ROWS: list[dict[str, object]] = []  # what was printed, for --json
+
+
 def row(name: str, seconds: tuple[float, float] | None, result: Transport, vertices: np.ndarray) -> None:
     encode = result.encode.ravel()
     back = np.mean(encode[result.decode] == np.arange(len(vertices)))
     owned = np.bincount(encode, minlength=len(vertices))
+    clock, cores = seconds or (None, None)
+    ROWS.append(
+        {"candidate": name, "seconds": clock, "cpu_seconds": cores, "cost": result.cost(vertices), "back": float(back)}
+    )
     timed = "" if seconds is None else f"{seconds[0]:>9.3f} {seconds[1]:>9.3f}"
     print(
         f"{name:>14} {timed:>19} {result.cost(vertices):>9.4f} {back:>8.2%} {owned.min():>4} to {owned.max()}",
@@ -207,11 +215,14 @@ def main() -> None:
     parser.add_argument("--cars", type=Path, default=Path(os.environ.get("CROSSREG_CARS", "../shared/cars")))
     parser.add_argument("--only", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="a file for the rows of all cars")
     asked = parser.parse_args()
     stored = asked.cars / "reference_transport.npz"
     reference = dict(np.load(stored)) if stored.exists() else {}
     cars = {key[:3]: reference[key] for key in reference if key.endswith("_target")} or {"made up": made_up_body()}
+    for_cars = {}
     for car, vertices in cars.items():
+        ROWS.clear()
         print(f"\ncar {car}, {len(vertices)} vertices, grid {asked.grid}², {jax.devices()[0].device_kind}")
         print(f"{'candidate':>14} {'seconds':>9} {'CPU':>9} {'cost':>9} {'back':>8} {'cells':>9}")
         compare(vertices, asked.grid, asked.only, asked.repeats)
@@ -220,6 +231,10 @@ def main() -> None:
             encode = reference[f"{car}_ind_enc"].reshape(side, side)
             # Its torus stands upright: turned with the car it is ours.
             row(f"reference {side}²", None, Transport(encode, reference[f"{car}_ind_dec"]), laid_flat(vertices))
+        for_cars[car] = [*ROWS]
+    if asked.json:
+        about = {"grid": asked.grid, "device": jax.devices()[0].device_kind, "cars": for_cars}
+        asked.json.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What README and docs say of results, against the rows that are published."""
 
 import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.stats import t
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "docs" / "results" / "paper.jsonl"
+CARS = runpy.run_path(str(ROOT / "benchmarks" / "publish_cars.py"))
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +54,41 @@ def test_the_goal_of_the_default_holds_in_the_rows(rows):
             if (row["observed_fraction"], row["train_size"], row["steps"]) == regime
         ]
         assert np.mean(scores) <= 0.02
+
+
+@pytest.fixture(scope="module")
+def cars():
+    return json.loads((ROOT / CARS["RESULTS"]).read_text())
+
+
+def test_the_goals_of_the_cars_hold_in_what_is_published(cars):
+    """Of five seeds on the built-in family; the interval over seeds decides what is better."""
+    xreg, dropout, ensemble, mean = (cars["methods"][m] for m in ("xreg", "dropout", "ensemble", "vertex-mean"))
+    assert (xreg["seeds"], xreg["diverged"]) == (5, 0)
+    assert all(run["test"]["relative_l2"] < mean["test"]["relative_l2"] for run in xreg["runs"])
+    assert xreg["test"]["ece_mix"] <= 0.03
+    assert xreg["test"]["spearman"] >= 0.4
+    for rival in (dropout, ensemble):
+        ends = [m["test"]["ece_mix"] + sign * m["half_width"]["ece_mix"] for m, sign in ((xreg, 1), (rival, -1))]
+        assert ends[0] < ends[1]
+    # Both parts of the standard deviation are there, within a factor of three of each other.
+    parts = xreg["test"]["std_predictive"], xreg["test"]["std_generalization"]
+    assert max(parts) < 3 * min(parts)
+
+
+def test_the_means_of_the_cars_are_those_of_their_seeds(cars):
+    for name, method in cars["methods"].items():
+        good = [run["test"] for run in method["runs"] if not run["diverged"]]
+        for score in ("relative_l2", "nll", "ece_mix", "crps", "spearman"):
+            values = [scores[score] for scores in good]
+            assert method["test"][score] == pytest.approx(np.mean(values), rel=1e-3), name
+            if len(values) > 1:
+                half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+                assert method["half_width"][score] == pytest.approx(half, rel=2e-2), name
+
+
+def test_the_tables_of_the_cars_are_those_of_the_scores(cars):
+    page = (ROOT / CARS["PAGE"]).read_text()
+    for part, lines_of in CARS["PARTS"].items():
+        begin, end = CARS["marks_of"](part)
+        assert page.split(begin)[1].split(end)[0].strip().splitlines() == lines_of(cars)

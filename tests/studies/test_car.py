@@ -284,7 +284,7 @@ def test_the_real_cars_train_are_scored_and_drawn(real_cars, tmp_path, capsys):
     assert (summary["train"], summary["reg"], summary["test"]) == (2, 1, 1)
     assert {"nll", "ece_mix", "relative_l2", "spearman"} <= summary["methods"]["xreg"]["test"].keys()
     figures = {path.stem for path in (run / "figures").glob("*.png")}
-    assert {"surface_xreg", "surface_vertex-mean", "roofline"} <= figures
+    assert {"surface_xreg", "surface_vertex-mean", "calibration", "methods"} <= figures
     assert "plotly" in (run / "car.html").read_text()
     # The vertex mean over the other cars has an error of 0.15 to 0.32 on these four; two of them tell less.
     assert 0.1 < summary["methods"]["vertex-mean"]["test"]["relative_l2"] < 0.5

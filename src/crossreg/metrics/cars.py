@@ -21,6 +21,19 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
 from crossreg.metrics.localization import on_host
 
+# What a table calls each score.
+SCORE_NAMES = {
+    "nll": "NLL",
+    "ece_mix": "ECE",
+    "relative_l2": "relative L2",
+    "spearman": "Spearman",
+    "rmse": "RMSE",
+    "crps": "CRPS",
+    "sharpness": "mean σ",
+    "std_predictive": "mean σ_pred",
+    "std_generalization": "mean σ_gen",
+    "std_mu": "Std_ω[μ]",
+}
 _DRAWS = 2000
 _TAILS = (0.025, 0.975)
 

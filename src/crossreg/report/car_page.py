@@ -21,9 +21,10 @@ from matplotlib.colors import to_hex
 
 from crossreg.data.cars.surface import Surface
 from crossreg.files import replacing
+from crossreg.metrics.cars import SCORE_NAMES
 from crossreg.report.car_figures import BAND, ERROR_COLORS
 from crossreg.report.car_run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
-from crossreg.report.comparison import Interval
+from crossreg.report.comparison import Interval, decimals_of
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page.files import read_json, said_time
 from crossreg.report.shared import shared_file, shared_style
@@ -32,18 +33,6 @@ PAGE = "car.html"
 LARGEST = 12_000_000  # bytes of a page
 _REST = 100_000  # of a page, besides plotly and cars
 _NAMES = 3_000  # of a car, besides its arrays
-_COLUMNS = {
-    "nll": "NLL",
-    "ece_mix": "ECE",
-    "relative_l2": "relative L2",
-    "spearman": "Spearman",
-    "rmse": "RMSE",
-    "crps": "CRPS",
-    "sharpness": "mean σ",
-    "std_predictive": "mean σ_pred",
-    "std_generalization": "mean σ_gen",
-    "std_mu": "Std_ω[μ]",
-}
 WORDS = {
     "train": "cars to train on",
     "reg": "cars to regularize on",
@@ -128,10 +117,10 @@ def scores_table(run: CarRun) -> str:
     rows = []
     for method in run.methods:
         entry = run.summary["methods"][method]
-        cells = [_cell(run.score(method, name), run.over_cars(method, name), name) for name in _COLUMNS]
+        cells = [_cell(run.score(method, name), run.over_cars(method, name), name) for name in SCORE_NAMES]
         seeds, diverged = _count(entry.get("seeds")), _count(entry.get("diverged"))
         rows.append([*cells, (seeds + (f" ({diverged} diverged)" if diverged not in ("", "0") else ""), "")])
-    heads = ["method", *_COLUMNS.values(), "seeds"]
+    heads = ["method", *SCORE_NAMES.values(), "seeds"]
     lines = ["<table><thead><tr>", *(f'<th scope="col">{name}</th>' for name in heads), "</tr></thead><tbody>"]
     for method, row in zip(run.methods, rows, strict=True):
         data = "".join(f"<td>{html.escape(text)}{_below(small)}</td>" for text, small in row)
@@ -152,8 +141,7 @@ def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name
     """Three decimals of a NLL, three digits of anything else; and, to stand below it, the interval over cars."""
     if interval is None or not math.isfinite(interval.mean):
         return "–", ""
-    size = abs(interval.mean)
-    decimals = 3 if name == "nll" or not size else max(0, 2 - math.floor(math.log10(size)))
+    decimals = decimals_of(interval.mean, name)
     half = "" if math.isnan(interval.half) else f" ± {interval.half:.{decimals}f}"
     cars = "" if over_cars is None else "{:.{d}f} to {:.{d}f}".format(*over_cars, d=decimals)
     return f"{interval.mean:.{decimals}f}{half}".replace("-", "−"), cars.replace("-", "−")

@@ -71,6 +71,12 @@ class Interval(NamedTuple):
         return self.mean + self.half
 
 
+def decimals_of(value: float, name: str) -> int:
+    """How many decimals a table shows of a score: three of a NLL, of anything else three digits."""
+    size = abs(value)
+    return 3 if name == "nll" or not size or not math.isfinite(size) else max(0, 2 - math.floor(math.log10(size)))
+
+
 def interval(values: Sequence[float]) -> Interval | None:
     """Mean and 95% interval (Student's t) of what seeds gave; None where there is nothing."""
     if not values:

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.metrics.cars import CarMeans, bootstrap
-from crossreg.report.comparison import interval
+from crossreg.metrics.cars import SCORE_NAMES, CarMeans, bootstrap
+from crossreg.report.comparison import decimals_of, interval
 
-_COLUMNS = {"relative_l2": "rel. L2", "rmse": "RMSE", "nll": "NLL", "ece_mix": "ECE", "spearman": "Spearman"}
-_PARTS = {"std_predictive": "std pred", "std_generalization": "std gen"}
-_OVER_CARS = {"relative_l2": "rel. L2", "rmse": "RMSE", "nll": "NLL", "ece_mix": "ECE", "crps": "CRPS"}
+_COLUMNS = ("relative_l2", "rmse", "nll", "ece_mix", "spearman", "std_predictive", "std_generalization")
+_OVER_CARS = ("relative_l2", "rmse", "nll", "ece_mix", "crps")
 
 
 class ScoredRun(NamedTuple):
@@ -53,24 +52,33 @@ def method_summary(runs: list[ScoredRun]) -> dict[str, Any]:
 def car_table(summary: dict[str, Any]) -> str:
     """The scores of all methods on the test cars, as text."""
     methods = summary["methods"]
-    columns = _COLUMNS | _PARTS
-    lines = [["method", "seeds", "diverged", *columns.values()]]
+    lines = [["method", "seeds", "diverged", *(SCORE_NAMES[score] for score in _COLUMNS)]]
     for name, method in methods.items():
         cells = [name, str(method["seeds"]), str(method["diverged"])]
-        for score in columns:
+        for score in _COLUMNS:
             value, half = method["test"].get(score), method["half_width"].get(score)
-            cells.append("–" if value is None else f"{value:.3f}" + ("" if half is None else f" ± {half:.3f}"))
+            decimals = 0 if value is None else decimals_of(value, score)
+            ends = "" if half is None else f" ± {half:.{decimals}f}"
+            cells.append("–" if value is None else f"{value:.{decimals}f}{ends}")
         lines.append(cells)
     counts = f"{summary['train']} train, {summary['reg']} reg and {summary['test']} test cars"
     units = "as Cp" if summary["units"] == "Cp" else "in the data's own units"
-    text = [*_aligned(lines), f"on the test cars; {counts}; pressure {units}; ± over seeds, on the same cars"]
+    several = any(half is not None for method in methods.values() for half in method["half_width"].values())
+    seeds = "; ± over seeds, on the same cars" if several else ""
+    text = [*_aligned(lines), f"on the test cars; {counts}; pressure {units}{seeds}"]
     if any(method["over_cars"] for method in methods.values()):
-        lines = [["method", *_OVER_CARS.values()]]
+        lines = [["method", *(SCORE_NAMES[score] for score in _OVER_CARS)]]
         for name, method in methods.items():
-            limits = [method["over_cars"].get(score) for score in _OVER_CARS]
-            lines.append([name, *("–" if found is None else f"{found[0]:.3f} to {found[1]:.3f}" for found in limits)])
+            lines.append([name, *(_limits(method["over_cars"].get(score), score) for score in _OVER_CARS)])
         text += ["", *_aligned(lines), "95% intervals over test cars (bootstrap), with these seeds"]
     return "\n".join(text)
+
+
+def _limits(limits: list[float] | None, score: str) -> str:
+    if limits is None or None in limits:
+        return "–"
+    decimals = decimals_of(max(limits, key=abs), score)
+    return f"{limits[0]:.{decimals}f} to {limits[1]:.{decimals}f}"
 
 
 def _aligned(lines: list[list[str]]) -> list[str]:

@@ -104,7 +104,7 @@ def test_cars_whose_vertices_correspond_share_a_map():
     assert vertices_correspond([COARSE, LONG, longer])
     assert not vertices_correspond([COARSE, FINE])
     # Without faces, by where they are: in another order they do not.
-    bare, long = (dataclasses.replace(car, faces=None) for car in (COARSE, LONG))
+    bare, long = (dataclasses.replace(car, faces=None) for car in (COARSE, ellipsoid("longer", 1, 1.2)))
     order = np.random.default_rng(3).permutation(len(long.vertices))
     assert vertices_correspond([bare, long])
     assert not vertices_correspond([bare, dataclasses.replace(long, vertices=long.vertices[order])])

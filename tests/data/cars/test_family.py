@@ -213,7 +213,7 @@ def test_a_design_is_even_seeded_and_inside_its_ranges():
 
 
 def test_the_cars_of_this_version_are_these():
-    """Fails where the same request gives other cars: then `family.VERSION` must be raised, as cached ones are others."""
+    """Fails where the same request gives other cars: then `family.VERSION` must be raised, as cached cars differ."""
     car = make_car(draw_shapes(3, seed=0)[2], resolution(400))
     pressure = [-0.552292, -0.309088, -0.490288, -0.300420, -0.105886, -0.381023, -0.616159]
     assert (VERSION, len(car.pressure)) == (2, 370)
