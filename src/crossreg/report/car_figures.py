@@ -108,12 +108,13 @@ def draw_roofline(axis: Axes, car: Surface, prediction: Prediction) -> None:
 def surface_figure(run: CarRun, method: str, path: Path, *, car: int | None = None) -> list[Path]:
     """|error| and total standard deviation on one car with one colour scale, and the roofline.
 
-    Without `car` it is the one in the middle of the ranking, the same for all methods.
+    Without `car` it is the one in the middle of the ranking, the same for all methods. So is the end of the scale, by
+    the errors of all: a standard deviation far above every error only shows that it is.
     """
     number = run.typical_car() if car is None else car
     surface, prediction = run.cars[number], run.predictions[method][number]
     error = np.abs(prediction.mean - surface.pressure)
-    norm = Normalize(0, top_of_scale(error, prediction.std))
+    norm = Normalize(0, top_of_scale(*(np.abs(p[number].mean - surface.pressure) for p in run.predictions.values())))
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(7.2, 5.8), layout="constrained")
         grid = figure.add_gridspec(3, 2, height_ratios=(1, 1, 1.15))

@@ -57,6 +57,7 @@ def write_car_page(folder: Path) -> Path:
         "band": str(BAND),
         "table": scores_table(run),
         "units": html.escape(run.units),
+        "intervals": intervals_said(run),
         "settings": _settings(run.summary, folder),
     }
     path = folder / PAGE
@@ -128,6 +129,18 @@ def scores_table(run: CarRun) -> str:
     return "".join([*lines, "</tbody></table>"])
 
 
+def intervals_said(run: CarRun) -> str:
+    """What ± and the second line of a cell are, where the table has any."""
+    scores = [(method, name) for method in run.methods for name in SCORE_NAMES]
+    found = [run.score(*score) for score in scores]
+    text = ""
+    if any(interval is not None and not math.isnan(interval.half) for interval in found):
+        text += "± is half of a 95% interval over seeds, on the same cars. "
+    if any(run.over_cars(*score) is not None for score in scores):
+        text += "The second line is a 95% interval over test cars (bootstrap), with the same seeds. "
+    return text
+
+
 def _count(value: Any) -> str:
     """A whole number; nothing where a summary has anything else in its place."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
@@ -152,7 +165,8 @@ def _about(run: CarRun, num_embedded: int) -> str:
     if len(run.cars) == 1:
         return "The one test car as the first seed predicts it."
     shown = "All" if num_embedded == len(run.cars) else f"{num_embedded} of"
-    text = f"{shown} {len(run.cars)} test cars as the first seed predicts them, ordered by their relative L2 error."
+    text = f"{shown} {len(run.cars)} test cars as the first seed predicts them"
+    text += "." if run.ranked_by is None else f", ordered by the relative L2 error of {run.ranked_by}."
     if num_embedded < len(run.cars):
         text += " The others were left out to keep this file small, evenly over that order."
     return text

@@ -87,13 +87,16 @@ class CarRun:
         pairs = zip(self.predictions[method], self.cars, strict=True)
         return np.array([np.linalg.norm(p.mean - c.pressure) / np.linalg.norm(c.pressure) for p, c in pairs])
 
+    @property
+    def ranked_by(self) -> str | None:
+        """The method whose errors cars are ordered by: xreg or, without it, the first; None where nothing is drawn."""
+        return "xreg" if "xreg" in self.predictions else next(iter(self.predictions), None)
+
     def ranking(self) -> Int[np.ndarray, " car"]:
-        """Cars from the smallest to the largest relative L2 error, by xreg or, without it, the first method."""
-        if not self.predictions:
+        """Cars from the smallest to the largest relative L2 error of `ranked_by`."""
+        if self.ranked_by is None:
             return np.arange(len(self.cars))
-        return np.argsort(
-            self.relative_l2("xreg" if "xreg" in self.predictions else next(iter(self.predictions))), kind="stable"
-        )
+        return np.argsort(self.relative_l2(self.ranked_by), kind="stable")
 
     def typical_car(self) -> int:
         """The car in the middle of the ranking: neither a good nor a bad example."""

@@ -145,7 +145,8 @@ def make_car_data(
     every = pairs_of(listed, maps, scale)
     ends = np.cumsum([0, len(cars.train), len(cars.reg), len(cars.test)])
     content = digest(*(np.asarray(getattr(every, name)) for name in CarPairs.shared), ends)
-    return Data(*(every.of(range(*ends[number : number + 2])) for number in range(3)), content), scale
+    train, reg, test = (every.of(range(*ends[number : number + 2])) for number in range(3))
+    return Data(train, reg, test, content), scale
 
 
 def check_grid(cars: Sequence[Surface], grid: int) -> None:
@@ -171,10 +172,10 @@ def pairs_of(cars: Sequence[Surface], maps: Sequence[Transport], scale: CarScale
         decode[row, : len(car.vertices)] = found.decode
         pressure[row, 0, : len(car.vertices)] = (car.pressure - scale.pressure_mean) / scale.pressure_std
     return CarPairs(
-        jnp.asarray(channels, jnp.float32),
-        jnp.asarray(decode),
-        jnp.asarray(pressure),
-        jnp.asarray([len(car.vertices) for car in cars], jnp.int32),
+        channels=jnp.asarray(channels, jnp.float32),
+        decode=jnp.asarray(decode),
+        pressure=jnp.asarray(pressure),
+        num_vertices=jnp.asarray([len(car.vertices) for car in cars], jnp.int32),
         rows=jnp.arange(len(cars), dtype=jnp.int32),
         num_rows=jnp.asarray(len(cars), jnp.int32),
     )

@@ -89,8 +89,8 @@ def _read_geometry(path: Path) -> Surface:
     if path.suffix not in _GEOMETRIES:
         raise InputError(f"{path}: expected a car as {', '.join(_GEOMETRIES)}, or a folder of cars")
     if path.suffix == ".npz":
-        arrays = read_npz(path, needed=("vertices",)) | {"pressure": None}
-        return make_surface(path.stem, **arrays)
+        arrays = read_npz(path, needed=("vertices",))
+        return make_surface(path.stem, arrays["vertices"], None, arrays.get("faces"), arrays.get("normals"))
     vertices, faces = read_ply(path) if path.suffix == ".ply" else read_vtk(path)
     if faces is not None:  # original files hold points inside the car that no face uses
         used, corners = np.unique(faces, return_inverse=True)

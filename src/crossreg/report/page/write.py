@@ -142,9 +142,11 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
         "band": str(car_page.BAND),
         "table": car_page.scores_table(run),
         "units": html.escape(run.units),
+        "intervals": car_page.intervals_said(run),
         "settings": parts.listed(settings) + _all_settings(run.summary.get("settings")),
     }
-    panel = fill(main.replace("h2", "h3"), texts)
+    # The page has a section of that name for all that it shows.
+    panel = fill(main.replace("h2", "h3").replace("What was run", "What was run on cars"), texts)
     others = "".join(
         f'<h3>{html.escape(car.name)}</h3><div class="wide" tabindex="0">{car_page.scores_table(car.run)}</div>'
         for car in cars[1:]
