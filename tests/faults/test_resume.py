@@ -122,8 +122,8 @@ def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
     shutil.copytree(whole, tmp_path / "run")
     path = tmp_path / "run" / name
     path.write_bytes(path.read_bytes()[:-9] + b"!" + path.read_bytes()[-8:])
-    if name != "test_fields.npz":  # it is made again where it is asked for
-        assert main(["figures", str(tmp_path / "run"), "--quiet"]) == 2 or name in ("model.npz", "mask.npy")
+    if name in ("metrics.json", "metrics.jsonl", "config.yaml", "manifest.json"):
+        assert main(["figures", str(tmp_path / "run"), "--quiet"]) == 2
     if name in ("model.npz", "config.yaml", "mask.npy", "manifest.json"):
         assert main(["evaluate", str(tmp_path / "run"), "--quiet"]) == 2
     said = capsys.readouterr().err
@@ -209,10 +209,10 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
             run_car(study, tmp_path / "car", progress=False, saving=OFTEN)
     assert run_car(study, tmp_path / "car", progress=False) == summary
     assert "goes on from step 5" in capsys.readouterr().err
-    for name in ("models/*.npz", "history/xreg.jsonl", "config.yaml", "manifest.json", "predictions/xreg.npz"):
-        harm(min((tmp_path / "car").glob(name)))
-        if not name.startswith(("models", "config")):
-            assert main(["figures", str(tmp_path / "car"), "--quiet"]) == 2
+    for names in (["models/*.npz", "history/xreg.jsonl", "config.yaml", "predictions/xreg.npz"], ["manifest.json"]):
+        for name in names:
+            harm(min((tmp_path / "car").glob(name)))
+        assert main(["figures", str(tmp_path / "car"), "--quiet"]) == 2
         assert run_car(study, tmp_path / "car", progress=False) == summary
         assert state_hash(tmp_path / "car") == state_hash(tmp_path / "whole")
 
@@ -238,7 +238,7 @@ def test_runs_that_diverge_are_counted_and_leave_the_others_as_they_are(waves, t
 def test_a_run_that_diverged_is_marked_and_has_an_exit_code(flags, code, waves, config_file, tmp_path, capsys):
     arguments = ["train", "--config", str(config_file), "--learning-rate", "1e30", "--out", str(tmp_path / "run")]
     assert main([*arguments, "--quiet", *flags]) == code
-    assert code == 2 or "run (diverged at step 1)" in capsys.readouterr().out
+    assert code == 2 or re.search(r"run \(diverged at step [12]\)", capsys.readouterr().out)
 
 
 def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):
