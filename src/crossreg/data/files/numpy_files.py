@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from crossreg.array_files import ArrayHeader, open_npz, read_npz
 from crossreg.data.files.axes import SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import Opened, Segment
 from crossreg.errors import InputError
@@ -20,27 +21,19 @@ MASK = "mask"
 class Member:
     """An array of an NPZ file, read as a whole when it is first needed: a ZIP file has no other way."""
 
-    def __init__(self, path: Path, name: str):
+    def __init__(self, path: Path, name: str, header: ArrayHeader):
         self._path, self._name, self._values = path, name, None
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, _, self.dtype = read(file)
+        self.shape, self.dtype = header.shape, header.dtype
 
     def __getitem__(self, index: Any) -> np.ndarray:
         if self._values is None:
-            with np.load(self._path, allow_pickle=False) as file:
-                self._values = file[self._name]
+            self._values = read_npz(self._path, [self._name], f"--data {self._path}")[self._name]
         return self._values[index]
 
 
 def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     """The trajectories of one file."""
-    try:
-        arrays = _arrays(path)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not an array that NumPy reads"
-        raise InputError(f"--data {path}: {reason}") from error
+    arrays = _arrays(path)
     mask = None
     if isinstance(arrays, dict):
         mask = arrays.get(MASK)
@@ -56,9 +49,8 @@ def _arrays(path: Path) -> Any:
     """The array of an NPY file, not read into memory, or those of an NPZ file by their names."""
     if not zipfile.is_zipfile(path):
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-    return {name: Member(path, name) for name in names}
+    with open_npz(path, f"--data {path}") as archive:
+        return {name: Member(path, name, archive.header(name)) for name in archive.names}
 
 
 def choose_fields(
