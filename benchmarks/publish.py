@@ -41,8 +41,8 @@ from crossreg.report.comparison_tables import (
 from crossreg.report.sweep_figures import figures_of_rows
 from crossreg.report.verdicts import base_setting, verdicts
 from crossreg.studies.figures import sweep_figures
-from crossreg.studies.run_folder import describe_machine
-from crossreg.studies.sweep import PLAN, asked_rows
+from crossreg.studies.machine import describe_machine
+from crossreg.studies.sweep_folder import PLAN, asked_rows
 
 RESULTS = Path("docs/results")
 PAGE, README = Path("docs/results.md"), Path("README.md")

@@ -114,6 +114,17 @@ def read_npy(path: Path, where: str | None = None) -> np.ndarray:
         return _read_values(file, _read_header(file, size, where), where)
 
 
+def map_npy(path: Path, where: str | None = None) -> np.ndarray:
+    """The array of an NPY file, left where it is: only what is looked at is read."""
+    where = str(path) if where is None else where
+    with _said_in_one_line(where), path.open("rb") as file:
+        header = _read_header(file, _size_of(path), where)
+        if not header.num_bytes:
+            return np.empty(header.shape, header.dtype)
+        order = "F" if header.fortran_order else "C"
+        return np.memmap(path, header.dtype, "r", file.tell(), header.shape, order)
+
+
 @contextlib.contextmanager
 def open_npz(path: Path, where: str | None = None) -> Iterator[ArrayArchive]:
     """An NPZ file, to be read array by array; what is wrong with it is an `InputError`."""

@@ -9,21 +9,28 @@ import tyro
 from crossreg.config import Config
 from crossreg.studies.car_settings import CarStudy, Profile
 from crossreg.studies.presets import QUICKSTART_STEPS
+from crossreg.studies.saving import SAVE_EVERY
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train one run into a folder.
+    """Train one run into a folder; the same command on the same folder goes on.
 
     Every setting is a flag; the rest comes from --preset, or from the YAML file --config.
     """
 
     out: Path
-    """Folder of the run: new or empty."""
+    """Folder of the run: new, empty, or of the same run, which goes on from its last snapshot."""
     preset: str = "reference"
     """One of reference, low-observation, head-only, unregularized, dropout, protocol."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    force_resume: bool = False
+    """Go on also on another kind of machine or with another jaxlib: last digits may then differ."""
+    max_diverged: float = 0.0
+    """Exit code 4 where a larger share of the runs than this has diverged."""
     quiet: bool = False
     """No progress display."""
     json: bool = False
@@ -117,6 +124,12 @@ class Sweep:
     """field=value,value for a config field; given several times, all combinations are run."""
     config: Path | None = None
     """A YAML file of settings that all runs share."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    force_resume: bool = False
+    """Go on also on another kind of machine or with another jaxlib: last digits may then differ."""
+    max_diverged: float = 0.5
+    """Exit code 4 where a larger share of the runs than this has diverged."""
     quiet: bool = False
     """No progress display."""
     json: bool = False
@@ -192,6 +205,12 @@ class Car:
     """Folder of the experiment: new, empty, or of the same one."""
     profile: Profile = "quick"
     """quick: fewer and coarser cars, minutes on two cores; full: the paper's sizes, for a GPU."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    force_resume: bool = False
+    """Go on also on another kind of machine or with another jaxlib: last digits may then differ."""
+    max_diverged: float = 0.5
+    """Exit code 4 where a larger share of the runs than this has diverged."""
     quiet: bool = False
     """No progress display."""
     json: bool = False

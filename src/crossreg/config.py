@@ -424,11 +424,16 @@ def _kind(option: Any) -> str:
     return names.get(option, str(option))
 
 
-def save_yaml(config: Config, path: Path) -> None:
-    """Writes every setting of a run."""
+def to_yaml(config: Config) -> str:
+    """Every setting of a run, as its folder holds them."""
     import yaml
 
-    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+    return yaml.safe_dump(to_dict(config), sort_keys=False)
+
+
+def save_yaml(config: Config, path: Path) -> None:
+    """Writes every setting of a run."""
+    path.write_text(to_yaml(config))
 
 
 def load_yaml(path: Path, *, base: Config | None = None) -> Config:

@@ -45,8 +45,13 @@ def _place(index: tuple[int, ...]) -> str:
     return f"trajectory {sample}, time {time}, channel {channel}, point {tuple(point)}"
 
 
-def finite(array: Any, where: str, place=lambda index: f"index {index}") -> Float[np.ndarray, "..."]:
-    """The array in float32, if it holds finite real numbers; `place` says of an index where that is."""
+def finite(
+    array: Any, where: str, place=lambda index: f"index {index}", *, gaps: bool = False
+) -> Float[np.ndarray, "..."]:
+    """The array in float32, if it holds finite real numbers; `place` says of an index where that is.
+
+    With `gaps`, NaN is allowed: it stands for what was not measured.
+    """
     array = np.asarray(array)
     if array.dtype.kind not in "fiu":
         raise InputError(f"{where} has type {array.dtype}; expected real numbers")
@@ -55,7 +60,9 @@ def finite(array: Any, where: str, place=lambda index: f"index {index}") -> Floa
         # Sums in float64 of float32 do not overflow: they are finite if all is. No mask is made of good data.
         if math.isfinite(np.sum(array, dtype=np.float64)):
             return array
-        wrong = ~np.isfinite(array)
+        wrong = np.isinf(array) if gaps else ~np.isfinite(array)
+        if not wrong.any():
+            return array
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
     others = f" and in {np.sum(wrong) - 1} other places" if np.sum(wrong) > 1 else ""
     raise InputError(f"{where} is not finite, as float32, at {place(first)}{others}; expected finite numbers")

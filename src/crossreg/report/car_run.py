@@ -20,6 +20,7 @@ from crossreg.array_files import read_npz
 from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
 from crossreg.report.comparison import Interval
+from crossreg.studies.manifest import check_files
 
 _CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")
 # How far from the symmetry plane a roofline's vertices are, relative to the car's width. On ShapeNet cars, whose next
@@ -101,6 +102,7 @@ class CarRun:
 
 def read_car_run(folder: Path) -> CarRun:
     """Reads a folder that `crossreg car --out` wrote."""
+    check_files(folder, ["summary.json", "test_cars.npz"])
     summary = _read_summary(folder / "summary.json")
     stored = _read_arrays(folder / "test_cars.npz", _CARS)
     offsets, face_offsets = stored["vertex_offsets"], stored["face_offsets"]
@@ -118,6 +120,7 @@ def read_car_run(folder: Path) -> CarRun:
     predictions, histories = {}, {}
     for method in summary["methods"]:
         path = folder / "predictions" / f"{method}.npz"
+        check_files(folder, [f"predictions/{method}.npz"], growing=[f"history/{method}.jsonl"])
         arrays = _read_arrays(path, Prediction._fields)
         for name, values in arrays.items():
             if values.shape != (offsets[-1],):

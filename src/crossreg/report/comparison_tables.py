@@ -107,7 +107,8 @@ def lines_in_order(lines: Sequence[Line]) -> list[Line]:
 def as_text(lines: Sequence[Line], width: int | None = None) -> str:
     """Aligned columns for a terminal, the least needed left out where it is narrow; a clear winner has a star."""
     header, body = cells(lines)
-    for title in _FIRST_TO_GO:
+    needed = {"diverged"} if any(line.diverged for line in lines) else set()
+    for title in (title for title in _FIRST_TO_GO if title not in needed):
         texts = [header, *([cell.text for cell in row] for row in body)]
         if width is None or sum(3 + max(map(len, column)) for column in zip(*texts, strict=True)) <= width:
             break

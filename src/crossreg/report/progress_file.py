@@ -53,7 +53,7 @@ class ProgressFile:
         if record is None and not force and now - self._written < _SECONDS_BETWEEN:
             return
         self._written = now
-        with contextlib.suppress(OSError), replacing(self._path) as file:
+        with contextlib.suppress(OSError), replacing(self._path, durable=False) as file:
             file.write(json.dumps({**state, "replicas": self._replicas}).encode())
         if self._ended is None:
             self._ended = threading.Event()

@@ -25,12 +25,13 @@ from crossreg.report.page.folders import walk
 from crossreg.report.page.unfinished import read_settings
 from crossreg.report.sweep_figures import drawings_of_rows
 from crossreg.report.training_figures import losses, sigma_over_steps
+from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.programs import Archive
 from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs
 from crossreg.studies.run_folder import CONFIG
-from crossreg.studies.sweep import PLAN, ROWS, asked_rows, load_points, point_key, trainings_of
+from crossreg.studies.sweep import trainings_of
 from crossreg.studies.sweep_fields import load_sweep_fields
+from crossreg.studies.sweep_folder import PLAN, ROWS, asked_rows, load_points, point_key
 
 _TEST_CARS = "test_cars.npz"
 _MOST_NAMED = 20

@@ -35,10 +35,7 @@ def check_input(
         raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
     if x.size == 0:
         raise InputError(f"--input {name}: is empty (shape {x.shape})")
-    if not gaps:
-        return finite(x, f"--input {name}:")
-    missing = np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
-    return np.where(missing, np.float32(np.nan), finite(np.where(missing, 0, x), f"--input {name}:"))
+    return finite(x, f"--input {name}:", gaps=gaps)
 
 
 def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:

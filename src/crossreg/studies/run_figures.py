@@ -14,7 +14,8 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.figures import Drawing, Fields, calibration_curves, calibration_panels, space_time_maps
 from crossreg.report.looks import in_order
 from crossreg.report.training_figures import losses, sigma_over_steps
-from crossreg.studies.run_folder import HISTORY, METRICS, MODEL
+from crossreg.studies.manifest import check_files
+from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, check_scored, read_metrics
 from crossreg.studies.stored_fields import TEST_FIELDS, StoredFields
 from crossreg.studies.test_fields import load_run_fields
 
@@ -25,6 +26,7 @@ MOST_SIDE_BY_SIDE = 6
 
 def of_run(folder: Path, out: Path, ending: str, *, progress: bool, alone: bool = True) -> list[Drawing]:
     """The figures of one run; what it has not come to yet is left out."""
+    check_scored(folder)
     history = read_history(folder / HISTORY)
     name = folder.resolve().name
     drawings: list[Drawing] = []
@@ -53,6 +55,7 @@ def of_runs(folders: Sequence[Path], out: Path, skipped: dict[str, str], *, prog
     scores, histories = {}, {}
     for folder in folders:
         try:
+            check_scored(folder)
             found, history = _scores(folder), read_history(folder / HISTORY)
         except InputError as error:
             skipped[folder.name] = str(error)
@@ -108,9 +111,10 @@ def _scores(folder: Path) -> dict[str, Any] | None:
     path = folder / METRICS
     if not path.exists():
         return None
+    metrics = read_metrics(folder)
     try:
-        return checked_scores(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return checked_scores(metrics)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error!r}); expected the scores of a run") from error
 
 
@@ -119,6 +123,7 @@ def _references(folder: Path) -> dict[str, Any]:
     path = folder / SUMMARY
     if not path.exists():
         return {}
+    check_files(folder, [SUMMARY])
     try:
         summary = json.loads(path.read_text())
         return {name: checked_scores(scores) for name, scores in (summary["methods"] | summary["references"]).items()}

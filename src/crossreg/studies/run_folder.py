@@ -5,24 +5,25 @@ metrics.jsonl   one line per evaluation on reg
 metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
 test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
-versions.json   packages, device, and the hash of the data
+versions.json   packages and device; fields.json, mask.npy: what the fields are, and where they are observed
+manifest.json   the SHA-256 of each of them (`studies/manifest.py`)
+snapshots/      what a killed training goes on from (`studies/snapshots.py`); lock keeps a second process out
 """
 
+import contextlib
 import dataclasses
-import hashlib
-import importlib.metadata
+import io
 import json
 import math
-import platform
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Bool
 
-import crossreg
-from crossreg.config import Config, load_yaml, save_yaml
+from crossreg.config import Config, load_yaml, to_dict, to_yaml
 from crossreg.data.checks import check_mask
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
@@ -33,15 +34,22 @@ from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.nn.units import Units
 from crossreg.report.progress import CountDisplay
+from crossreg.report.progress_file import PROGRESS
+from crossreg.sealed import is_sealed, seal_or_none
+from crossreg.studies.locks import LOCK
+from crossreg.studies.machine import describe_machine
+from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, recorded, vouch
+from crossreg.studies.snapshots import SNAPSHOTS
+from crossreg.studies.stored_fields import TEST_FIELDS
 from crossreg.training.checkpoint import load_model
-from crossreg.training.loop import Record
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
 MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
 # Of data in files, the pairs of each split that are scored unless a config says more.
 SCORED_PAIRS = 1000
 _MOST_CHANNELS = 2**16
-_PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
+_STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS)
+_OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -61,53 +69,87 @@ def check_free(folder: Path) -> None:
         raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
 
 
+def check_same(folder: Path, config: Config) -> None:
+    """Refuses a folder that holds anything else than a run of these settings, begun or ended."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
+    if not folder.exists():
+        return
+    if not (folder / CONFIG).exists():
+        # A run that was killed as it began, or that has lost its settings.
+        if any(p.name not in _OWN and p.suffix != ".tmp" for p in folder.iterdir()):
+            raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
+        return
+    with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
+        if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
+            return  # harmed: said, and written again, once its other files say that it is this run
+    there, asked = (_flat(c) for c in (load_yaml(folder / CONFIG), config))
+    if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
+        raise InputError(
+            f"--out {folder}: already holds a run of other settings ({'; '.join(changes)}); choose another folder"
+        )
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    return {name: value for part in to_dict(config).values() for name, value in part.items()}
+
+
 def open_run(folder: Path, config: Config, data: Data) -> None:
     """Makes the folder of a new run and writes what is known before training."""
     check_free(folder)
-    channels, *space = data.train.field_shape
-    mask = data.run_mask
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_yaml(config, folder / CONFIG)
-        write_json(folder / VERSIONS, describe_machine())
-        fields = {"channels": channels, "space": space, "digest": data.digest}
-        if (units := data.train.units) is not None:
-            fields |= {"names": data.names, "offset": units.offset, "scale": units.scale}
-        write_json(folder / FIELDS, fields)
-        if mask is not None:
-            np.save(folder / MASK, np.asarray(mask))
+        write_beginning(folder, config, data)
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
 
 
-def describe_machine() -> dict[str, str]:
-    """Versions and the kind of device: what a number may depend on."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions | {
-        "source": _source_digest(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "device": jax.devices()[0].device_kind,
+def write_beginning(folder: Path, config: Config, data: Data) -> None:
+    """Writes what is known before training, where it is not there as it was written."""
+    channels, *space = data.train.field_shape
+    fields: dict[str, Any] = {"channels": channels, "space": space, "digest": data.digest}
+    if (units := data.train.units) is not None:
+        fields |= {"names": data.names, "offset": units.offset, "scale": units.scale}
+    files: dict[str, Callable[[], bytes]] = {
+        CONFIG: lambda: to_yaml(config).encode(),
+        VERSIONS: lambda: _json_bytes(describe_machine()),
+        FIELDS: lambda: _json_bytes(fields),
     }
+    if data.run_mask is not None:
+        files[MASK] = lambda: _npy_bytes(np.asarray(data.run_mask))
+    for name, content in files.items():
+        if not is_sound(folder, name):
+            if (folder / name).exists():
+                print(f"crossreg: {folder / name}: is harmed; written again", file=sys.stderr)
+            with recorded(folder, name) as file:
+                file.write(content())
 
 
-def _source_digest() -> str:
-    """A short hash of the package's own code: which state of it made a number, installed or not."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(crossreg.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
-def append_history(folder: Path, record: Record, replica: int = 0) -> None:
-    """Adds a line to the run's history."""
-    with (folder / HISTORY).open("a") as file:
-        file.write(json.dumps(record.of(replica)) + "\n")
+def _npy_bytes(array: np.ndarray) -> bytes:
+    written = io.BytesIO()
+    np.save(written, array, allow_pickle=False)
+    return written.getvalue()
+
+
+def reopen(folder: Path, digest: str, identity: str) -> None:
+    """Looks at what an earlier process has left in the folder of a run: what is harmed is said, and made again."""
+    there = [name for name in (*_STORED, TEST_FIELDS) if (folder / name).exists()]
+    try:
+        if read_manifest(folder) is None and there:  # of an older version: taken as it is
+            vouch(folder, *there)
+    except InputError as error:
+        print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
+        (folder / MANIFEST).unlink()
+        # With a manifest that has nothing else in it, nothing else counts.
+        vouch(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
+    if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
+        raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
+    if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:
+        raise InputError(f"--out {folder}: its run has other data ({stored[:12]}) than there are now ({digest[:12]})")
 
 
 def final_metrics(
@@ -130,6 +172,32 @@ def final_metrics(
         jobs = ((predictor, pairs) for pairs in there.values())
         scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
+
+
+def check_scored(folder: Path) -> None:
+    """Refuses a run of which a file is harmed that tables, figures and pages read."""
+    check_files(folder, [CONFIG, VERSIONS, METRICS], growing=[HISTORY])
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """The scores that a run was given when it was trained."""
+    check_files(folder, [METRICS])
+    return read_json(folder / METRICS, "the scores of a run")
+
+
+def diverged_at(folder: Path) -> int:
+    """The step at which a run diverged, or −1."""
+    try:
+        last = (folder / HISTORY).read_text().splitlines()[-1]
+        return int(json.loads(last)["diverged_at"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return -1
+
+
+def scored_name(folder: Path) -> str:
+    """What a table calls a run: one that diverged says so there."""
+    step = diverged_at(folder)
+    return folder.resolve().name + (f" (diverged at step {step})" if step >= 0 else "")
 
 
 def finite_or_none(value: Any) -> Any:
@@ -169,39 +237,31 @@ class Run(NamedTuple):
         return data
 
 
+class _Fields(NamedTuple):
+    """What a run says of the fields that it was trained on."""
+
+    channels: int
+    space: tuple[int, ...]
+    digest: str
+    units: Units | None
+    names: tuple[str, ...]
+
+
 def channel_names(folder: Path) -> tuple[str, ...]:
     """The names of the channels of a run's own data; none of a scenario's."""
-    return tuple(map(str, read_json(folder / FIELDS, "what `crossreg train` writes").get("names", ())))
+    return _read_fields(folder).names
 
 
-def load_run(folder: Path | str) -> Run:
-    """Reads a trained run. Its data are not needed, and not read."""
-    folder = Path(folder)
-    check_is_folder(folder)
-    if not (folder / CONFIG).exists():
-        inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
-        hint = f"; the folders {', '.join(inside)} in it do" if inside else ""
-        raise InputError(f"{folder}: holds no run ({CONFIG} is missing){hint}")
-    config = load_yaml(folder / CONFIG)
-    if not (folder / MODEL).exists():
-        raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
-    channels, space, digest, units = _read_fields(folder / FIELDS)
-    mask = None
-    if config.data.mask_per == "run":
-        mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
-    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
-    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)
-
-
-def _read_fields(path: Path) -> tuple[int, tuple[int, ...], str, Units | None]:
-    """Channels, grid, the data's hash, and the units of own data, of a run."""
+def _read_fields(folder: Path) -> _Fields:
+    path = folder / FIELDS
     fields = read_json(path, "what `crossreg train` writes")
     try:
         channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
-            return channels, space, digest, _read_units(fields, channels)
-    except (KeyError, TypeError, ValueError) as error:
+            names = tuple(map(str, fields.get("names", ())))
+            return _Fields(channels, space, digest, _read_units(fields, channels), names)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
 
@@ -215,3 +275,24 @@ def _read_units(fields: dict[str, Any], channels: int) -> Units | None:
     if len(offset) != channels or len(scale) != channels or not finite or min(scale) <= 0:
         raise ValueError("offset and scale need a finite number for each channel, scales one above 0")
     return Units(offset, scale)
+
+
+def load_run(folder: Path | str) -> Run:
+    """Reads a trained run. Its data are not needed, and not read."""
+    folder = Path(folder)
+    check_is_folder(folder)
+    if not (folder / CONFIG).exists():
+        inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
+        hint = f"; the folders {', '.join(inside)} in it do" if inside else ""
+        raise InputError(f"{folder}: holds no run ({CONFIG} is missing){hint}")
+    check_files(folder, [CONFIG])
+    config = load_yaml(folder / CONFIG)
+    if not (folder / MODEL).exists():
+        raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
+    check_files(folder, [FIELDS, MASK, MODEL])
+    channels, space, digest, units, _ = _read_fields(folder)
+    mask = None
+    if config.data.mask_per == "run":
+        mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
+    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
+    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)

@@ -6,7 +6,7 @@ rounding would be larger than a small error. A quantile q is kept as (q âˆ’ m)/â
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from crossreg.array_files import open_npz
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.sealed import check_sealed, write_sealed
 from crossreg.studies.regions import Region
 
 TEST_FIELDS = "test_fields.npz"
@@ -84,8 +84,8 @@ class StoredFields(NamedTuple):
         return self.mean + self.std_total * self.offsets
 
 
-def write_test_fields(path: Path, stored: StoredFields) -> None:
-    """Writes the file in one move."""
+def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[Path], None] | None = None) -> None:
+    """Writes the file in one move; `announce` as in `replacing`."""
     rms = float(np.sqrt(np.mean(np.square(stored.truth, dtype=np.float64))))
     unit = 2.0 ** round(math.log2(rms)) if 0 < rms < math.inf else 1.0
     header = {
@@ -102,8 +102,7 @@ def write_test_fields(path: Path, stored: StoredFields) -> None:
     if stored.windows is not None:
         windows = _packed(stored.windows, unit) | {"lines": stored.windows.lines}
         arrays |= {f"{_WINDOW}{name}": values for name, values in windows.items()}
-    with replacing(path) as file:
-        np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+    write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
 
 
 def _packed(part: StoredFields | Windows, unit: float) -> dict[str, Any]:
@@ -135,6 +134,7 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: float, prefix: str = "") -> 
 
 def read_test_fields(path: Path) -> StoredFields:
     """Reads a file that `write_test_fields` wrote."""
+    check_sealed(path, "file of test fields")
     with open_npz(path) as archive:
         file = {name: archive.read(name) for name in archive.names}
     try:

@@ -158,9 +158,9 @@ def _fields(
     with CountDisplay("predicting test fields", enabled=progress) as display:
         for start in range(0, len(index), chunk):
             # Filled up with the last pair: one program serves all chunks.
-            places = np.minimum(np.arange(start, start + chunk), len(index) - 1)
-            arguments = (jnp.asarray(index[places]), jnp.asarray(line[places]))
-            ready = hold(pairs, index[places], chunk)
+            numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
+            arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
+            ready = hold(pairs, index[numbers], chunk)
             fields, own = jax.device_get(_fields_of(predictor, ready, key, *arguments))
             parts.append({name: values[: len(index) - start] for name, values in fields.items()})
             sums.append([values[: len(index) - start] for values in own])

@@ -1,9 +1,10 @@
-"""A model on disk: its arrays by name in one NPZ file, no pickle.
+"""Models and trainings on disk: their arrays by name in one sealed NPZ file (`sealed.py`), no pickle.
 
 The file holds numbers only. What they belong to is rebuilt from the run's config, and every
-name, shape and type is checked against it before a number is used.
+name, shape and type is checked against it before a number is read.
 """
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from crossreg.array_files import open_npz
-from crossreg.errors import InputError
-from crossreg.files import replacing
 from crossreg.nn.surrogate import Surrogate
+from crossreg.sealed import Kind, read_sealed, write_sealed
 
 Tree = TypeVar("Tree")
+Announce = Callable[[Path], None]
 
 
 def _named_arrays(tree: PyTree) -> dict[str, Any]:
@@ -26,16 +26,22 @@ def _named_arrays(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
 
 
-def save_model(path: Path, model: Surrogate) -> None:
+def save_model(path: Path, model: Surrogate, *, identity: str = "-", announce: Announce | None = None) -> None:
     """Writes the parameters of a model in one move."""
-    save_arrays(path, eqx.filter(model, eqx.is_inexact_array))
+    save_arrays(path, eqx.filter(model, eqx.is_inexact_array), identity=identity, announce=announce)
 
 
-def save_arrays(path: Path, tree: PyTree) -> None:
-    """Writes the arrays of a pytree in one move."""
+def save_arrays(
+    path: Path,
+    tree: PyTree,
+    *,
+    identity: str = "-",
+    announce: Announce | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Writes the arrays of a pytree, and `more` beside them, in one move."""
     arrays = {name: np.asarray(array) for name, array in _named_arrays(eqx.filter(tree, eqx.is_array)).items()}
-    with replacing(path) as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+    write_sealed(path, arrays | dict(more or {}), identity=identity, announce=announce)
 
 
 def load_model(path: Path, like: Surrogate) -> Surrogate:
@@ -43,25 +49,22 @@ def load_model(path: Path, like: Surrogate) -> Surrogate:
     return load_arrays(path, like)
 
 
-def load_arrays(path: Path, like: Tree, *, replica: int | None = None) -> Tree:
+def load_arrays(path: Path, like: Tree, *, replica: int | None = None, identity: str | None = None) -> Tree:
     """The pytree stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s).
 
     With `replica`, the file holds stacked arrays, and `like` is one of them.
     """
+    return load_with(path, like, {}, replica=replica, identity=identity)[0]
+
+
+def load_with(
+    path: Path, like: Tree, more: dict[str, Kind], *, replica: int | None = None, identity: str | None = None
+) -> tuple[Tree, dict[str, np.ndarray]]:
+    """The same, and what else was written beside the pytree."""
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
     expected = _named_arrays(dynamic)
-    stored = {}
-    with open_npz(path, f"{path}: not a readable checkpoint") as archive:
-        for name, leaf in expected.items():
-            if name not in archive.names:
-                raise InputError(f"{path}: has no array {name}, which the run's config asks for")
-            # The header first: what the config does not ask for is refused before memory is taken for it.
-            header = archive.header(name)
-            shape = header.shape if replica is None else header.shape[1:]
-            if (shape, header.dtype) != (leaf.shape, leaf.dtype):
-                raise InputError(f"{path}: {name} is {header.dtype}{shape}, not {leaf.dtype}{leaf.shape}")
-            if replica is not None and not (header.shape and 0 <= replica < header.shape[0]):
-                raise InputError(f"{path}: {name} has {header.shape[:1]} replicas; asked for number {replica}")
-            stored[name] = archive.read(name) if replica is None else archive.read(name)[replica]
-    leaves = [jnp.asarray(stored[name]) for name in expected]
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)
+    lead: tuple[None, ...] = () if replica is None else (None,)
+    kinds = {name: Kind((*lead, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in expected.items()}
+    stored = read_sealed(path, kinds | more, "checkpoint", identity=identity, pick=replica)
+    leaves = [jnp.asarray(stored.pop(name)) for name in expected]
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static), stored

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.array_files import ArrayHeader, open_npz, read_npz
+from crossreg.array_files import map_npy, open_npz
 from crossreg.data.files.axes import SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import Opened, Segment
 from crossreg.errors import InputError
@@ -21,20 +21,21 @@ MASK = "mask"
 class Member:
     """An array of an NPZ file, read as a whole when it is first needed: a ZIP file has no other way."""
 
-    def __init__(self, path: Path, name: str, header: ArrayHeader):
+    def __init__(self, path: Path, name: str):
         self._path, self._name, self._values = path, name, None
-        self.shape, self.dtype = header.shape, header.dtype
+        with open_npz(path) as archive:
+            self.shape, self.dtype, _ = archive.header(name)
 
     def __getitem__(self, index: Any) -> np.ndarray:
         if self._values is None:
-            self._values = read_npz(self._path, [self._name], f"--data {self._path}")[self._name]
+            with open_npz(self._path) as archive:
+                self._values = archive.read(self._name)
         return self._values[index]
 
 
 def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     """The trajectories of one file."""
-    arrays = _arrays(path)
-    mask = None
+    arrays, mask = _arrays(path, f"--data {path}"), None
     if isinstance(arrays, dict):
         mask = arrays.get(MASK)
         chosen, notes = choose_fields(path, {k: v for k, v in arrays.items() if k != MASK}, fields, axes)
@@ -45,12 +46,12 @@ def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     return Opened(path.suffix[1:].upper(), (make_segment(path, chosen, axes, mask),), notes)
 
 
-def _arrays(path: Path) -> Any:
+def _arrays(path: Path, where: str) -> Any:
     """The array of an NPY file, not read into memory, or those of an NPZ file by their names."""
     if not zipfile.is_zipfile(path):
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    with open_npz(path, f"--data {path}") as archive:
-        return {name: Member(path, name, archive.header(name)) for name in archive.names}
+        return map_npy(path, where)
+    with open_npz(path, where) as archive:
+        return {name: Member(path, name) for name in archive.names}
 
 
 def choose_fields(

@@ -29,10 +29,12 @@ from crossreg.report.page.unfinished import (
     unfinished_sweep,
 )
 from crossreg.report.progress import CountDisplay
+from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.programs import TRAINED_FOLDER, Archive
-from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, VERSIONS
-from crossreg.studies.sweep import PLAN, ROWS, all_rows, asked_rows, load_points, point_key, trainings_of
+from crossreg.studies.programs import TRAINED_FOLDER
+from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
+from crossreg.studies.sweep import trainings_of
+from crossreg.studies.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_points, point_key
 
 CARS = "test_cars.npz"
 _DEPTH = 6
@@ -183,6 +185,10 @@ def read_run(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | N
     """A run folder, finished or not."""
     if "cars" in read_settings(folder / CONFIG):
         return [unfinished_car(name, folder, f"{CARS} is missing")]
+    try:
+        check_scored(folder)
+    except InputError as error:
+        return [unfinished_run(name, folder, reason_of(error))]
     metrics = read_json(folder / METRICS)
     try:
         config = load_yaml(folder / CONFIG)
