@@ -117,7 +117,7 @@ def read_npy(path: Path, where: str | None = None) -> np.ndarray:
 def map_npy(path: Path, where: str | None = None) -> np.ndarray:
     """The array of an NPY file, left where it is: only what is looked at is read."""
     where = str(path) if where is None else where
-    with _said_in_one_line(where), path.open("rb") as file:
+    with said_in_one_line(where), path.open("rb") as file:
         header = _read_header(file, _size_of(path), where)
         if not header.num_bytes:
             return np.empty(header.shape, header.dtype)
