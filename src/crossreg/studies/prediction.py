@@ -6,13 +6,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive import Mixture
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.run_folder import Run
 
@@ -59,9 +60,17 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
     return run.mask
 
 
-@eqx.filter_jit
-def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_samples: int):
-    mixture = predict(model, x, key=keys, num_samples=num_samples)
+def check_levels(levels: tuple[float, ...]) -> None:
+    """Refuses levels that no quantile has."""
+    if not levels:
+        raise InputError("--levels: expected at least one level in (0, 1)")
+    for level in levels:
+        if not 0 < level < 1:
+            raise InputError(f"--levels {level}: must lie in (0, 1)")
+
+
+def summarize(mixture: Mixture, levels: tuple[float, ...]) -> dict[str, Float[Array, "batch *shape"]]:
+    """What a user gets of a prediction: its mean, standard deviations and quantiles, the levels behind the batch."""
     return {
         "mean": mixture.mean,
         "std_total": mixture.std,
@@ -69,6 +78,11 @@ def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_sam
         "std_generalization": mixture.std_generalization,
         "quantiles": jnp.stack([mixture.quantile(level) for level in levels], axis=1),
     }
+
+
+@eqx.filter_jit
+def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_samples: int):
+    return summarize(predict(model, x, key=keys, num_samples=num_samples), levels)
 
 
 def predict_fields(
@@ -85,11 +99,7 @@ def predict_fields(
     `mean`, `std_total`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
     of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
     """
-    if not levels:
-        raise InputError("--levels: expected at least one level in (0, 1)")
-    for level in levels:
-        if not 0 < level < 1:
-            raise InputError(f"--levels {level}: must lie in (0, 1)")
+    check_levels(levels)
     observed = np.where(mask, x, 0).astype(np.float32)
     if run.config.data.mask_channel:
         channel = np.broadcast_to(mask.astype(np.float32), (x.shape[0], 1, *mask.shape))
