@@ -14,7 +14,20 @@ from typing import Any, NoReturn
 
 import tyro
 
-from crossreg.commands import Car, Evaluate, Extract, Figures, Predict, Quickstart, Report, Sweep, Table, Train, Watch
+from crossreg.commands import (
+    Car,
+    Evaluate,
+    Export,
+    Extract,
+    Figures,
+    Predict,
+    Quickstart,
+    Report,
+    Sweep,
+    Table,
+    Train,
+    Watch,
+)
 from crossreg.config import Config, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.flags import plain, read_first, with_settings
@@ -76,6 +89,27 @@ def _predict(command: Predict) -> None:
         progress=not command.quiet,
     )
     print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+
+
+def _export(command: Export) -> None:
+    from crossreg.export.write import export_run
+
+    about = export_run(
+        command.folder,
+        command.output,
+        seed=command.seed,
+        num_samples=command.samples,
+        levels=command.levels,
+        mask_input=command.mask_input,
+        progress=not command.quiet,
+    )
+    if command.json:
+        print(json.dumps(about, allow_nan=False))
+        return
+    for file, apart in about["largest_difference"].items():
+        said = "not checked: onnxruntime is not installed" if apart is None else f"within {apart:.1e} of `predict`"
+        print(f"{command.output / file}: {said}")
+    print(f"{command.output / 'README.md'} says how to call them")
 
 
 def _quickstart(command: Quickstart) -> None:
@@ -189,6 +223,7 @@ _COMMANDS = {
     "train": (Train, _train),
     "evaluate": (Evaluate, _evaluate),
     "predict": (Predict, _predict),
+    "export": (Export, _export),
     "quickstart": (Quickstart, _quickstart),
     "sweep": (Sweep, _sweep),
     "table": (Table, _table),

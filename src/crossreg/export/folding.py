@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 # Calls that only group equations, or say how to differentiate them, with the parameter that holds what is called.
@@ -77,10 +78,10 @@ def _rest(program: ClosedJaxpr, constants: Iterable[Any], arguments: Iterable[An
     coming = iter(constants)
 
     def fill(values):
-        return [value if isinstance(value, jax.core.Tracer) else next(coming) for value in values]
+        return [value if isinstance(value, Tracer) else next(coming) for value in values]
 
     def apply(equation, inputs):
-        if any(isinstance(value, jax.core.Tracer) for value in inputs):
+        if any(isinstance(value, Tracer) for value in inputs):
             return _bind(equation, fill(inputs))
         return [_ELSEWHERE] * len(equation.outvars)
 

@@ -4,7 +4,6 @@ The first axis of every input is the batch, whose size is left open. Shapes that
 read from the first input while the model runs.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,7 +60,9 @@ class Graph:
         if key not in self._known:
             self._bytes += array.nbytes
             if self._bytes > _MOST_BYTES:
-                raise InputError(f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB: give fewer --samples")
+                raise InputError(
+                    f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB: give fewer --samples"
+                )
             self._known[key] = self._name(0)
             self.constants.append(numpy_helper.from_array(array, self._known[key]))
         return self._known[key]

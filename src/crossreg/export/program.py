@@ -73,9 +73,7 @@ def _by_matmul(model: Surrogate) -> Surrogate:
         if not is_spectral(node):
             return node
         out, width = node.weight_real.shape[-2:]
-        same = SpectralConv(
-            width, out, node.num_modes, noise=node.noise, transform="matmul", key=jax.random.key(0)
-        )
+        same = SpectralConv(width, out, node.num_modes, noise=node.noise, transform="matmul", key=jax.random.key(0))
         weights = (node.weight_real, node.weight_imag)
         return eqx.tree_at(lambda layer: (layer.weight_real, layer.weight_imag), same, weights)
 

@@ -4,6 +4,7 @@ The file holds numbers only. What they belong to is rebuilt from the run's confi
 name, shape and type is checked against it before a number is used.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
@@ -21,7 +22,8 @@ from crossreg.nn.surrogate import Surrogate
 Tree = TypeVar("Tree")
 
 
-def _named_arrays(tree: PyTree) -> dict[str, Any]:
+def named_arrays(tree: PyTree) -> dict[str, Any]:
+    """The leaves of a pytree by the names that they are stored under."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
 
@@ -33,7 +35,7 @@ def save_model(path: Path, model: Surrogate) -> None:
 
 def save_arrays(path: Path, tree: PyTree) -> None:
     """Writes the arrays of a pytree in one move."""
-    arrays = {name: np.asarray(array) for name, array in _named_arrays(eqx.filter(tree, eqx.is_array)).items()}
+    arrays = {name: np.asarray(array) for name, array in named_arrays(eqx.filter(tree, eqx.is_array)).items()}
     with replacing(path) as file:
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
@@ -48,8 +50,6 @@ def load_arrays(path: Path, like: Tree, *, replica: int | None = None) -> Tree:
 
     With `replica`, the file holds stacked arrays, and `like` is one of them.
     """
-    dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
-    expected = _named_arrays(dynamic)
     try:
         with np.load(path, allow_pickle=False) as file:
             stored = {name: file[name] for name in file.files}
@@ -57,6 +57,13 @@ def load_arrays(path: Path, like: Tree, *, replica: int | None = None) -> Tree:
                 stored = {name: array[replica] for name, array in stored.items()}
     except (OSError, ValueError, IndexError, BadZipFile, EOFError) as error:
         raise InputError(f"{path}: not a readable checkpoint ({error})") from error
+    return assemble(stored, like, path)
+
+
+def assemble(stored: Mapping[str, np.ndarray], like: Tree, path: Path) -> Tree:
+    """The pytree of the structure of `like` whose arrays are stored by name; `path` is where, to say what is wrong."""
+    dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
+    expected = named_arrays(dynamic)
     for name, leaf in expected.items():
         if name not in stored:
             raise InputError(f"{path}: has no array {name}, which the run's config asks for")

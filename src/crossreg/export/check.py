@@ -1,0 +1,102 @@
+"""What is exported is run once more from its bytes, and held against `crossreg predict`."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+from jax import export
+from jaxtyping import Float
+
+from crossreg.errors import InputError
+from crossreg.export.program import Program, Settings
+from crossreg.studies.prediction import predict_fields
+from crossreg.studies.run_folder import Run
+from crossreg.studies.test_fields import TEST_FIELDS, read_test_fields
+
+TOLERANCE = 1e-5
+_BATCHES = (3, 1)
+
+
+def check_artefacts(
+    run: Run, folder: Path, program: Program, settings: Settings, *, stablehlo: bytearray, onnx: bytes
+) -> dict[str, float | None]:
+    """The largest difference of each artefact from `crossreg predict`; None for ONNX where no onnxruntime is there.
+
+    Of all outputs, in batches of two sizes, and in units of each channel's scale: the root mean square of its mean.
+    More than `TOLERANCE` is refused.
+    """
+    inputs = _example_inputs(run, folder, program)
+    want = _predicted(run, settings, inputs)
+    runners = {"model.stablehlo": export.deserialize(stablehlo).call, "model.onnx": _onnx_runner(onnx)}
+    found: dict[str, float | None] = dict.fromkeys(runners)
+    for file, call in runners.items():
+        if call is None:
+            continue
+        parts, start = [], 0
+        for size in _BATCHES:
+            parts.append(call(*(array[start : start + size] for array in inputs.values())))
+            start += size
+        got = {name: np.concatenate([part[name] for part in parts]) for name in want}
+        apart = {name: _difference(got[name], want[name], want["mean"], len(run.space)) for name in want}
+        worst = max(apart, key=lambda name: np.nan_to_num(apart[name], nan=np.inf))
+        if not apart[worst] <= TOLERANCE:
+            raise InputError(
+                f"{file}: {worst} is {apart[worst]:.1e} of the fields' scale away from what `crossreg predict` gives;"
+                f" expected at most {TOLERANCE:g}, so nothing was written"
+            )
+        found[file] = apart[worst]
+    return found
+
+
+def _example_inputs(run: Run, folder: Path, program: Program) -> dict[str, np.ndarray]:
+    """Random fields of the size of the run's own, and random masks where they are an input."""
+    rng, count = np.random.default_rng(0), sum(_BATCHES)
+    try:
+        truth = read_test_fields(folder / TEST_FIELDS).truth
+        scale = np.sqrt(np.mean(np.square(truth, dtype=np.float64), axis=(0, 1, 3)))
+    except InputError:
+        scale = np.ones(run.channels)
+    scale = scale.reshape(-1, *(1,) * len(run.space))
+    inputs = {"fields": (scale * rng.normal(size=(count, run.channels, *run.space))).astype(np.float32)}
+    if "mask" in program.inputs:
+        inputs["mask"] = rng.random((count, *run.space)) < run.config.data.observed_fraction
+    return inputs
+
+
+def _predicted(run: Run, settings: Settings, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What `crossreg predict` gives each field alone."""
+    run = run._replace(config=run.config.replace(evaluation_samples=settings.num_samples))
+    fields = inputs["fields"]
+    masks = inputs["mask"] if "mask" in inputs else np.broadcast_to(np.asarray(run.mask), (len(fields), *run.space))
+    each = []
+    for field, mask in zip(fields, masks, strict=True):
+        arrays = predict_fields(run, field[None], mask, levels=settings.levels, seed=settings.seed)
+        arrays["quantiles"] = np.moveaxis(arrays["quantiles"], 0, 1)
+        each.append(arrays)
+    return {name: np.concatenate([arrays[name] for arrays in each]) for name in each[0] if name != "levels"}
+
+
+def _onnx_runner(model: bytes):
+    """A function of the inputs in order, or None."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model)
+    names = [output.name for output in session.get_outputs()]
+
+    def call(*inputs):
+        given = dict(zip([value.name for value in session.get_inputs()], inputs, strict=True))
+        return dict(zip(names, session.run(names, given), strict=True))
+
+    return call
+
+
+def _difference(
+    got: np.ndarray, want: np.ndarray, mean: Float[np.ndarray, "batch channel *space"], num_dims: int
+) -> float:
+    """The largest difference, in units of the root mean square of its channel's mean."""
+    points = tuple(range(-num_dims, 0))
+    scale = np.sqrt(np.mean(np.square(mean), axis=(0, *points)))
+    largest = np.max(np.abs(np.asarray(got) - want), axis=points)
+    return float(np.max(largest / scale))
