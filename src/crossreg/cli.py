@@ -107,7 +107,9 @@ def _export(command: Export) -> None:
         print(json.dumps(about, allow_nan=False))
         return
     for file, apart in about["largest_difference"].items():
-        said = "not checked: onnxruntime is not installed" if apart is None else f"within {apart:.1e} of `predict`"
+        said = "not checked: onnxruntime is not installed"
+        if apart is not None:
+            said = f"within {max(apart.values()):.1e} of `crossreg predict`"
         print(f"{command.output / file}: {said}")
     print(f"{command.output / 'README.md'} says how to call them")
 

@@ -13,17 +13,19 @@ from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import Run
 from crossreg.studies.test_fields import TEST_FIELDS, read_test_fields
 
-TOLERANCE = 1e-5
+# Further apart, a program is wrong and not only rounded otherwise. Usual is 1e-6; where a model multiplies
+# rounding, as quantiles far out do, it is as far from itself when it is compiled in another way.
+_WRONG = 1e-4
 _BATCHES = (3, 1)
 
 
 def check_artefacts(
     run: Run, folder: Path, program: Program, settings: Settings, *, stablehlo: bytearray, onnx: bytes
-) -> dict[str, float | None]:
-    """The largest difference of each artefact from `crossreg predict`; None for ONNX where no onnxruntime is there.
+) -> dict[str, dict[str, float] | None]:
+    """The largest difference of each output of an artefact from `crossreg predict`, over batches of two sizes.
 
-    Of all outputs, in batches of two sizes, and in units of each channel's scale: the root mean square of what is
-    predicted, its spread included. More than `TOLERANCE` is refused.
+    A difference is counted in units of the channel's scale (the root mean square of what is predicted, its spread
+    included) plus the value itself. Without onnxruntime, ONNX has None.
     """
     inputs = _example_inputs(run, folder, program)
     want = _predicted(run, settings, inputs)
@@ -31,7 +33,7 @@ def check_artefacts(
     squares = np.square(want["mean"]) + np.square(want["std_total"])
     scale = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
     runners = {"model.stablehlo": export.deserialize(stablehlo).call, "model.onnx": _onnx_runner(onnx)}
-    found: dict[str, float | None] = dict.fromkeys(runners)
+    found: dict[str, dict[str, float] | None] = dict.fromkeys(runners)
     for file, call in runners.items():
         if call is None:
             continue
@@ -41,26 +43,31 @@ def check_artefacts(
             start += size
         got = {name: np.concatenate([part[name] for part in parts]) for name in want}
         apart = {name: _difference(got[name], want[name], scale) for name in want}
-        worst = max(apart, key=lambda name: np.nan_to_num(apart[name], nan=np.inf))
-        if not apart[worst] <= TOLERANCE:
-            raise InputError(
-                f"{file}: {worst} is {apart[worst]:.1e} of the fields' scale away from what `crossreg predict` gives;"
-                f" expected at most {TOLERANCE:g}, so nothing was written"
-            )
-        found[file] = apart[worst]
+        for name, largest in apart.items():
+            if not largest <= _WRONG:
+                raise InputError(
+                    f"{file}: {name} is {largest:.1e} of the fields' scale away from what `crossreg predict` gives;"
+                    f" expected at most {_WRONG:g}, so nothing was written"
+                )
+        found[file] = apart
     return found
 
 
 def _example_inputs(run: Run, folder: Path, program: Program) -> dict[str, np.ndarray]:
-    """Random fields of the size of the run's own, and random masks where they are an input."""
+    """Fields of the run's test split where its folder has whole ones, else random ones of their size; random masks."""
     rng, count = np.random.default_rng(0), sum(_BATCHES)
+    fields = rng.normal(size=(count, run.channels, *run.space))
     try:
         truth = read_test_fields(folder / TEST_FIELDS).truth
-        scale = np.sqrt(np.mean(np.square(truth, dtype=np.float64), axis=(0, 1, 3)))
+        fields *= np.sqrt(np.mean(np.square(truth, dtype=np.float64), axis=(0, 1, 3))).reshape(
+            -1, *(1,) * len(run.space)
+        )
+        every = truth.reshape(-1, *truth.shape[2:])
+        if every.shape[1:] == fields.shape[1:]:
+            fields = every[np.linspace(0, len(every) - 1, count).astype(int)]
     except InputError:
-        scale = np.ones(run.channels)
-    scale = scale.reshape(-1, *(1,) * len(run.space))
-    inputs = {"fields": (scale * rng.normal(size=(count, run.channels, *run.space))).astype(np.float32)}
+        pass  # a folder need not have them
+    inputs: dict[str, np.ndarray] = {"fields": np.asarray(fields, np.float32)}
     if "mask" in program.inputs:
         inputs["mask"] = rng.random((count, *run.space)) < run.config.data.observed_fraction
     return inputs
@@ -96,5 +103,5 @@ def _onnx_runner(model: bytes):
 
 
 def _difference(got: np.ndarray, want: np.ndarray, scale: Float[np.ndarray, "channel *ones"]) -> float:
-    """The largest difference, in units of its channel's scale."""
-    return float(np.max(np.abs(np.asarray(got) - want) / scale))
+    """The largest difference, in units of its channel's scale plus its value."""
+    return float(np.max(np.abs(np.asarray(got) - want) / (scale + np.abs(want))))
