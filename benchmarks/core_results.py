@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from crossreg.report.comparison import collect
-from crossreg.studies.sweep import asked_rows
+from crossreg.studies.sweep_folder import asked_rows
 from publish import made_by, rounded
 
 METHODS = ("xreg", "dropout", "unregularized")

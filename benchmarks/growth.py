@@ -28,7 +28,7 @@ from crossreg.methods.names import parse_method
 from crossreg.routing import route
 from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.studies.cost import RATES, features, work_of
-from crossreg.studies.run_folder import describe_machine
+from crossreg.studies.machine import describe_machine
 from crossreg.training.loop import first_snapshot, take_steps
 from crossreg.training.step import with_engine
 from speed import Steps, take_turns

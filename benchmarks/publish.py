@@ -20,7 +20,6 @@ import numpy as np
 from crossreg.config import Config, to_dict
 from crossreg.report.comparison import (
     Line,
-    base_setting,
     clearly_best,
     collect,
     difference,
@@ -29,7 +28,6 @@ from crossreg.report.comparison import (
     regime_of,
     regimes,
     signed,
-    verdicts,
     with_interval,
 )
 from crossreg.report.comparison_tables import (
@@ -41,9 +39,10 @@ from crossreg.report.comparison_tables import (
     settings_as_markdown,
 )
 from crossreg.report.sweep_figures import figures_of_rows
+from crossreg.report.verdicts import base_setting, verdicts
 from crossreg.studies.figures import sweep_figures
-from crossreg.studies.run_folder import describe_machine
-from crossreg.studies.sweep import PLAN, asked_rows
+from crossreg.studies.machine import describe_machine
+from crossreg.studies.sweep_folder import PLAN, asked_rows
 
 RESULTS = Path("docs/results")
 PAGE, README = Path("docs/results.md"), Path("README.md")

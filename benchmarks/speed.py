@@ -32,7 +32,7 @@ from crossreg.methods import unregularized, xreg
 from crossreg.methods.names import parse_method
 from crossreg.routing import route
 from crossreg.studies.cohort import start_cohort
-from crossreg.studies.run_folder import describe_machine
+from crossreg.studies.machine import describe_machine
 from crossreg.training.checkpoint import save_arrays
 from crossreg.training.loop import advance, first_snapshot, monitor_scores, take_steps
 from crossreg.training.step import with_engine

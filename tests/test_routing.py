@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import Config
+from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.build import build_model
 from crossreg.nn.groups import Psi, Rho, groups
 from crossreg.nn.surrogate import predict
@@ -14,6 +15,7 @@ from crossreg.objectives import moment_matched_nll, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.loop import make_task
 from crossreg.training.step import init_state, reg_step, train_step
+from foreign_modules import FOREIGN
 
 VARIANTS = {
     "internal": {},
@@ -27,14 +29,25 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(params=VARIANTS)
-def config(request, tiny) -> Config:
-    return tiny.replace(**VARIANTS[request.param])
+@pytest.fixture(params=[*VARIANTS, *FOREIGN])
+def kind(request) -> str:
+    """A variant of the FNO, or a module that the package does not own."""
+    return request.param
 
 
 @pytest.fixture
-def model(config, data):
-    return build_model(config.model, data.train, key=jax.random.key(3))
+def config(kind, tiny) -> Config:
+    return tiny.replace(**VARIANTS.get(kind, {"feature_noise": "both", "generalization_head": True}))
+
+
+@pytest.fixture
+def model(kind, config, data):
+    key = jax.random.key(3)
+    if kind in VARIANTS:
+        return build_model(config.model, data.train, key=key)
+    make, where, _ = FOREIGN[kind]
+    module = make(data.train.in_channels, data.train.field_shape[1], key=key)
+    return cross_regularize(module, where, data.train, config=config.model, key=key)
 
 
 def test_every_leaf_is_in_exactly_one_group(model):
@@ -49,13 +62,14 @@ def test_every_leaf_is_in_exactly_one_group(model):
     assert eqx.tree_equal(merge(parts), model)
 
 
-def test_groups_follow_from_the_owning_module(model, config):
+def test_groups_follow_from_the_owning_module(model, kind, config):
     labels = groups(model)
     assert set(jax.tree.leaves(labels.heads.mean)) == {"theta"}
     assert set(jax.tree.leaves(labels.heads.sigma_pred)) == {"psi"}
     if config.model.generalization_head:
         assert set(jax.tree.leaves(labels.heads.sigma_gen)) == {"rho"}
-    assert set(jax.tree.leaves(labels.stages[0])) == {"theta"}
+    expected = {"theta"} if kind in VARIANTS else {"theta", "psi", "rho"}
+    assert set(jax.tree.leaves(labels.stages[0])) == expected
 
 
 def test_two_owners_are_refused():

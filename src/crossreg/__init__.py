@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crossreg.config import DataConfig as DataConfig
     from crossreg.config import ModelConfig as ModelConfig
     from crossreg.config import TrainConfig as TrainConfig
+    from crossreg.data.files.load import load_file as load_file
     from crossreg.data.pairs import Batch as Batch
     from crossreg.data.pairs import Data as Data
     from crossreg.data.pairs import Pairs as Pairs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from crossreg.metrics.evaluation import evaluate as evaluate
     from crossreg.metrics.evaluation import evaluate_predictor as evaluate_predictor
     from crossreg.metrics.evaluation import sigma_per_site as sigma_per_site
+    from crossreg.nn.backbone import cross_regularize as cross_regularize
     from crossreg.nn.build import build_model as build_model
     from crossreg.nn.fno import fno as fno
     from crossreg.nn.groups import Psi as Psi
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 # it `crossreg --help`, does not import JAX.
 _HOMES = {
     "config": ("Config", "DataConfig", "ModelConfig", "TrainConfig"),
+    "data.files.load": ("load_file",),
     "data.pairs": ("Batch", "Data", "Pairs", "load", "load_data", "make_data"),
     "data.trajectories": ("Trajectories",),
     "errors": ("InputError",),
@@ -59,6 +62,7 @@ _HOMES = {
     "methods.persistence": ("fit_persistence",),
     "methods.temperature": ("fit_temperature",),
     "metrics.evaluation": ("evaluate", "evaluate_predictor", "sigma_per_site"),
+    "nn.backbone": ("cross_regularize",),
     "nn.build": ("build_model",),
     "nn.fno": ("fno",),
     "nn.groups": ("Psi", "Rho"),

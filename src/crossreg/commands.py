@@ -2,27 +2,35 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
 from crossreg.config import Config
 from crossreg.studies.car_settings import CarStudy, Profile
 from crossreg.studies.presets import QUICKSTART_STEPS
+from crossreg.studies.saving import SAVE_EVERY
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train one run into a folder.
+    """Train one run into a folder; the same command on the same folder goes on.
 
     Every setting is a flag; the rest comes from --preset, or from the YAML file --config.
     """
 
     out: Path
-    """Folder of the run: new or empty."""
+    """Folder of the run: new, empty, or of the same run, which goes on from its last snapshot."""
     preset: str = "reference"
     """One of reference, low-observation, head-only, unregularized, dropout, protocol."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    force_resume: bool = False
+    """Go on also on another kind of machine or with another jaxlib: last digits may then differ."""
+    max_diverged: float = 0.0
+    """Exit code 4 where a larger share of the runs than this has diverged."""
     quiet: bool = False
     """No progress display."""
     json: bool = False
@@ -38,8 +46,28 @@ class Evaluate:
     """Folder of the run."""
     quiet: bool = False
     """No progress display."""
+    data: Path | None = None
+    """Where the run's own data are now, if they have moved."""
     json: bool = False
     """Print one JSON object: test, reg, train and sigma."""
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Look at trajectories of your own: shapes, ranges, gaps, a split, a picture, and the command to train on them."""
+
+    action: tyro.conf.Positional[Literal["check"]]
+    """What to do: check."""
+    path: tyro.conf.Positional[Path]
+    """An NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of them."""
+    field: str | None = None
+    """The array to take, or several, as in u,v, side by side as channels."""
+    axes: str | None = None
+    """A letter for each axis: b sample, t time, c channel, x y z space."""
+    picture: Path = Path("data_check.png")
+    """PNG file to write; an earlier one is replaced."""
+    json: bool = False
+    """Print one JSON object in place of the text."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +146,12 @@ class Sweep:
     """field=value,value for a config field; given several times, all combinations are run."""
     config: Path | None = None
     """A YAML file of settings that all runs share."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    force_resume: bool = False
+    """Go on also on another kind of machine or with another jaxlib: last digits may then differ."""
+    max_diverged: float = 0.5
+    """Exit code 4 where a larger share of the runs than this has diverged."""
     quiet: bool = False
     """No progress display."""
     json: bool = False
@@ -156,8 +190,8 @@ class Report:
 
     folder: tyro.conf.Positional[Path]
     """Folder of a run, a quickstart, a sweep or a car experiment, or one with any of them up to six folders below."""
-    output: Path
-    """HTML file to write; an earlier one is replaced."""
+    output: Path | None = None
+    """HTML file to write, by default FOLDER/report.html; an earlier one is replaced."""
     quiet: bool = False
     """No progress display."""
 
@@ -193,6 +227,12 @@ class Car:
     """Folder of the experiment: new, empty, or of the same one."""
     profile: Profile = "quick"
     """quick: fewer and coarser cars, minutes on two cores; full: the paper's sizes, for a GPU."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    force_resume: bool = False
+    """Go on also on another kind of machine or with another jaxlib: last digits may then differ."""
+    max_diverged: float = 0.5
+    """Exit code 4 where a larger share of the runs than this has diverged."""
     quiet: bool = False
     """No progress display."""
     json: bool = False

@@ -6,6 +6,9 @@ This module imports neither JAX nor NumPy, so that `crossreg --help` answers at 
 import contextlib
 import dataclasses
 import difflib
+import math
+import numbers
+import reprlib
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +16,27 @@ from typing import Any, Literal
 
 from crossreg.errors import InputError
 from crossreg.nn.sites import site_names
+from crossreg.settings_files import LONGEST, parse_settings
 
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
 RegObjective = Literal["fair", "moment-matched", "mixture", "crps", "scaled-crps"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
+
+
+# Steps and seeds are counted in 32 bits.
+_LARGEST = 2**31 - 1
+_MOST_BLOCKS = 1000
+# Values in errors, of which a file may hold any length.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def _shown(value: object) -> str:
+    """A value as it can stand in a line."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python does not write it in digits
+        return "a number of thousands of digits"
 
 
 def _check(holds: bool, name: str, value: object, allowed: str) -> None:
@@ -25,42 +45,77 @@ def _check(holds: bool, name: str, value: object, allowed: str) -> None:
         raise InputError(f"{flag} {value}: {allowed}")
 
 
-def _check_choices(config: Any) -> None:
-    """Refuses a value that is not among the choices of its field."""
+def check_fields(config: Any) -> None:
+    """Refuses a value that is not of its field's type, not among its choices, or no number that can be computed with.
+
+    Values of equal meaning, as a NumPy integer, become those of the type.
+    """
     for known in dataclasses.fields(config):
-        choices = typing.get_args(known.type) if typing.get_origin(known.type) is Literal else ()
+        kind = typing.get_args(known.type)[0] if hasattr(known.type, "__metadata__") else known.type
+        if dataclasses.is_dataclass(kind):
+            continue
         value = getattr(config, known.name)
-        _check(not choices or value in choices, known.name, value, f"must be one of {', '.join(map(str, choices))}")
+        flag = "--" + known.name.replace("_", "-")
+        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+        if choices and value not in choices:
+            raise InputError(f"{flag} {value}: must be one of {', '.join(map(str, choices))}")
+        if (typed := _typed(value, kind, flag)) is not value:
+            object.__setattr__(config, known.name, typed)
+        if type(typed) is int and abs(typed) > _LARGEST:
+            raise InputError(f"{flag} {_shown(typed)}: must lie in 0 … {_LARGEST}")
+        if type(typed) is float and not math.isfinite(typed):
+            raise InputError(f"{flag} {typed}: must be finite")
 
 
 def _check_seed(name: str, value: int) -> None:
     _check(0 <= value < 2**31, name, value, "must lie in 0 … 2147483647")
 
 
+def _known(size: int | None) -> int:
+    if size is None:
+        raise ValueError("own data have their sizes in their files: see `crossreg.data.files.load.resolved`")
+    return size
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Which trajectories, how they are split, and what the model sees of them."""
 
+    data: str | None = None
+    """Trajectories of your own in place of a scenario: an NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of them."""
+    field: str | None = None
+    """Own data: the array to take, or several, as in u,v, side by side as channels."""
+    axes: str | None = None
+    """Own data: a letter for each axis, b sample, t time, c channel, x y z space; by default btc and those of space."""
+    split: Literal["trajectory", "time"] = "trajectory"
+    """Own data: what is divided among the splits, trajectories or the times of each; sizes are then in steps."""
+    split_seed: int = 0
+    """Own data: seed of the division of trajectories."""
+    time_stride: int = 1
+    """Own data: take every n-th time, so that a step is n of the file's."""
+    in_memory_gib: float = 1.0
+    """Own data larger than this, in GiB, stay in their file, and batches are read while others train."""
     scenario: str = "diff_ks"
-    """Name of an APEBench scenario."""
+    """Name of an APEBench scenario; of own data, their file's."""
     num_spatial_dims: int | None = None
     """Dimensions of the scenario; by default the scenario's own."""
     num_points: int | None = None
     """Grid points per dimension; by default the scenario's own."""
-    train_size: int = 50
-    """Training trajectories, the first ones of the train pool (at most 70)."""
-    reg_size: int = 50
-    """Regularization trajectories, the first ones of the reg pool (at most 50). 0: none, for methods that use none."""
+    train_size: int | None = 50
+    """Training trajectories, the first ones of the train pool (at most 70); of own data by default 70%."""
+    reg_size: int | None = 50
+    """Regularization trajectories, the first ones of the reg pool (at most 50); of own data by default 10%. 0: none,
+    for methods that use none."""
     one_pool: bool = False
     """Take train and reg trajectories from one pool of 150, train first, so that their sum is the data there are."""
-    test_size: int = 30
-    """Test trajectories, the first ones of APEBench's own test set (at most 30)."""
-    train_horizon: int = 10
-    """Steps, so one-step pairs, of each train and reg trajectory."""
-    test_horizon: int = 200
-    """Steps of each test trajectory."""
+    test_size: int | None = 30
+    """Test trajectories, the first ones of APEBench's own test set (at most 30); of own data by default 20%."""
+    train_horizon: int | None = 10
+    """Steps, so one-step pairs, of each train and reg trajectory; of own data by default all."""
+    test_horizon: int | None = 200
+    """Steps of each test trajectory; of own data by default all."""
     observed_fraction: float = 0.7
-    """Fraction of the input's points that are observed; the others are set to 0."""
+    """Fraction of the input's points that are observed, the others are set to 0; of own data by default all."""
     mask_per: Literal["run", "trajectory", "pair", "step"] = "run"
     """What a mask is drawn for; `step` draws a new one each time a training pair is used."""
     mask_seed: int = 0
@@ -70,8 +125,18 @@ class DataConfig:
     score_on: Literal["all", "observed"] = "all"
     """Points that the loss and the metrics run over."""
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Train, reg and test trajectories, where they are known: of own data, once their files were looked at."""
+        return _known(self.train_size), _known(self.reg_size), _known(self.test_size)
+
+    @property
+    def horizons(self) -> tuple[int, int]:
+        """Steps of train and reg trajectories, and of test trajectories."""
+        return _known(self.train_horizon), _known(self.test_horizon)
+
     def __post_init__(self):
-        _check_choices(self)
+        check_fields(self)
         _check(
             0 < self.observed_fraction <= 1,
             "observed_fraction",
@@ -79,12 +144,30 @@ class DataConfig:
             "must lie in (0, 1]",
         )
         _check(self.num_spatial_dims in (None, 1, 2, 3), "num_spatial_dims", self.num_spatial_dims, "1, 2 or 3")
-        for name in ("train_size", "test_size", "train_horizon", "test_horizon"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        _check(self.reg_size >= 0, "reg_size", self.reg_size, "must be at least 0")
+        for name in ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon"):
+            value, least = getattr(self, name), 0 if name == "reg_size" else 1
+            _check(value is None or value >= least, name, value, f"must be at least {least}")
+            _check(value is not None or self.data is not None, name, value, "needs a number, unless --data is given")
+        for name in ("field", "axes"):
+            value = getattr(self, name)
+            _check(value is None or self.data is not None, name, value, "says something of --data, which is not given")
+        _check(self.time_stride >= 1, "time_stride", self.time_stride, "must be at least 1")
+        _check(0 <= self.in_memory_gib < float("inf"), "in_memory_gib", self.in_memory_gib, "must be at least 0")
         _check_seed("mask_seed", self.mask_seed)
+        _check_seed("split_seed", self.split_seed)
         if self.num_points is not None:
             _check(self.num_points >= 4, "num_points", self.num_points, "must be at least 4")
+
+
+# What settings are for own data where nothing is said of them; None is what the files have.
+OWN_DATA: dict[str, Any] = {
+    "train_size": None,
+    "reg_size": None,
+    "test_size": None,
+    "train_horizon": None,
+    "test_horizon": None,
+    "observed_fraction": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -141,11 +224,12 @@ class ModelConfig:
         return self.feature_noise in owned or self.mode_noise in owned or self.generalization_head
 
     def __post_init__(self):
-        _check_choices(self)
+        check_fields(self)
         for name in ("width", "num_blocks", "num_modes"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         _check(0 <= self.dropout_rate < 1, "dropout_rate", self.dropout_rate, "must lie in [0, 1)")
         _check(0 <= self.lift_noise < float("inf"), "lift_noise", self.lift_noise, "must be at least 0 and finite")
+        _check(self.num_blocks <= _MOST_BLOCKS, "num_blocks", self.num_blocks, f"must be at most {_MOST_BLOCKS}")
         known = site_names(self.num_blocks)
         for site in self.sites:
             _check(site in known, "sites", site, f"an FNO of {self.num_blocks} blocks has {', '.join(known)}")
@@ -196,10 +280,19 @@ class TrainConfig:
     """How a training step is computed: in plain JAX, or by fused kernels for a GPU where they take the shapes (on a CPU
     they are interpreted, which is slow); auto has kernels on a GPU where several runs train at once. On a GPU either
     rounds factors of matrix products to TF32 while training."""
+    scored_pairs: int | None = None
+    """Pairs of each split that are scored at the end, evenly spaced; by default all, or 1,000 of a split that is not in
+    memory."""
     evaluate_every: int = 250
-    """Steps between two evaluations on reg."""
+    """Steps between two evaluations on reg. At its default, a run of fewer than 2,500 steps is evaluated ten times."""
     seed: int = 0
     """Seed of the weights, the batches and the noise."""
+
+    @property
+    def look_every(self) -> int:
+        """Steps between two evaluations on reg: a short run has a curve too, unless something else is asked for."""
+        is_default = self.evaluate_every == TrainConfig.evaluate_every
+        return min(self.evaluate_every, max(1, self.steps // 10)) if is_default else self.evaluate_every
 
     @property
     def settled_after(self) -> int:
@@ -212,11 +305,12 @@ class TrainConfig:
         return before // self.k_reg + step - before
 
     def __post_init__(self):
-        _check_choices(self)
+        check_fields(self)
         for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluation_samples", "evaluate_every"):
             _check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        if self.train_samples is not None:
-            _check(self.train_samples >= 1, "train_samples", self.train_samples, "must be at least 1")
+        for name in ("train_samples", "scored_pairs"):
+            value = getattr(self, name)
+            _check(value is None or value >= 1, name, value, "must be at least 1")
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):
             _check(0 < getattr(self, name) < float("inf"), name, getattr(self, name), "must be positive and finite")
         allowed = self.clip == 0 or 1 <= self.clip < float("inf")
@@ -238,8 +332,8 @@ class Config:
         parts = {}
         for part in dataclasses.fields(self):
             group = getattr(self, part.name)
-            names = {f.name for f in dataclasses.fields(group)}
-            changes = {name: fields.pop(name) for name in list(fields) if name in names}
+            kinds = {f.name: f.type for f in dataclasses.fields(group)}
+            changes = {name: _typed(fields.pop(name), kinds[name], name) for name in list(fields) if name in kinds}
             parts[part.name] = dataclasses.replace(group, **changes) if changes else group
         if fields:
             raise InputError(f"{', '.join(fields)}: no such config field")
@@ -274,12 +368,14 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
     changes: dict[str, Any] = {}
     for part, fields in values.items():
         if part not in parts:
-            raise InputError(f"{where}: no section {part!r}; there are {', '.join(sorted(parts))}")
+            raise InputError(f"{where}: no section {_shown(part)}; there are {', '.join(sorted(parts))}")
         known = {f.name: f for f in dataclasses.fields(getattr(config, part))}
         for name, value in fields.items():
             if name not in known:
-                raise InputError(f"{where}: {part} has no field {name!r}")
+                raise InputError(f"{where}: {part} has no field {_shown(name)}")
             changes[name] = _typed(value, known[name].type, f"{where}: {part}.{name}")
+    if changes.get("data") is not None and config.data.data is None:
+        changes = OWN_DATA | changes
     return config.replace(**changes)
 
 
@@ -309,11 +405,13 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
             return tuple(str(v) for v in value)
         if option is float and not isinstance(value, bool):
             # YAML 1.1 reads 1 as an integer and 1e-3 as text.
-            with contextlib.suppress(TypeError, ValueError):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
                 return float(value)
+        if option is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            return int(value)
         if isinstance(option, type) and type(value) is option:
             return value
-    raise InputError(f"{where} is {value!r}; expected {' or '.join(map(_kind, options))}")
+    raise InputError(f"{where} is {_shown(value)}; expected {' or '.join(map(_kind, options))}")
 
 
 def _kind(option: Any) -> str:
@@ -326,21 +424,23 @@ def _kind(option: Any) -> str:
     return names.get(option, str(option))
 
 
-def save_yaml(config: Config, path: Path) -> None:
-    """Writes every setting of a run."""
+def to_yaml(config: Config) -> str:
+    """Every setting of a run, as its folder holds them."""
     import yaml
 
-    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+    return yaml.safe_dump(to_dict(config), sort_keys=False)
+
+
+def save_yaml(config: Config, path: Path) -> None:
+    """Writes every setting of a run."""
+    path.write_text(to_yaml(config))
 
 
 def load_yaml(path: Path, *, base: Config | None = None) -> Config:
     """Reads settings; what the file leaves out comes from `base`."""
-    import yaml
-
     try:
-        values = yaml.safe_load(path.read_text())
+        with path.open("rb") as file:
+            text = file.read(LONGEST + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
-    return from_dict(values, base=base, where=str(path))
+    return from_dict(parse_settings(text, str(path)), base=base, where=str(path))

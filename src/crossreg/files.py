@@ -1,37 +1,72 @@
-"""Files: writing so that a reader sees all of one or nothing, and reading arrays that users give."""
+"""Files: writing so that a reader sees all of one or nothing, and reading what users give."""
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
-from zipfile import BadZipFile
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from crossreg.array_files import read_npy
 from crossreg.errors import InputError
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Opens a temporary file beside `path` that takes its place when the block ends well."""
+def replacing(
+    path: Path, *, durable: bool = True, announce: Callable[[Path], None] | None = None
+) -> Iterator[BinaryIO]:
+    """Opens a temporary file beside `path` that takes its place when the block ends well.
+
+    `durable`: it outlives a power cut too, which takes a disk some milliseconds. `announce` is told of the whole
+    temporary file before it takes its place.
+    """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("w+b") as file:
             yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        if announce is not None:
+            announce(temporary)
         os.replace(temporary, path)
+        if durable:
+            _sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong before is what matters
+            temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable; a file system that cannot is left as it is."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def check_is_folder(path: Path) -> None:
+    """Refuses what is no folder, and says which of the two it is."""
+    if path.is_file():
+        raise InputError(f"{path}: is a file; name the folder")
+    if not path.is_dir():
+        raise InputError(f"{path}: no such folder")
 
 
 def read_array(path: Path, what: str) -> np.ndarray:
     """An array from an NPY file."""
+    return read_npy(path, f"{what} {path}")
+
+
+def read_json(path: Path, expected: str) -> Any:
+    """The value of a JSON file; `expected` says in errors what should be there."""
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not an NPY array"
-        raise InputError(f"{what} {path}: {reason}") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InputError(f"{what} {path}: is an NPZ archive; expected a single NPY array")
-    return array
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected {expected}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected {expected}") from error

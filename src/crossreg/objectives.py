@@ -26,6 +26,14 @@ def weighted_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Floa
     return jnp.sum(weight * values) / jnp.sum(weight)
 
 
+def batch_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+    """The same for a loss: 0, with no gradient, where no point of a batch counts, as in data with gaps it may be."""
+    if weight is None:
+        return jnp.mean(values)
+    weight = jnp.broadcast_to(weight, values.shape)
+    return jnp.sum(weight * values) / jnp.maximum(jnp.sum(weight), jnp.finfo(values.dtype).tiny)
+
+
 def train_objective(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{train} = -\log \frac1S \sum_s p_{hier}(y \mid x, \omega_s)$ with
 
@@ -39,12 +47,12 @@ def train_objective(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight 
     pred = mixture.vars_predictive
     log_p = -0.5 * (LOG_2PI + jnp.log(pred) + ((y - mixture.means) ** 2 + gen) / pred)
     nll = jnp.log(mixture.num_samples) - logsumexp(log_p, axis=0)
-    return weighted_mean(nll, weight)
+    return batch_mean(nll, weight)
 
 
 def mixture_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{reg}^{mix} = -\log \frac1S \sum_s \mathcal N(y; \mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$."""
-    return weighted_mean(-mixture.log_prob(y), weight)
+    return batch_mean(-mixture.log_prob(y), weight)
 
 
 def moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
@@ -56,7 +64,7 @@ def moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weig
     """
     variance = mixture.variance
     nll = 0.5 * (LOG_2PI + jnp.log(variance) + (y - mixture.mean) ** 2 / variance)
-    return weighted_mean(nll, weight)
+    return batch_mean(nll, weight)
 
 
 def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
@@ -83,12 +91,12 @@ def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight:
     inverse_nu = (spread / variance) ** 2 / degrees
     squared = (y - mixture.mean) ** 2 - spread / num_samples
     nll = 0.5 * (LOG_2PI + jnp.log(variance) + inverse_nu + (1 - 2 * inverse_nu) * squared / variance)
-    return weighted_mean(nll, weight)
+    return batch_mean(nll, weight)
 
 
 def fair_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$E|X - y| - \tfrac12 E|X - X'|$ of infinitely many samples, estimated without bias from S (Ferro 2014)."""
-    return weighted_mean(mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True), weight)
+    return batch_mean(mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True), weight)
 
 
 def scaled_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
@@ -98,7 +106,7 @@ def scaled_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = No
     a few large errors do not widen all the rest.
     """
     within = mixture.distance_within(distinct=True)
-    return weighted_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
+    return batch_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
 
 
 REG_OBJECTIVES: dict[RegObjective, Callable[..., Float[Array, ""]]] = {

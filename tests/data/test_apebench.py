@@ -118,3 +118,26 @@ def test_a_damaged_cache_file_is_noticed_and_made_again(tmp_path, monkeypatch, t
     np.testing.assert_array_equal(again.train, trajectories.train)
     assert "making it again" in capsys.readouterr().err
     assert cache.read(path).digest == trajectories.digest
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"num_points": 10**9}, r"--num-points 1000000000.* would take \d+ bytes \(\d+\.\d TiB\) of memory; there are"),
+        ({"num_points": 10**6, "num_spatial_dims": 3, "scenario": "diff_diff"}, r"would take 10\^\d+ bytes of memory"),
+        ({"test_horizon": 2 * 10**9}, "--test-horizon 2000000000: .* would take"),
+    ],
+)
+def test_trajectories_that_no_memory_holds_are_not_begun(fields, said):
+    pytest.importorskip("apebench", reason="made by APEBench")
+    with pytest.raises(InputError, match=said):
+        generate(DataConfig(**fields))
+
+
+def test_a_copied_file_is_looked_at(cached_waves, tiny, tmp_path):
+    """Its content matches its hash, and is not finite all the same."""
+    [path] = (tmp_path / "cache").iterdir()
+    cached_waves.train[3, 1, 0, 7] = np.nan
+    cache.write(path, cached_waves)
+    with pytest.raises(InputError, match="train is not finite, as float32, at trajectory 3, time 1, channel 0, point"):
+        load_trajectories(tiny.data)

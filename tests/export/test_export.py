@@ -282,7 +282,7 @@ def test_bad_folders_are_told_in_one_line(folder, exported, tmp_path, capsys):
     (tmp_path / "unfinished" / "model.npz").unlink()
     refused(tmp_path / "unfinished", "training has not finished")
     (tmp_path / "harmed" / "model.npz").write_bytes((folder / "model.npz").read_bytes()[:-100])
-    refused(tmp_path / "harmed", "not a readable checkpoint")
+    refused(tmp_path / "harmed", "model.npz")
     (tmp_path / "sweep" / "sweep.json").write_text("{}")
     refused(tmp_path / "sweep", "crossreg extract")
     (tmp_path / "car" / "test_cars.npz").write_bytes(b"")

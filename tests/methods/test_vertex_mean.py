@@ -13,12 +13,12 @@ from crossreg.methods.vertex_mean import fit_vertex_mean
 def pairs(pressure: np.ndarray, num_vertices: list[int]) -> CarPairs:
     cars, vertices = pressure.shape
     return CarPairs(
-        jnp.zeros((cars, 9, 4, 4)),
-        jnp.zeros((cars, vertices), jnp.int32),
-        jnp.asarray(pressure, jnp.float32)[:, None],
-        jnp.asarray(num_vertices, jnp.int32),
-        jnp.arange(cars - 2, dtype=jnp.int32),
-        jnp.asarray(cars - 2, jnp.int32),
+        channels=jnp.zeros((cars, 9, 4, 4)),
+        decode=jnp.zeros((cars, vertices), jnp.int32),
+        pressure=jnp.asarray(pressure, jnp.float32)[:, None],
+        num_vertices=jnp.asarray(num_vertices, jnp.int32),
+        rows=jnp.arange(cars - 2, dtype=jnp.int32),
+        num_rows=jnp.asarray(cars - 2, jnp.int32),
     )
 
 

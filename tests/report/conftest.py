@@ -7,23 +7,53 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from browsing import CHROMIUM
 from made_car_run import NAMES, write_folder
+from made_runs import write_run
 from watch_folders import Client, write_all
 
+from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.data.cars.bodies import resolution
 from crossreg.data.cars.family import draw_shapes, make_car
-from crossreg.report import figures, sweep_figures
+from crossreg.methods import TRAINED
+from crossreg.report import figures, sweep_figures, training_figures
 from crossreg.report.watch import listing
 from crossreg.report.watch.server import WatchServer
 from crossreg.studies.train import train_run
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two methods in two regimes, three seeds of each, one of them two folders down."""
+    root = tmp_path / "all runs"
+    for method, offset in (("xreg", 0.0), ("dropout", 1.0)):
+        for fraction in (0.5, 0.9):
+            for seed in range(3):
+                config = TRAINED[method](Config().replace(observed_fraction=fraction, seed=seed, steps=150))
+                deeper = "more/" if seed == 2 else ""
+                write_run(
+                    root / f"{deeper}{method}-{fraction}-{seed}", config, offset + fraction + 0.1 * seed,
+                    with_fields=seed == 0,
+                )  # fmt: skip
+    return root
 
 
 @pytest.fixture
 def kept(monkeypatch):
     """Figures stay open, so that a test can read what was drawn."""
     drawn = []
-    for module in (figures, sweep_figures):
+    for module in (figures, sweep_figures, training_figures):
         monkeypatch.setattr(module, "save", lambda figure, path: drawn.append(figure) or [path])
     yield drawn
     plt.close("all")

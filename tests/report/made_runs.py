@@ -1,6 +1,7 @@
 """Run folders that were made up: as `crossreg train` writes them, with numbers that are known, and no training."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -73,3 +74,9 @@ def write_run(folder: Path, config: Config, number: float = 0.0, *, with_fields:
     if with_fields:
         write_test_fields(folder / TEST_FIELDS, fields(number))
     return folder
+
+
+def inside(path) -> dict:
+    """What the page's script reads."""
+    text = path.read_text()
+    return json.loads(re.search(r'id="report">(.*?)</script>', text, re.DOTALL)[1])  # pyright: ignore[reportOptionalSubscript]

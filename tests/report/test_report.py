@@ -1,15 +1,18 @@
 """What a person sees: the display on a terminal and elsewhere, tables, and figures that show the stored numbers."""
 
 import io
+import json
 import math
+import os
+import time
 
 import numpy as np
 import pytest
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
-from crossreg.report import figures
-from crossreg.report.progress import TrainingDisplay, clock, typical_sigmas
+from crossreg.report import figures, progress_file, sweep_progress
+from crossreg.report.progress import CountDisplay, TrainingDisplay, clock, typical_sigmas
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.report.tables import scores_table, sigma_lines
 from crossreg.training.loop import Progress, Record
@@ -108,7 +111,10 @@ def test_maps_show_the_fields_on_one_range(kept, tmp_path):
     for image, values in zip(images, expected, strict=True):
         np.testing.assert_allclose(image.get_array(), values[:100, 0].T)
     assert len({image.get_clim() for image in images[1:]}) == 1
-    assert images[1].get_clim()[0] == 0
+    # The range is of the one that needs more of it, here |error|, and the colour bar says what it holds.
+    needed = [np.quantile(values[:100, 0], 0.995) for values in (expected[1], expected[3])]
+    assert images[1].get_clim() == (0, pytest.approx(max(needed)))
+    assert "99.5% of |error| and of total std" in kept[0].axes[-1].get_ylabel()
     wide = Points(**{name: values[..., None] for name, values in fields.items()})
     with pytest.raises(ValueError, match="1-D"):
         figures.space_time_maps(wide, tmp_path / "m")
@@ -149,3 +155,67 @@ def shown_lines(display: SweepDisplay) -> str:
         display.begin("xreg × 2", 500, 1000.0)
         display.update(report(500, diverged_at=7))
         return display._text()
+
+
+def test_long_names_are_broken_where_words_are_joined():
+    long = "xreg-internal-heads-modes-layer-element-crps+early+temperature, of a user"
+    lines = figures.wrapped(long).split("\n")
+    assert "".join(lines).replace(" ", "") == long.replace(" ", "")
+    assert len(lines) > 2
+    assert all(0 < len(line) <= 28 for line in lines)
+    assert max(map(len, figures.wrapped("x" * 70).split("\n"))) == 28
+    assert figures.wrapped("xreg") == "xreg"
+    assert figures.columns_for(["xreg", "dropout", "ensemble"], 6.6) == 3
+    assert figures.columns_for([figures.wrapped(long)] * 4, 6.6) < 4
+    assert figures.columns_for([long], 0.1) == 1
+
+
+def test_the_time_left_of_a_sweep_has_scoring_in_it(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(sweep_progress.time, "perf_counter", lambda: now[0])
+    stream = io.StringIO()
+    # Ten rows of which scoring takes 20 units each; 100 units of training, 1 s each.
+    with SweepDisplay(100.0, 1, 10, scoring_work=20.0, stream=stream) as display:
+        display.begin("xreg × 10", 100, 100.0)
+        now[0] += 30  # it compiles
+        display.update(report(10))
+        now[0] += 40
+        display.update(report(50))
+        assert stream.getvalue().splitlines()[-1].startswith("trained  50%  scored 0/10  left about 4:10")
+        now[0] += 50
+        display.update(report(100))
+        now[0] += 30
+        display.scored()
+        # What was measured takes the place of the guess.
+        assert "scored 1/10  left 4:30" in stream.getvalue().splitlines()[-1]
+
+
+def test_a_file_of_progress_is_touched_while_nothing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress_file, "SECONDS_BETWEEN_BEATS", 0.02)
+    file = progress_file.ProgressFile(tmp_path)
+    file.write({"step": 1})
+    path = tmp_path / "progress.json"
+    text = path.read_text()
+    os.utime(path, (1e9, 1e9))
+    for _ in range(200):
+        time.sleep(0.02)
+        if path.stat().st_mtime > 1e9:
+            break
+    assert time.time() - path.stat().st_mtime < 60
+    assert path.read_text() == text
+    file.remove()
+    time.sleep(0.1)
+    assert not path.exists()
+
+
+def test_scoring_is_written_down(tmp_path):
+    with CountDisplay("pairs scored", enabled=False, folder=tmp_path / "run", steps=70) as display:
+        assert not (tmp_path / "run").exists()  # what cannot be written is not
+    (tmp_path / "run").mkdir()
+    with CountDisplay("pairs scored", enabled=False, folder=tmp_path / "run", steps=70) as display:
+        state = json.loads((tmp_path / "run" / "progress.json").read_text())
+        assert {k: state[k] for k in ("label", "step", "steps", "now", "left")} == {
+            "label": "run", "step": 70, "steps": 70, "now": "scoring", "left": "–",
+        }  # fmt: skip
+        display.update(3, 9)
+    assert list((tmp_path / "run").iterdir()) == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import sweep_figures
+from crossreg.report import sweep_figures, training_figures
 from crossreg.report.comparison import collect
 
 
@@ -194,8 +194,8 @@ def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
             for step in (10, 20)
         ]
 
-    sweep_figures.losses({"xreg": [history(1), history(2)]}, tmp_path / "l")
-    sweep_figures.sigma_over_steps([history(1), history(2)], tmp_path / "s")
+    training_figures.losses({"xreg": [history(1), history(2)]}, tmp_path / "l")
+    training_figures.sigma_over_steps([history(1), history(2)], tmp_path / "s")
     losses, sigma = kept
     train, reg = losses.axes[0].lines
     assert train.get_ydata().tolist() == [-11.5, -21.5]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli import main
+from crossreg.config import save_yaml
 from crossreg.report import progress
 from crossreg.report.progress import CountDisplay
 
@@ -79,3 +80,14 @@ def test_predict_says_what_it_has_written(trained, tmp_path, capsys):
     said = capsys.readouterr()
     assert f"mean {(3, fields['channels'], *fields['space'])}" in said.out
     assert said.err == ""
+
+
+def test_a_training_ends_with_what_to_do_next(trained, tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CROSSREG_CACHE", str(trained.parents[1] / "cache"))
+    save_yaml(tiny, tmp_path / "c.yaml")
+    out = tmp_path / "a run"
+    flags = ["--config", str(tmp_path / "c.yaml"), "--steps", "20", "--quiet"]
+    assert main(["train", "--out", str(out), *flags]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{out}: `crossreg report '{out}'` makes a page of it"
+    assert main(["train", "--out", str(tmp_path / "b"), *flags, "--json"]) == 0
+    json.loads(capsys.readouterr().out)

@@ -5,20 +5,13 @@ import os
 import shutil
 import time
 
+import numpy as np
 import pytest
+from browsing import needs_browser
 from watch_folders import SCORES, history, jsonl
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested where playwright is installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="the page is tested where chromium is installed")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+pytestmark = needs_browser
 
 
 @pytest.fixture
@@ -39,6 +32,15 @@ def page(browser, client):
     opened.close()
 
 
+def drawn(page, ending: str) -> dict:
+    """The curves of the one chart whose name ends so, by their labels."""
+    script = (
+        """ending => JSON.stringify(Object.entries(window.watch.drawn).filter(([name]) => name.endsWith(ending)))"""
+    )
+    [(_, series)] = json.loads(page.evaluate(script, ending))
+    return {one["label"]: one for one in series}
+
+
 def tick(page, name: str) -> None:
     page.locator("#runs tr", has_text=name).first.locator("input").check()
 
@@ -48,17 +50,27 @@ def test_a_curve_grows_with_its_file(page, watched):
     (watched / "two" / "progress.json").write_text(json.dumps(progress))
     with (watched / "two" / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(history(500)) + "\n")
-    dots = "#live figure:first-child circle.k0"
+    dots = "#live div:first-child > figure circle"
     page.wait_for_selector(dots, state="attached", timeout=10_000)
     before = page.locator(dots).count()
     assert "step 250 of 750 · time left 0:09" in page.inner_text("#live")
     for number in (600, 700):
         with (watched / "two" / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(history(number)) + "\n")
-        before += 1
+        before += 2  # of the loss and of the NLL on reg
         playwright.expect(page.locator(dots)).to_have_count(before, timeout=10_000)
-    said = page.locator(dots).last.locator("title").text_content()
-    assert said == f"train loss, step 700: {history(700)['train_loss']:.4g}00"
+    curve = drawn(page, "-nll")["train loss"]
+    assert (curve["x"][-1], curve["y"][-1]) == (700, history(700)["train_loss"])
+    chart = page.locator("#live figure").first
+    chart.locator("svg[role=img]").focus()
+    page.keyboard.press("End")
+    assert chart.locator(".tip").inner_text().split("\n")[:3] == ["step 700", "train loss", "−1.7"]
+    # Whoever reads values there stays there while the file grows.
+    with (watched / "two" / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(history(720)) + "\n")
+    playwright.expect(page.locator(dots)).to_have_count(before + 2, timeout=10_000)
+    assert "step 700" in chart.locator(".tip").inner_text()
+    assert chart.locator("svg[role=img]").evaluate("one => one === document.activeElement")
     assert page.locator("#live figcaption", has_text="σ per site").count() == 1
     (watched / "two" / "progress.json").unlink()
     playwright.expect(page.locator("#live")).to_contain_text("Nothing trains", timeout=10_000)
@@ -85,7 +97,7 @@ def test_what_is_not_looked_into_is_said(page, watched):
 
 def test_the_last_lines_of_a_run_are_drawn(page, watched):
     tick(page, "two")
-    dots = page.locator("#compared figure:nth-child(3) circle")
+    dots = page.locator("[data-chart=compared-reg_nll] svg[role=img] circle")
     (watched / "two" / "metrics.jsonl").write_text(jsonl(history(250)))
     playwright.expect(dots).to_have_count(1, timeout=10_000)
     # All of it between two looks of the page: the curve it has is not the whole one.
@@ -111,11 +123,15 @@ def test_runs_are_compared(page, watched):
     tick(page, "ensemble-2")
     page.wait_for_selector("#scores tbody tr:nth-child(2)")
     assert "−2.250" in page.inner_text("#scores")
-    playwright.expect(page.locator("#compared figure:first-child polyline")).to_have_count(2)
-    styles = page.eval_on_selector_all(
-        "#compared figure:first-child polyline", "all => all.map(one => one.classList[1])"
+    playwright.expect(page.locator("#compared > div:first-child polyline")).to_have_count(2)
+    colors = page.eval_on_selector_all(
+        "#compared > div:first-child polyline", "all => all.map(one => one.getAttribute('stroke'))"
     )
-    assert sorted(styles) == ["k0", "k1"]
+    assert colors == ["var(--c0)", "var(--c2)"]  # xreg and an ensemble, as in the figures
+    sigma = drawn(page, "compared-sigma")
+    np.testing.assert_allclose(sigma["deep/one · xreg"]["y"], [(0.1 * 0.5) ** 0.5] * 2)
+    page.select_option("#site", "pre_head")
+    np.testing.assert_allclose(drawn(page, "compared-sigma")["deep/one · xreg"]["y"], [0.5, 0.5])
     # These are of two regimes: neither is the better one.
     assert page.locator("#scores td.best").count() == 0
     # A run that is gone is no longer compared.
@@ -146,5 +162,16 @@ def test_readable_on_a_phone(page):
     page.wait_for_selector("#compared svg")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     # Letters of the axes are as large as small print.
-    scale = page.eval_on_selector("#compared svg", "one => one.getBoundingClientRect().width / 320")
-    assert 11 * scale > 9.5
+    scale = page.eval_on_selector(
+        "#compared svg", "one => one.getBoundingClientRect().width / one.viewBox.baseVal.width"
+    )
+    assert 12 * scale > 9.5
+
+
+def test_scoring_is_followed(page, watched):
+    progress = {"label": "two", "step": 750, "steps": 750, "now": "scoring", "scored": 3, "points": 12, "left": "0:04"}
+    (watched / "two" / "progress.json").write_text(json.dumps(progress))
+    said = "scoring, 3 of 12 pairs · time left 0:04"
+    playwright.expect(page.locator("#live")).to_contain_text(said, timeout=10_000)
+    assert page.locator("#live progress").get_attribute("value") == "0.25"
+    playwright.expect(page.locator("#runs tr", has_text="two").first).to_contain_text("scoring")

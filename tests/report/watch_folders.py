@@ -9,7 +9,8 @@ from crossreg.config import Config, save_yaml, to_dict
 from crossreg.methods import TRAINED
 from crossreg.report.watch.server import WatchServer
 from crossreg.studies.grids import plan
-from crossreg.studies.sweep import point_key, trainings_of
+from crossreg.studies.sweep import trainings_of
+from crossreg.studies.sweep_folder import point_key
 
 SECRET = "a secret that no run holds"
 SITES = ("block1", "pre_head")
@@ -49,7 +50,7 @@ def write_sweep(folder: Path) -> tuple[list, Path]:
     points = plan("grid", methods="xreg,ensemble-2", seeds=2, steps=20, grid=["observed_fraction=0.4"])
     trainings = [(t.key("d"), t) for p in points for members in trainings_of(p) for t in members]
     (folder / "trained").mkdir(parents=True)
-    described = [{"key": k, "member": t.member, "config": to_dict(t.config)} for k, t in trainings]
+    described = [{"key": k} | t._asdict() | {"config": to_dict(t.config)} for k, t in trainings]
     (folder / "trained" / "abc.json").write_text(json.dumps(described))
     lines = [
         {"training": key} | history(step, shift=float(number), diverged_at=15 if number == 1 and step == 20 else -1)

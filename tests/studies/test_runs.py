@@ -66,8 +66,11 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
         "metrics.json",
         "metrics.jsonl",
         "fields.json",
+        "lock",
+        "manifest.json",
         "mask.npy",
         "model.npz",
+        "snapshots",
         "test_fields.npz",
         "versions.json",
     }
@@ -201,7 +204,7 @@ def test_a_prediction_needs_the_run_folder_alone(folder, tmp_path, monkeypatch):
 
 def test_a_diverged_run_says_so_and_leaves_its_last_finite_state(cached_waves, capsys, tmp_path):
     out = tmp_path / "wild"
-    assert main(["train", "--out", str(out), *SMALL, "--learning-rate", "1e30"]) == 0
+    assert main(["train", "--out", str(out), *SMALL, "--learning-rate", "1e30"]) == 4
     assert "diverged at step" in capsys.readouterr().err
     metrics = json.loads((out / "metrics.json").read_text())
     assert set(metrics) == {"test", "reg", "train", "sigma"}
@@ -211,9 +214,10 @@ def test_a_diverged_run_says_so_and_leaves_its_last_finite_state(cached_waves, c
 
 
 def test_nothing_is_overwritten(folder, capsys, tmp_path):
-    before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    assert "already holds a run" in refused(capsys, "train", "--out", folder, *SMALL)
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    said = refused(capsys, "train", "--out", folder, *SMALL)
+    assert "already holds a run of other settings (observed_fraction 0.6, not 0.7; seed 3, not 0)" in said
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     assert "is not empty" in refused(capsys, "train", "--out", tmp_path / "mine", *SMALL)
@@ -225,6 +229,9 @@ def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     assert "holds no run" in refused(capsys, "evaluate", tmp_path)
     model = (folder / "model.npz").read_bytes()
     (folder / "model.npz").write_bytes(model[:500])
+    assert "is harmed (its SHA-256 is not the one in manifest.json)" in refused(capsys, "evaluate", folder)
+    # What an older version wrote has no manifest: every file must then be what the others ask for.
+    (folder / "manifest.json").unlink()
     assert "not a readable checkpoint" in refused(capsys, "evaluate", folder)
     (folder / "model.npz").write_bytes(model)
     with np.load(folder / "model.npz") as file:

@@ -15,11 +15,12 @@ from crossreg.cli import _parse, main
 from crossreg.config import Config, save_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
-from crossreg.report import comparison_tables
+from crossreg.report import table_files
 from crossreg.studies import sweep as module
 from crossreg.studies.grids import ALL_METHODS, Point, plan
 from crossreg.studies.programs import plan_programs, read_programs
-from crossreg.studies.sweep import point_key, read_rows, run_sweep, trainings_of
+from crossreg.studies.sweep import run_sweep, trainings_of
+from crossreg.studies.sweep_folder import point_key, read_rows
 from crossreg.training.loop import make_task
 
 METHODS = (
@@ -90,13 +91,13 @@ def test_a_killed_sweep_goes_on_where_it_was(at, cached_waves, tiny, tmp_path, m
     monkeypatch.setattr(module, "SweepDisplay", Stopping)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(points, tmp_path / "killed", progress=False)
-    assert len(list((tmp_path / "killed" / "trained").glob("*.part.npz"))) == (at < 20)
+    assert len(list((tmp_path / "killed" / "snapshots").iterdir())) == 1
     assert not read_rows(tmp_path / "killed")
     Stopping.stops = False
     steps.clear()
     assert run_sweep(points, tmp_path / "killed", progress=False) == whole
-    assert steps[0] == (11 if at == 10 else 1)  # the first step after the snapshot, where there is one
-    assert not list((tmp_path / "killed" / "trained").glob("*.part.npz"))
+    assert steps[0] == (11 if at == 10 else 1)  # behind the snapshot; that of a last step needs no more
+    assert not (tmp_path / "killed" / "snapshots").exists()
     histories = [sorted((tmp_path / name / "trained").glob("*.jsonl")) for name in ("whole", "killed")]
     for a, b in zip(*histories, strict=True):
         assert a.read_text() == b.read_text()
@@ -177,6 +178,8 @@ def test_named_sweeps():
     assert len({point_key(point, "") for point in ablation}) == len(ablation)
     for point in plan("equal-data", seeds=1):
         data = point.config.data
+        assert data.train_size is not None
+        assert data.reg_size is not None
         assert data.train_size + data.reg_size in (25, 40, 60, 80)
         assert data.one_pool
         assert (data.reg_size > 0) == point.needs_reg
@@ -224,7 +227,7 @@ def test_bad_sweeps_are_refused(arguments, message, capsys, tmp_path, cached_wav
 def test_a_settings_file_that_says_nothing_of_steps_leaves_the_sweep_its_own(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "run_sweep", lambda points, *_, **__: asked.extend(points) or [])
-    monkeypatch.setattr(comparison_tables, "write_tables", lambda *_, **__: "")
+    monkeypatch.setattr(table_files, "write_tables", lambda *_, **__: "")
     for text, steps in (("data: {mask_seed: 3}", 10_000), ("train: {steps: 70}", 70)):
         (tmp_path / "c.yaml").write_text(text)
         assert main(["sweep", "paper", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "s")]) == 0

@@ -98,6 +98,7 @@ def test_rankings_find_what_is_wrong():
     error, std = np.full((3, 4, 2, 6), 0.1), np.full((3, 4, 2, 6), 0.1)
     error[2, 1, 1, 5] = 0.9  # nine times its error bar
     error[2, 1, 1, 4] = 0.8  # touches it: one event
+    error[2, 3, 0, 5] = 0.7  # the same place later, and in another channel
     error[0, 3, 0, 0], std[0, 3, 0, 0] = 2.0, 1.5  # large, and announced
     error[1, 0, 0, 2] = np.nan
     std[1, 1, 0, 3] = 0.0
@@ -108,10 +109,14 @@ def test_rankings_find_what_is_wrong():
     assert (first.trajectory, first.channel, first.steps) == (2, 1, (6, 10))
     assert first.points == ((40, 44),)  # the last block is cut
     assert first.ratio == pytest.approx(9)
-    assert unaware[0].ratio == pytest.approx(2 / 1.5)
+    assert unaware == []  # no other error is beyond two error bars
     assert (aware[0].trajectory, aware[0].steps, aware[0].error) == (0, (16, 18), 2.0)
     assert all(region.ratio <= 2 for region in aware)
-    assert (len(unaware), len(aware)) == (10, 12)
+    # Every place of a trajectory is listed once: of six blocks in a row, three that do not touch.
+    places = [(region.trajectory, region.points[0][0] // BLOCK_POINTS) for region in aware]
+    assert all(abs(a - b) > 1 for r, a in places for s, b in places if r == s and a != b)
+    assert len(set(places)) == len(places)
+    assert {row for row, _ in places} == {0, 1, 2}
 
 
 def test_of_a_plane_a_line_is_kept():
@@ -187,3 +192,44 @@ def test_damaged_files_are_refused(stored, tmp_path, damage):
         np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"f\.npz: not readable"):
         read_test_fields(path)
+
+
+def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path, monkeypatch):
+    from crossreg.studies import test_fields
+
+    # One trajectory is stored, and windows are shorter than the five steps there are.
+    monkeypatch.setattr(test_fields, "_MOST_POINTS", 5 * 2 * 20 * 4)
+    few = compute_test_fields(predictor, data.test, trajectories=1)
+    regions = [*few.unaware, *few.aware]
+    assert {region.trajectory for region in regions} == {0, 1, 2, 3}
+    windows = few.windows
+    assert windows is not None
+    assert sorted(windows.trajectories) == [1, 2, 3]  # of one trajectory one window, where it shows all of its regions
+    for place, number in enumerate(windows.trajectories):
+        for region in (r for r in regions if r.trajectory == number):
+            assert windows.steps[place][0] <= region.steps[0] <= region.steps[1] <= windows.steps[place][-1]
+    # They say what whole trajectories do.
+    places = {int(number): place for place, number in enumerate(windows.trajectories)}
+    for number in (1, 2):
+        np.testing.assert_allclose(windows.error[places[number]], stored.error[number], rtol=1e-4, atol=1e-6)
+    write_test_fields(tmp_path / "f.npz", few)
+    read = read_test_fields(tmp_path / "f.npz").windows
+    assert read is not None
+    np.testing.assert_allclose(read.std_predictive, windows.std_predictive, rtol=2e-3, atol=1e-5)
+    for name in ("trajectories", "steps", "lines", "observed"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(windows, name))
+    assert stored.windows is None or set(stored.windows.trajectories) <= {3}
+
+
+def test_a_region_beside_the_middle_has_its_own_line():
+    rng = np.random.default_rng(4)
+    train, test = (rng.normal(size=(count, 4, 2, 9, 20)).astype(np.float32) for count in (150, 30))
+    test[1, 2, 0, :, 18] += 50.0  # far from the line through the middle, at 10
+    data = make_data(Trajectories(train, test, {}, "planes"), DataConfig(train_size=3, reg_size=2, test_size=4))
+    stored = compute_test_fields(fit_persistence(data.train, knows_mask=False), data.test)
+    assert stored.unaware[0].points[1] == (16, 19)
+    windows = stored.windows
+    assert windows is not None
+    assert (windows.trajectories[0], windows.lines[0].tolist()) == (1, [17])
+    np.testing.assert_array_equal(windows.truth[0], test[1, 1:, :, :, 17])
+    np.testing.assert_array_equal(windows.observed[0, 0], np.asarray(data.run_mask)[:, 17])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.config import DataConfig
+from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.pairs import Pairs, make_data
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import ece
@@ -279,7 +279,7 @@ def test_two_dimensions_train(tiny):
     from crossreg.data.trajectories import Trajectories
 
     fields = rng.normal(size=(150, 3, 1, 12, 14)).astype(np.float32)
-    data = make_data(Trajectories(fields, fields[:30], {}, ""), DataConfig(train_size=3, reg_size=2, test_size=2))
+    data = make_data(Trajectories(fields, fields[120:], {}, ""), DataConfig(train_size=3, reg_size=2, test_size=2))
     report, records = run([tiny], [data])
     assert np.isfinite(records[-1].reg_nll).all()
     assert unstack(report.models, 0).stages[1].spectral.weight_real.shape == (5, 10, 4, 4)
@@ -332,3 +332,10 @@ def test_one_spike_does_not_end_learning(clip, is_learned, tiny):
     for t in range(600):
         w, optimizer = descend(w, 2 * (w.vector - 3) * (1e6 if t == 20 else 1.0), optimizer)
     assert bool(jnp.all(jnp.abs(w.vector - 3) < 0.1)) is is_learned
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"), [(10_000, 250, 250), (2500, 250, 250), (300, 250, 30), (7, 250, 1), (300, 100, 100)]
+)
+def test_a_short_run_is_looked_at_ten_times_unless_asked_otherwise(steps, every, expected):
+    assert TrainConfig(steps=steps, evaluate_every=every).look_every == expected

@@ -6,12 +6,19 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from crossreg.config import DataConfig
 from crossreg.data.cache import load_or_generate
-from crossreg.data.split import POOL_SIZE, TEST_POOL
+from crossreg.data.checks import check_trajectories
+from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL, TRAIN_POOL, Split
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
+from crossreg.memory import check_room
+
+# As they are made, as they are in order, and as they are handed over.
+_COPIES = 3
+_POOLS = Split(TRAIN_POOL, REG_POOL, TEST_POOL)
 
 
 def load_trajectories(config: DataConfig) -> Trajectories:
@@ -28,7 +35,9 @@ def load_trajectories(config: DataConfig) -> Trajectories:
         parts.append(f"{config.num_points}points")
     if not config.scenario.isidentifier():
         raise InputError(f"--scenario {config.scenario}: not the name of an APEBench scenario")
-    return load_or_generate("-".join(parts), lambda: generate(config))
+    found = load_or_generate("-".join(parts), lambda: generate(config))
+    # A file may have been copied here from anywhere.
+    return check_trajectories(found, _POOLS, f"--scenario {config.scenario}")
 
 
 @contextlib.contextmanager
@@ -79,13 +88,26 @@ def generate(config: DataConfig) -> Trajectories:
     with jax.default_device(jax.devices("cpu")[0]), _quiet():
         try:
             scenario = scenarios[config.scenario](**options)
+            _check_size(config, scenario)
             train = np.asarray(scenario.get_train_data())
             test = np.asarray(scenario.get_test_data())
+        except InputError:
+            raise
         except (ValueError, TypeError) as error:
             raise InputError(f"--scenario {config.scenario}: APEBench refuses these settings ({error})") from error
-    for name, array in (("train", train), ("test", test)):
-        if not np.isfinite(array).all():
-            raise InputError(f"--scenario {config.scenario}: its {name} trajectories are not finite")
     versions = {p: importlib.metadata.version(p) for p in ("apebench", "exponax", "jax", "jaxlib", "numpy")}
     origin = {"source": f"apebench {config.scenario}", "machine": platform.machine(), **versions}
-    return Trajectories(train, test, origin, digest(train, test))
+    made = Trajectories(train, test, origin, digest(train, test))
+    return check_trajectories(made, _POOLS, f"--scenario {config.scenario}")  # before anything is stored
+
+
+def _check_size(config: DataConfig, scenario: Any) -> None:
+    """Refuses trajectories that memory does not hold, before any is made."""
+    values = scenario.num_channels * scenario.num_points**scenario.num_spatial_dims
+    train_horizon, test_horizon = config.horizons
+    fields = POOL_SIZE * (train_horizon + 1) + len(TEST_POOL) * (test_horizon + 1)
+    check_room(
+        _COPIES * 4 * values * fields,
+        f"--scenario {config.scenario} with --num-points {scenario.num_points}, --train-horizon {config.train_horizon}"
+        f" and --test-horizon {config.test_horizon}: {fields} fields of {values} values",
+    )

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 
+from crossreg.array_files import open_npz
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.sealed import check_sealed, write_sealed
 
 Stored = TypeVar("Stored")
 
@@ -40,8 +40,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> 
     header = json.dumps(about | {"digest": digest(*arrays.values())}, sort_keys=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
+        write_sealed(path, {"header": np.array(header)} | dict(arrays))
     except OSError as error:
         raise InputError(f"{path.parent}: cannot store data here ({error.strerror}); set CROSSREG_CACHE") from error
 
@@ -50,11 +49,13 @@ def read_arrays(
     path: Path, names: Sequence[str], what: str, *, about: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
     """The arrays of these names as they were written, and what is said about them; `what` the file should be."""
+    check_sealed(path, what)
+    with open_npz(path, f"{path}: not a readable {what}") as archive:
+        text, arrays = str(archive.read("header")), [archive.read(name) for name in names]
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header, arrays = json.loads(str(file["header"])), [file[name] for name in names]
+        header = json.loads(text)
         header = {name: header[name] for name in (*about, "digest")}
-    except (OSError, KeyError, TypeError, ValueError, EOFError, NotImplementedError, BadZipFile) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a readable {what} ({error})") from error
     if digest(*arrays) != header["digest"]:
         raise InputError(f"{path}: its content does not match its hash")

@@ -9,7 +9,7 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 
 def _observe(key: PRNGKeyArray, space: tuple[int, ...], num_observed: Float[Array, ""]) -> Bool[Array, "*space"]:
@@ -28,9 +28,9 @@ def draw_mask(
     return _observe(key, space, _num_observed(space, observed_fraction))
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _observe_all(key, count: int, space: tuple[int, ...], num_observed) -> Bool[Array, "count *space"]:
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))
+@functools.partial(jax.jit, static_argnums=2)
+def _observe_all(key, numbers, space: tuple[int, ...], num_observed) -> Bool[Array, "count *space"]:
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
     return jax.vmap(lambda k: _observe(k, space, num_observed))(keys)
 
 
@@ -38,5 +38,12 @@ def draw_masks(
     key: PRNGKeyArray, count: int, space: tuple[int, ...], observed_fraction: float
 ) -> Bool[Array, "count *space"]:
     """`count` masks; mask i depends on the key and on i alone."""
-    # The number is found outside of the compiled part, where the fraction is not yet rounded to float32.
-    return _observe_all(key, count, space, _num_observed(space, observed_fraction))
+    return masks_of(key, jnp.arange(count), space, observed_fraction)
+
+
+def masks_of(
+    key: PRNGKeyArray, numbers: Int[Array, " count"], space: tuple[int, ...], observed_fraction: float
+) -> Bool[Array, "count *space"]:
+    """The masks of these numbers."""
+    # The number of points is found outside of the compiled part, where the fraction is not yet rounded to float32.
+    return _observe_all(key, numbers, space, _num_observed(space, observed_fraction))

@@ -17,10 +17,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.config import DataConfig
 from crossreg.data.apebench import load_trajectories
+from crossreg.data.checks import check_trajectories
 from crossreg.data.observation import draw_mask, draw_masks
 from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
+from crossreg.nn.units import Units
 from crossreg.streams import MASK_STREAM
 
 _KEPT_SHARE = 0.3
@@ -48,6 +50,8 @@ class AbstractPairs(eqx.Module):
 
     rows: eqx.AbstractVar[Int[Array, " row"]]
     num_rows: eqx.AbstractVar[Int[Array, ""]]
+    # The units of the fields, where a network is to see them standardised.
+    units: eqx.AbstractVar[Units | None]
     # Names of the arrays that all replicas have in common.
     shared: ClassVar[tuple[str, ...]]
 
@@ -84,10 +88,14 @@ class AbstractPairs(eqx.Module):
         """Pairs that count."""
         return self.num_rows * self.pairs_per_row
 
+    def draw(self, key: PRNGKeyArray, batch_size: int) -> tuple[Int[Array, " batch"], PRNGKeyArray]:
+        """The pairs of a mini-batch, drawn uniformly with replacement, and the key of its masks."""
+        index_key, mask_key = jax.random.split(key)
+        return jax.random.randint(index_key, (batch_size,), 0, self.num_pairs), mask_key
+
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
         """A mini-batch, drawn uniformly with replacement."""
-        index_key, mask_key = jax.random.split(key)
-        index = jax.random.randint(index_key, (batch_size,), 0, self.num_pairs)
+        index, mask_key = self.draw(key, batch_size)
         return self.gather(index, mask_key=mask_key)
 
 
@@ -97,7 +105,8 @@ Some = TypeVar("Some", bound=AbstractPairs)
 class Pairs(AbstractPairs):
     """The one-step pairs of some trajectories under an observation mask.
 
-    `masks` holds one mask, one per row, or one per pair, as `mask_per` says.
+    `masks` holds one mask, one per row, or one per pair, as `mask_per` says. Own data may have a mask of their own,
+    `observed`, and with `has_gaps` values that are NaN: these are hidden from the input, and no target.
     """
 
     trajectories: Float[Array, "trajectory time channel *space"]
@@ -108,6 +117,9 @@ class Pairs(AbstractPairs):
     mask_per: Literal["run", "trajectory", "pair", "step"] = eqx.field(static=True)
     mask_channel: bool = eqx.field(static=True)
     score_on: Literal["all", "observed"] = eqx.field(static=True)
+    observed: Bool[Array, "trajectory time *space"] | None = None
+    has_gaps: bool = eqx.field(static=True, default=False)
+    units: Units | None = eqx.field(static=True, default=None)
     shared: ClassVar[tuple[str, ...]] = ("trajectories",)
 
     @property
@@ -136,12 +148,27 @@ class Pairs(AbstractPairs):
         x = self.trajectories[self.rows[row], time]
         y = self.trajectories[self.rows[row], time + 1]
         mask = self._masks(index, row, mask_key)[:, None]
+        if self.observed is not None:
+            mask = mask & self.observed[self.rows[row], time][:, None]
+        counts = (index < self.num_pairs).astype(x.dtype).reshape(-1, *(1,) * (y.ndim - 1))
+        # What is hidden is 0 to the network.
+        hidden = 0.0 if self.units is None else self.units.offsets(x.ndim - 2)
+        there = mask
+        if self.has_gaps:
+            # Of a point, the channels that were measured are seen; it counts as observed where all were.
+            mask = mask & jnp.all(jnp.isfinite(x), axis=1, keepdims=True)
+            counts = counts * jnp.isfinite(y)
+            x, y = (jnp.where(jnp.isfinite(field), field, hidden) for field in (x, y))
+        x = x * there.astype(x.dtype) if self.units is None else jnp.where(there, x, hidden)
         seen = mask.astype(x.dtype)
-        x = x * seen
         if self.mask_channel:
             x = jnp.concatenate([x, jnp.broadcast_to(seen, (x.shape[0], 1, *x.shape[2:]))], axis=1)
-        counts = (index < self.num_pairs).astype(x.dtype).reshape(-1, *(1,) * (y.ndim - 1))
         return Batch(x, y, mask, counts * seen if self.score_on == "observed" else counts)
+
+    @property
+    def run_mask(self) -> Bool[Array, "*space"] | None:
+        """The mask of the run, where the run has just one."""
+        return self.masks[0] if self.mask_per == "run" else None
 
     def of(self, numbers: Sequence[int]) -> "Pairs":
         """The pairs of some rows, by their numbers, seen under the same masks."""
@@ -168,13 +195,17 @@ class Pairs(AbstractPairs):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data(Generic[Some]):
-    """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was."""
+    """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was.
+
+    `names` are those of the channels, where data have any.
+    """
 
     train: Some
     reg: Some
     test: Some
     digest: str
     kept: Some | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def unseen(self) -> Some:
@@ -197,8 +228,8 @@ class Data(Generic[Some]):
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
         """The mask of the run, where the run has just one."""
-        train = self.train
-        return train.masks[0] if isinstance(train, Pairs) and train.mask_per == "run" else None
+        train: Any = self.train
+        return getattr(train, "run_mask", None)
 
 
 def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
@@ -210,49 +241,65 @@ def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
 
 
 def check_split(config: DataConfig) -> Split:
-    """The trajectories of each split; sizes that the pools do not have are refused."""
-    return split_trajectories(config.train_size, config.reg_size, config.test_size, one_pool=config.one_pool)
+    """The trajectories of each split of a scenario; sizes that the pools do not have are refused."""
+    return split_trajectories(*config.sizes, one_pool=config.one_pool)
 
 
 def load_data(config: DataConfig) -> Data[Pairs]:
-    """The pairs that a config describes, generated if they are not cached."""
+    """The pairs that a config describes: of own files, or of a scenario, generated if they are not cached."""
+    if config.data is not None:
+        from crossreg.data.files.load import load_files
+
+        return load_files(config)
     # The split is checked before data are made for it.
     check_split(config)
-    return make_data(load_trajectories(config), config)
+    return make_data(load_trajectories(config), config, check=False)
 
 
-def make_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
-    """Splits, observes and pairs trajectories that are already there."""
+def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
+    """Splits, observes and pairs trajectories that are already there, checked unless someone has done so."""
     split = check_split(config)
+    if check:
+        trajectories = check_trajectories(trajectories, split)
     pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
     for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
         if rows and rows[-1] >= array.shape[0]:
             raise InputError(
                 f"--{name}-size {len(rows)}: needs trajectories up to number {rows[-1]}, the data have {array.shape[0]}"
             )
+    return Data(
+        make_pairs(pool, split.train, 0, config),
+        make_pairs(pool, split.reg, 1, config),
+        make_pairs(test, split.test, 2, config),
+        trajectories.digest,
+    )
+
+
+def make_pairs(array: Array, rows: range, number: int, config: DataConfig, **own: Any) -> Pairs:
+    """The pairs of some rows of an array, as split `number` of a run; `own` are the last fields of [`Pairs`][]."""
+    horizon = array.shape[1] - 1
+    size = len(rows)
+    # An empty split is one row that does not count: its scores are NaN, and nothing else is special about it.
+    rows = rows or range(1)
+    num_pairs = len(rows) * horizon
+    count = {"run": 1, "trajectory": len(rows), "pair": num_pairs, "step": num_pairs}[config.mask_per]
+    return Pairs(
+        trajectories=array,
+        rows=jnp.asarray(list(rows), jnp.int32),
+        num_rows=jnp.asarray(size, jnp.int32),
+        masks=draw_masks(mask_key_of(config, number), count, array.shape[3:], config.observed_fraction),
+        observed_fraction=jnp.asarray(config.observed_fraction, array.dtype),
+        mask_per=config.mask_per,
+        mask_channel=config.mask_channel,
+        score_on=config.score_on,
+        **own,
+    )
+
+
+def mask_key_of(config: DataConfig, number: int) -> PRNGKeyArray:
+    """The key of a split's masks. One mask per run is one for all three splits; otherwise each split has its own."""
     key = jax.random.fold_in(jax.random.key(config.mask_seed), MASK_STREAM)
-
-    def pairs(array, rows: range, number: int) -> Pairs:
-        horizon = array.shape[1] - 1
-        size = len(rows)
-        # An empty split is one row that does not count: its scores are NaN, and nothing else is special about it.
-        rows = rows or range(1)
-        num_pairs = len(rows) * horizon
-        count = {"run": 1, "trajectory": len(rows), "pair": num_pairs, "step": num_pairs}[config.mask_per]
-        # One mask per run is one for all three splits; otherwise each split has its own.
-        mask_key = key if config.mask_per == "run" else jax.random.fold_in(key, number)
-        return Pairs(
-            array,
-            jnp.asarray(list(rows), jnp.int32),
-            jnp.asarray(size, jnp.int32),
-            draw_masks(mask_key, count, array.shape[3:], config.observed_fraction),
-            jnp.asarray(config.observed_fraction, array.dtype),
-            config.mask_per,
-            config.mask_channel,
-            config.score_on,
-        )
-
-    return Data(pairs(pool, split.train, 0), pairs(pool, split.reg, 1), pairs(test, split.test, 2), trajectories.digest)
+    return key if config.mask_per == "run" else jax.random.fold_in(key, number)
 
 
 def stack_pairs(pairs: Sequence[Some]) -> Some:
@@ -261,7 +308,8 @@ def stack_pairs(pairs: Sequence[Some]) -> Some:
     What replicas share gets no such axis (see `replica_axes`).
     """
     first = pairs[0]
-    if any(a.shape != b.shape for p in pairs for a, b in zip(_shared(p), _shared(first), strict=True)):
+    shapes = [[array.shape for array in jax.tree.leaves(_shared(p))] for p in pairs]
+    if any(shape != shapes[0] for shape in shapes):
         raise ValueError(f"replicas must share one array of {', '.join(first.shared)}")
 
     def stack(*leaves):

@@ -124,6 +124,19 @@ def _reduce(graph: Graph, equation: Any, x: str, *, kind: str) -> str:
 RULES.update({name: functools.partial(_reduce, kind=kind) for name, kind in _REDUCTIONS.items()})
 
 
+@rule("is_finite")
+def _is_finite(graph: Graph, equation: Any, x: str) -> str:
+    return graph.node("Not", graph.node("Or", graph.node("IsNaN", x), graph.node("IsInf", x)))
+
+
+@rule("reduce_and")
+def _reduce_and(graph: Graph, equation: Any, x: str) -> str:
+    """The least of 0 and 1: ONNX has no such operation on truth values."""
+    types = {name: int(helper.np_dtype_to_tensor_dtype(np.dtype(name))) for name in ("int32", "bool")}
+    least = _reduce(graph, equation, graph.node("Cast", x, to=types["int32"]), kind="ReduceMin")
+    return graph.node("Cast", least, to=types["bool"])
+
+
 @rule("transpose")
 def _transpose(graph: Graph, equation: Any, x: str) -> str:
     return graph.transpose(x, equation.params["permutation"])

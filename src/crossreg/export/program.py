@@ -13,7 +13,7 @@ from crossreg.export.folding import folded
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.studies.prediction import summarize
+from crossreg.studies.prediction import observe, summarize
 from crossreg.studies.run_folder import Run
 
 
@@ -47,10 +47,8 @@ def make_program(run: Run, settings: Settings) -> Program:
     key = jax.random.fold_in(evaluation_key(settings.seed), 0)
 
     def one(field: Float[Array, "channel *space"], mask: Bool[Array, "*space"] | Bool[np.ndarray, "*space"]):
-        observed = jnp.where(mask, field, 0)
-        if run.config.data.mask_channel:
-            observed = jnp.concatenate([observed, jnp.asarray(mask, field.dtype)[None]])
-        mixture = predict(model, observed[None], key=key[None], num_samples=settings.num_samples)
+        observed = observe(run, field[None], jnp.asarray(mask), jnp)
+        mixture = predict(model, observed, key=key[None], num_samples=settings.num_samples)
         return jax.tree.map(lambda array: array[0], summarize(mixture, settings.levels))
 
     inputs = {"fields": jax.ShapeDtypeStruct((run.channels, *run.space), jnp.float32)}

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
@@ -14,8 +16,9 @@ from crossreg.errors import InputError
 from crossreg.nn.build import model_like
 from crossreg.nn.groups import groups
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.units import Units
 from crossreg.studies.run_folder import Run, write_json
-from crossreg.training.checkpoint import assemble, named_arrays
+from crossreg.training.checkpoint import named_arrays
 
 TENSORS, CONFIG = "model.safetensors", "config.json"
 _MASK = "mask"
@@ -33,7 +36,9 @@ def write_tensors(folder: Path, run: Run, about: dict[str, Any]) -> None:
     if run.mask is not None:
         arrays[_MASK] = run.mask
     (folder / TENSORS).write_bytes(save(arrays))
-    fields = {"channels": run.channels, "space": list(run.space)}
+    fields: dict[str, Any] = {"channels": run.channels, "space": list(run.space)}
+    if (units := run.model.units) is not None:
+        fields |= {"offset": units.offset, "scale": units.scale}
     write_json(folder / CONFIG, about | {"fields": fields, "settings": to_dict(run.config), "arrays": described})
 
 
@@ -44,10 +49,19 @@ def read_model(folder: Path | str) -> Surrogate:
         about = json.loads((folder / CONFIG).read_text())
         channels, space = int(about["fields"]["channels"]), tuple(map(int, about["fields"]["space"]))
         config = from_dict(about["settings"], where=f"{folder / CONFIG}: settings")
+        units = None
+        if "scale" in about["fields"]:
+            units = Units(*(tuple(map(float, about["fields"][name])) for name in ("offset", "scale")))
         arrays = load_file(folder / TENSORS)
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{folder}: not a readable export ({error})") from error
-    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
-    return assemble(arrays, like, folder / TENSORS)
+    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
+    dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
+    expected = named_arrays(dynamic)
+    for name, leaf in expected.items():
+        if name not in arrays or arrays[name].shape != leaf.shape:
+            raise InputError(f"{folder / TENSORS}: expected an array {name} of shape {leaf.shape}")
+    leaves = [jnp.asarray(arrays[name], leaf.dtype) for name, leaf in expected.items()]
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import coverage, ece_from_coverage
@@ -25,6 +26,7 @@ from crossreg.streams import EVALUATION_STREAM
 # Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
 # pair has noise of its own.
 _POINTS_PER_CALL = {"cpu": 2**12, "accelerator": 2**17}
+_SORTED_POINTS = 2**24
 Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
 
 
@@ -81,6 +83,7 @@ class Totals(NamedTuple):
     var_predictive: Float[Array, ""]
     var_generalization: Float[Array, ""]
     covered: Float[Array, " level"]
+    of_channels: Float[Array, "5 channel"]
 
 
 class Scored(NamedTuple):
@@ -103,6 +106,9 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
     def total(values):
         return jnp.sum(weight * values)
 
+    def of_channels(values):
+        return jnp.sum(weight * values, axis=(0, *range(2, values.ndim)))
+
     totals = Totals(
         jnp.sum(weight),
         total(p.nll),
@@ -114,7 +120,10 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
         total(p.std_total),
         total(p.std_predictive**2),
         total(p.std_generalization**2),
-        coverage(p.pit, weight) * jnp.sum(weight),
+        jnp.nan_to_num(coverage(p.pit, weight)) * jnp.sum(weight),  # a batch may have no point that counts
+        jnp.stack([of_channels(v) for v in (jnp.ones_like(error), p.nll, p.crps, error**2, p.std_total)])
+        if error.shape[1] > 1
+        else jnp.zeros((5, 0)),
     )
     return Scored(totals, error, p.std_total, weight)
 
@@ -129,10 +138,16 @@ class SurrogatePredictor(eqx.Module):
         return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
 
 
-def batches_of(pairs: AbstractPairs, *, key: PRNGKeyArray) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
-    """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count."""
+def batches_of(
+    pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None
+) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
+    """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count.
+
+    With `most_pairs`, only so many of them, evenly spaced.
+    """
     # Fetched as it is: a product of it would wait behind all that the device still has to do.
-    num_pairs = int(pairs.num_rows) * pairs.pairs_per_row
+    numbers = evenly_spaced(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs)
+    num_pairs = len(numbers)
     if not num_pairs:
         raise InputError("the split has nothing to score on")
     on_cpu = jax.default_backend() == "cpu"
@@ -142,10 +157,24 @@ def batches_of(pairs: AbstractPairs, *, key: PRNGKeyArray) -> Iterator[tuple[Bat
         # A power of two where few are enough: splits of about one size share a program. An accelerator takes longer to
         # compile a further program than to score a split that is filled up.
         chunk = min(chunk, 1 << (num_pairs - 1).bit_length())
-    for start in range(0, num_pairs, chunk):
-        # Filled up with the last pair and gathered outside: one program serves all chunks.
-        index = np.minimum(np.arange(start, start + chunk), num_pairs - 1)
-        yield *_gather(pairs, key, jnp.asarray(index)), min(chunk, num_pairs - start)
+    starts = range(0, num_pairs, chunk)
+    # Filled up with the last pair and gathered outside: one program serves all chunks.
+    indices = [numbers[np.minimum(np.arange(start, start + chunk), num_pairs - 1)] for start in starts]
+    for start, index, ready in zip(starts, indices, _held(pairs, indices), strict=True):
+        yield *_gather(ready, key, jnp.asarray(index)), min(chunk, num_pairs - start)
+
+
+def _held(pairs: AbstractPairs, indices: Sequence[Int[np.ndarray, " batch"]]) -> Iterator[AbstractPairs]:
+    """The pairs with those of each batch in memory; of data in files, the next ones are read meanwhile."""
+    if not isinstance(pairs, StreamedPairs):
+        yield from (pairs for _ in indices)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        futures = deque(pool.submit(pairs.hold, index, len(index)) for index in indices[:1])
+        for following in [*indices[1:], None]:
+            if following is not None:
+                futures.append(pool.submit(pairs.hold, following, len(following)))
+            yield futures.popleft().result()
 
 
 @eqx.filter_jit
@@ -161,14 +190,28 @@ def score_points(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArra
 
 
 def _launch(
-    predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, progress: Callable[[int], None] | None = None
+    predictor: Predictor,
+    pairs: AbstractPairs,
+    key: PRNGKeyArray,
+    progress: Callable[[int], None] | None = None,
+    most_pairs: int | None = None,
 ) -> list[Scored]:
-    """Sends all batches to the device, without waiting for them unless someone is to be told of each."""
-    launched = []
-    for batch, keys, size in batches_of(pairs, key=key):
-        launched.append(_score_batch(predictor, batch, keys, jnp.asarray(size)))
+    """Sends all batches to the device, without waiting for them unless someone is to be told of each.
+
+    Data in files are waited for too: what is queued takes memory. Of those, points to be sorted are kept only from as
+    many batches, evenly spaced, as there is room for.
+    """
+    launched, streams = [], isinstance(pairs, StreamedPairs)
+    total = min(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs or math.inf) * math.prod(pairs.field_shape)
+    every = math.ceil(total / _SORTED_POINTS) if streams else 1
+    for number, (batch, keys, size) in enumerate(batches_of(pairs, key=key, most_pairs=most_pairs)):
+        scored = _score_batch(predictor, batch, keys, jnp.asarray(size))
+        if number % every:
+            scored = Scored(scored.totals, *(points[:0] for points in scored[1:]))
+        launched.append(scored)
+        if progress is not None or streams:
+            jax.block_until_ready(scored.totals)
         if progress is not None:
-            jax.block_until_ready(launched[-1].totals)
             progress(size)
     return launched
 
@@ -184,6 +227,10 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
     each = jax.device_get([batch.totals for batch in scored])
     totals = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
     mean = Totals(*(values / totals.weight for values in totals))
+    weight, *sums = totals.of_channels
+    with np.errstate(invalid="ignore", divide="ignore"):
+        nll, crps, squared, std = (values / weight for values in sums)
+    channels = {"nll": nll, "crps": crps, "rmse": np.sqrt(squared), "sharpness": std} if weight.size else {}
     rank_correlation, sparsification = localization(*([getattr(b, n) for b in scored] for n in Scored._fields[1:]))
     return {
         "nll": float(mean.nll),
@@ -199,6 +246,7 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
         "spearman": rank_correlation,
         "ause": sparsification,
         "coverage": mean.covered.tolist(),
+        **{f"channel_{name}": values.tolist() for name, values in channels.items()},
     }
 
 
@@ -208,8 +256,9 @@ def evaluate(model: Surrogate, pairs: AbstractPairs, *, num_samples: int = 30, s
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
     `std_predictive`, `std_generalization` and `sharpness` (mean total std), `rms_predictive` and
     `rms_generalization` (√ of the mean U_pred and U_gen, to be held against `rmse`), `spearman` and
-    `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Equal
-    arguments give equal numbers.
+    `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Fields of several
+    channels, which may be in different units, have `channel_nll`, `_crps`, `_rmse` and `_sharpness`.
+    Equal arguments give equal numbers.
     """
     return evaluate_predictor(SurrogatePredictor(model, num_samples), pairs, seed=seed)
 
@@ -221,11 +270,16 @@ def evaluate_predictor(predictor: Predictor, pairs: AbstractPairs, *, seed: int 
 
 
 def evaluate_all(
-    jobs: Iterable[tuple[Predictor, AbstractPairs]], *, seed: int = 0, progress: Callable[[int], None] | None = None
+    jobs: Iterable[tuple[Predictor, AbstractPairs]],
+    *,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+    most_pairs: Callable[[AbstractPairs], int | None] = lambda pairs: None,
 ) -> Iterator[dict[str, object]]:
     """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on.
 
-    `progress` is told of every batch how many pairs were scored in it.
+    `progress` is told of every batch how many pairs were scored in it. `most_pairs` says of a split how many of its
+    pairs are scored; all where it says None.
     """
     # Points that wait for a worker stay on the device.
     workers = min(os.cpu_count() or 1, 4)
@@ -233,7 +287,7 @@ def evaluate_all(
     pending: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for predictor, pairs in jobs:
-            launched = _launch(predictor, pairs, key, progress)
+            launched = _launch(predictor, pairs, key, progress, most_pairs(pairs))
             pending.append(pool.submit(_summarize, launched))
             # A split's points wait in memory until they are sorted.
             if len(pending) > workers:

@@ -1,13 +1,17 @@
 """From a model config to a surrogate."""
 
+import dataclasses
+import math
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.config import ModelConfig
+from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
@@ -25,9 +29,10 @@ from crossreg.nn.pointwise import HE_GAIN
 from crossreg.nn.sites import site_names
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.units import Units
 
-# Pairs that the scale of the data is read from.
-_SCALE_PAIRS = 500
+# Pairs that the scale of the data is read from, and values at most: fewer pairs of large fields.
+_SCALE_PAIRS, _SCALE_VALUES = 500, 2**24
 _OWNERS = {
     "generalization": ("generalization",),
     "predictive": ("predictive",),
@@ -42,13 +47,26 @@ class DataScale(NamedTuple):
     target_std: Float[Array, " channel"]
 
 
+def scale_pairs(pairs: AbstractPairs) -> Int[Array, " pair"]:
+    """The pairs that `data_scale` looks at: evenly spaced, so that a large split costs no more than a small one."""
+    count = max(1, min(_SCALE_PAIRS, _SCALE_VALUES // math.prod(pairs.field_shape)))
+    return jnp.arange(count) * pairs.num_pairs // count
+
+
 def data_scale(pairs: AbstractPairs) -> DataScale:
     """Root mean square of each input channel, as the network sees it, and the spread of each target channel."""
-    # Evenly spaced pairs, so that a large split costs no more than a small one.
-    batch = pairs.gather(jnp.arange(_SCALE_PAIRS) * pairs.num_pairs // _SCALE_PAIRS)
+    if isinstance(pairs, StreamedPairs) and pairs.held is None:
+        pairs = pairs.hold(np.asarray(scale_pairs(pairs)))
+    batch = pairs.gather(scale_pairs(pairs))
+    if pairs.units is not None:
+        x, y = (jnp.moveaxis(pairs.units.to_network(jnp.moveaxis(f, 0, 1)), 0, 1) for f in (batch.x, batch.y))
+        batch = batch._replace(x=x, y=y)
     axes = (0, *range(2, batch.x.ndim))
     counts = jnp.broadcast_to(batch.weight > 0, batch.y.shape)
     spread = jnp.std(batch.y, (0, *range(2, batch.y.ndim)), where=counts)
+    if pairs.units is not None:
+        # Where the pairs that were looked at have no target at all, it is what units make it.
+        spread = jnp.where(jnp.isnan(spread), 1.0, spread)
     return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), spread)
 
 
@@ -67,6 +85,10 @@ def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
     ):
         low, high = config.head_log_sigma_min, config.head_log_sigma_max
         if not low < start < high:
+            if not std:
+                raise InputError(
+                    f"channel {channel} of the targets never changes: leave it out, there is nothing to learn"
+                )
             raise InputError(
                 f"channel {channel} of the targets has a spread of {std:g}, so that log σ_pred would start at"
                 f" {start:.3g}, outside ({low:g}, {high:g}): rescale the data or set --head-log-sigma-min and -max"
@@ -80,13 +102,46 @@ def build_model(config: ModelConfig, pairs: AbstractPairs, *, key: PRNGKeyArray)
     log σ_pred starts near the targets' spread (see `pred_start`): a start far below the residual's scale (the paper's
     −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
     """
-    return _build(config, pairs.in_channels, pairs.field_shape, data_scale(pairs), key)
+    model = _build(config, pairs.in_channels, pairs.field_shape, data_scale(pairs), key)
+    return dataclasses.replace(model, units=pairs.units)
 
 
-def model_like(config: ModelConfig, in_channels: int, field_shape: tuple[int, ...]) -> Surrogate:
+def model_like(
+    config: ModelConfig, in_channels: int, field_shape: tuple[int, ...], units: Units | None = None
+) -> Surrogate:
     """The structure of a model without its numbers: `ShapeDtypeStruct`s in place of arrays."""
     scale = DataScale(jnp.ones(in_channels), jnp.ones(field_shape[0]))
-    return eqx.filter_eval_shape(_build, config, in_channels, field_shape, scale, jax.random.key(0))
+    model = eqx.filter_eval_shape(_build, config, in_channels, field_shape, scale, jax.random.key(0))
+    return dataclasses.replace(model, units=units)
+
+
+def site_noise(config: ModelConfig, name: str, shape: tuple[int, ...]) -> AbstractNoise:
+    """The noise that a config puts on features of `shape` (channel, *axes)."""
+    if config.feature_noise == "none":
+        return NoNoise()
+    if config.feature_noise == "dropout":
+        return Dropout(config.dropout_rate)
+    return _gaussian(config, name, shape, config.feature_noise, config.sigma_per, config.epsilon_per)
+
+
+def _gaussian(
+    config: ModelConfig, name: str, shape: tuple[int, ...], kind: str, sigma_per: SigmaPer, epsilon_per: EpsilonPer
+) -> AbstractNoise:
+    """Gaussian noise in one place, of one owner or of both."""
+    parts = tuple(
+        gaussian_noise(
+            # Two owners in one place need two names.
+            f"{name}_{owner}" if kind == "both" else name,
+            shape,
+            owner=owner,
+            sigma_per=sigma_per,
+            epsilon_per=epsilon_per,
+            start=config.log_sigma_gen_start,
+            bounds=(config.log_sigma_min, config.log_sigma_max),
+        )
+        for owner in _OWNERS[kind]
+    )
+    return parts[0] if len(parts) == 1 else NoiseChain(parts)
 
 
 def _build(
@@ -97,36 +152,15 @@ def _build(
         check_modes((config.num_modes,) * len(space), tuple(space))
     except ValueError as error:
         raise InputError(f"--num-modes {config.num_modes}: {error}") from error
-    bounds = (config.log_sigma_min, config.log_sigma_max)
-
-    def gaussian(name, shape, kind: str, sigma_per: SigmaPer, epsilon_per: EpsilonPer) -> AbstractNoise:
-        parts = tuple(
-            gaussian_noise(
-                # Two owners in one place need two names.
-                f"{name}_{owner}" if kind == "both" else name,
-                shape,
-                owner=owner,
-                sigma_per=sigma_per,
-                epsilon_per=epsilon_per,
-                start=config.log_sigma_gen_start,
-                bounds=bounds,
-            )
-            for owner in _OWNERS[kind]
-        )
-        return parts[0] if len(parts) == 1 else NoiseChain(parts)
 
     def feature_noise(name, shape) -> AbstractNoise:
         sites = config.sites or site_names(config.num_blocks)
-        if config.feature_noise == "none" or name not in sites:
-            return NoNoise()
-        if config.feature_noise == "dropout":
-            return Dropout(config.dropout_rate)
-        return gaussian(name, shape, config.feature_noise, config.sigma_per, config.epsilon_per)
+        return site_noise(config, name, shape) if name in sites else NoNoise()
 
     def mode_noise(name, shape) -> AbstractNoise:
         if config.mode_noise == "none":
             return NoNoise()
-        return gaussian(name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
+        return _gaussian(config, name, shape, config.mode_noise, config.mode_sigma_per, config.mode_epsilon_per)
 
     # An input channel that is always 0 has no scale to divide by.
     rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scaled_start else None

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
+from crossreg.nn.units import Units
 from crossreg.nn.waiting import TRAINING_PRECISION, Path, TakesMany, Waiting
 from crossreg.predictive import Mixture
 
@@ -23,12 +24,14 @@ class Surrogate(eqx.Module):
 
     `stages` are applied in order, from the input to the features that the heads read; one that
     holds a noise site is called with `key=`, every other without. With `predict_increment` the
-    mean head gives the change from the input.
+    mean head gives the change from the input. With `units`, stages and heads work in standardised
+    fields, and what goes in and comes out is in the fields' own units.
     """
 
     stages: tuple[Callable, ...]
     heads: Heads
     predict_increment: bool = eqx.field(static=True, default=False)
+    units: Units | None = eqx.field(static=True, default=None)
 
     @property
     def _first_stochastic(self) -> int:
@@ -42,18 +45,23 @@ class Surrogate(eqx.Module):
 
     def prefix(self, x: Float[Array, "in *space"]) -> Float[Array, "width *space"]:
         """The part that no noise reaches."""
-        return _run(self.stages[: self._first_stochastic], x, None)
+        return _run(self.stages[: self._first_stochastic], self.to_network(x), None)
 
     def sample(self, h: Float[Array, "width *space"], x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
-        return self.step_from(x, self.heads(_run(self.stages[self._first_stochastic :], h, key)))
+        moments = self.heads(_run(self.stages[self._first_stochastic :], h, key))
+        return self.step_from(self.to_network(x), moments)
+
+    def to_network(self, x: Float[Array, "in *axes"]) -> Float[Array, "in *axes"]:
+        """The input as the first stage reads it."""
+        return x if self.units is None else self.units.to_network(x)
 
     def step_from(self, x: Float[Array, "in *axes"], moments: Moments) -> Moments:
-        """The moments of the next field, from what the heads say and the input."""
-        if not self.predict_increment:
-            return moments
-        # Further channels of the input (a mask) are not part of the field.
-        return eqx.tree_at(lambda m: m.mean, moments, x[: moments.mean.shape[0]] + moments.mean)
+        """The moments of the next field, from what the heads say and the input, as `to_network` gives it."""
+        if self.predict_increment:
+            # Further channels of the input (a mask) are not part of the field.
+            moments = eqx.tree_at(lambda m: m.mean, moments, x[: moments.mean.shape[0]] + moments.mean)
+        return moments if self.units is None else self.units.from_network(moments)
 
     def __call__(self, x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One sampled Gaussian at every point."""
@@ -165,7 +173,7 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: Path = "p
     if not model.is_stochastic:
         num_samples = 1
     batch = x.shape[0]
-    x = jnp.moveaxis(x, 0, 1)
+    x = model.to_network(jnp.moveaxis(x, 0, 1))
     sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
 
     def fold(field):

@@ -26,7 +26,8 @@ from crossreg.data.cars.surface import Surface
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import figures
 from crossreg.report.car_run import CarRun, Prediction, read_car_run, roofline, top_of_scale
-from crossreg.report.figures import COLORS, STYLE, draw_all, save, set_sigma_axis, site_colors
+from crossreg.report.figures import STYLE, draw_all, save, set_sigma_axis, site_colors
+from crossreg.report.looks import COLORS
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)
 _LIGHT = np.array([0.0, 0.6, 0.8])  # to the right, up and towards the viewer, so that every view is lit alike

@@ -215,7 +215,7 @@
   };
   at("choices").addEventListener("change", draw);
   at("choices").addEventListener("submit", (event) => event.preventDefault());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("theme", draw); // the plots have its colours in them
   if (run.cars.length && run.methods.length) draw();
   else at("said").textContent = "No method has a finite prediction, so there is nothing to draw.";
 })();

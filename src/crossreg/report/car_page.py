@@ -25,6 +25,8 @@ from crossreg.report.car_figures import BAND, ERROR_COLORS
 from crossreg.report.car_run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
 from crossreg.report.comparison import Interval
 from crossreg.report.offline import fill, json_text, plotly_script, policy
+from crossreg.report.page.files import read_json, said_time
+from crossreg.report.shared import shared_file, shared_style
 
 LARGEST = 12_000_000  # bytes of a page
 _REST = 100_000  # of a page, besides plotly and cars
@@ -41,7 +43,7 @@ _COLUMNS = {
     "std_generalization": "mean σ_gen",
     "std_mu": "Std_ω[μ]",
 }
-_WORDS = {
+WORDS = {
     "train": "cars to train on",
     "reg": "cars to regularize on",
     "test": "cars to test on",
@@ -52,11 +54,12 @@ _WORDS = {
 def write_car_page(folder: Path) -> Path:
     """Writes `car.html` into the folder of a run."""
     run = read_car_run(folder)
-    plotly, script = plotly_script(), _template("js")
+    plotly, script, theme = plotly_script(), _template("js"), shared_file("theme.js")
     cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
     parts = {
-        "policy": policy([plotly, script]),
-        "style": _template("css"),
+        "policy": policy([theme, plotly, script]),
+        "style": shared_style() + _template("css"),
+        "theme": theme,
         "script": script,
         "plotly": plotly,
         "run": json_text(embedded(run, cars)),
@@ -64,7 +67,7 @@ def write_car_page(folder: Path) -> Path:
         "band": str(BAND),
         "table": scores_table(run),
         "units": html.escape(run.units),
-        "settings": _settings(run.summary),
+        "settings": _settings(run.summary, folder),
     }
     path = folder / "car.html"
     with replacing(path) as file:
@@ -126,8 +129,8 @@ def scores_table(run: CarRun) -> str:
         entry = run.summary["methods"][method]
         cells = [_cell(run.score(method, name), run.over_cars(method, name), name) for name in _COLUMNS]
         seeds, diverged = _count(entry.get("seeds")), _count(entry.get("diverged"))
-        rows.append([(seeds + (f" ({diverged} diverged)" if diverged not in ("", "0") else ""), ""), *cells])
-    heads = ["method", "seeds", *_COLUMNS.values()]
+        rows.append([*cells, (seeds + (f" ({diverged} diverged)" if diverged not in ("", "0") else ""), "")])
+    heads = ["method", *_COLUMNS.values(), "seeds"]
     lines = ["<table><thead><tr>", *(f'<th scope="col">{name}</th>' for name in heads), "</tr></thead><tbody>"]
     for method, row in zip(run.methods, rows, strict=True):
         data = "".join(f"<td>{html.escape(text)}{_below(small)}</td>" for text, small in row)
@@ -166,10 +169,15 @@ def _about(run: CarRun, num_embedded: int) -> str:
     return text
 
 
-def _settings(summary: Mapping[str, Any]) -> str:
-    """What the summary says of the run, and all settings behind a button."""
-    plain = {_WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
+def _settings(summary: Mapping[str, Any], folder: Path) -> str:
+    """What the summary says of the run, when it ended and on what; all settings and versions behind buttons."""
+    plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
+    versions = read_json(folder / "versions.json")
+    plain |= {"device": versions["device"]} if "device" in versions else {}
+    plain |= {"ended": said_time([folder / "versions.json"], folder / "summary.json")}
     parts = [_list(plain)]
+    if versions:
+        parts.append(f"<details><summary>Versions</summary>{_list(versions)}</details>")
     if isinstance(summary.get("settings"), Mapping):
         parts.append(f"<details><summary>All settings</summary>{_list(summary['settings'])}</details>")
     return "".join(parts)

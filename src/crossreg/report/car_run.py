@@ -12,14 +12,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from crossreg.array_files import read_npz
 from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
 from crossreg.report.comparison import Interval
+from crossreg.studies.manifest import check_files
 
 _CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")
 # How far from the symmetry plane a roofline's vertices are, relative to the car's width. On ShapeNet cars, whose next
@@ -101,6 +102,7 @@ class CarRun:
 
 def read_car_run(folder: Path) -> CarRun:
     """Reads a folder that `crossreg car --out` wrote."""
+    check_files(folder, ["summary.json", "test_cars.npz"])
     summary = _read_summary(folder / "summary.json")
     stored = _read_arrays(folder / "test_cars.npz", _CARS)
     offsets, face_offsets = stored["vertex_offsets"], stored["face_offsets"]
@@ -108,14 +110,17 @@ def read_car_run(folder: Path) -> CarRun:
         ("vertex_offsets", offsets, ("vertices", "normals", "truth")),
         ("face_offsets", face_offsets, ("faces",)),
     ):
-        if len(ends) != len(stored["names"]) + 1 or any(len(stored[part]) != ends[-1] for part in parts):
+        counts = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu" and ends[0] == 0 and _rise(ends)
+        if not counts or stored["names"].shape != (len(ends) - 1,) or any(_rows(stored[p]) != ends[-1] for p in parts):
             raise InputError(f"{folder / 'test_cars.npz'}: {name} do not fit {', '.join(('names', *parts))}")
+    _check_cars(folder / "test_cars.npz", stored)
     faces = [part if len(part) else None for part in np.split(stored["faces"], face_offsets[1:-1])]
     cut = [np.split(stored[name], offsets[1:-1]) for name in ("vertices", "normals", "truth")]
     cars = tuple(Surface(str(n), *rest) for n, *rest in zip(stored["names"], *cut, faces, strict=True))
     predictions, histories = {}, {}
     for method in summary["methods"]:
         path = folder / "predictions" / f"{method}.npz"
+        check_files(folder, [f"predictions/{method}.npz"], growing=[f"history/{method}.jsonl"])
         arrays = _read_arrays(path, Prediction._fields)
         for name, values in arrays.items():
             if values.shape != (offsets[-1],):
@@ -152,9 +157,10 @@ def top_of_scale(*values: Float[np.ndarray, "..."]) -> float:
 def _read_summary(path: Path) -> dict[str, Any]:
     try:
         summary = json.loads(path.read_text())
-        if all(isinstance(entry["test"], dict) for entry in summary["methods"].values()):
+        entries = summary["methods"].values()
+        if all(isinstance(entry["test"], dict) and isinstance(entry["half_width"], dict) for entry in entries):
             return summary
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not the summary of a car run"
         raise InputError(f"{path}: {reason}; expected a folder written by `crossreg car --out`") from error
     raise InputError(f"{path}: a method has no test scores; expected a folder written by `crossreg car --out`")
@@ -162,11 +168,34 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not readable ({error})"
-        raise InputError(f"{path}: {reason}; expected an NPZ file with {', '.join(names)}") from error
+        return read_npz(path, names)
+    except InputError as error:
+        raise InputError(f"{error}; expected an NPZ file with {', '.join(names)}") from error
+
+
+def _rise(ends: np.ndarray) -> bool:
+    return bool((ends[:-1] <= ends[1:]).all())
+
+
+def _rows(array: np.ndarray) -> int:
+    return len(array) if array.ndim else -1
+
+
+def _check_cars(path: Path, stored: dict[str, np.ndarray]) -> None:
+    """Refuses arrays that are no cars: other axes than theirs, or faces on vertices that a car has not."""
+    for name, kinds, axes in (
+        ("vertices", "f", (3,)),
+        ("normals", "f", (3,)),
+        ("truth", "f", ()),
+        ("faces", "iu", (3,)),
+    ):
+        array = stored[name]
+        if array.dtype.kind not in kinds or array.shape[1:] != axes:
+            raise InputError(f"{path}: {name} is {array.dtype}{array.shape}; expected what `crossreg car` writes")
+    limits = np.repeat(np.diff(stored["vertex_offsets"]), np.diff(stored["face_offsets"]))
+    faces = stored["faces"]
+    if (faces < 0).any() or (faces >= limits[:, None]).any():
+        raise InputError(f"{path}: a face has a vertex that its car has not")
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
@@ -175,5 +204,5 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         return [json.loads(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable; expected one JSON object per line") from error

@@ -12,6 +12,7 @@ from scipy import stats
 
 from crossreg.config import DataConfig, default_settings
 from crossreg.errors import InputError
+from crossreg.report.looks import FAMILIES, family_of
 
 # Column name → (split, score, digits).
 SCORES = {
@@ -52,8 +53,7 @@ _LEVEL = 0.95
 # Scores that methods are judged by.
 JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 _PAPERS_SCENARIO = "diff_ks"
-_DATA = ("observed_fraction", "total", "train_size", "reg_size")
-_FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
+DATA_FIELDS = ("observed_fraction", "total", "train_size", "reg_size")
 
 
 class Interval(NamedTuple):
@@ -161,8 +161,9 @@ def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
 def _order(line: Line) -> tuple:
     regime = line.regime
     sizes = (regime["observed_fraction"], regime.get("total", line.split[0]), regime["steps"])
-    family = next((i for i, name in enumerate(_FAMILIES) if line.method.startswith(name)), len(_FAMILIES))
-    return (*sizes, str(sorted(regime.items(), key=str)), family, len(line.method), line.method, line.split)
+    family = family_of(line.method)
+    place = len(FAMILIES) if family is None else family
+    return (*sizes, str(sorted(regime.items(), key=str)), place, len(line.method), line.method, line.split)
 
 
 def difference(a: Line, b: Line, score: str) -> Interval | None:
@@ -219,12 +220,12 @@ def varying(lines: Sequence[Line]) -> list[str]:
     """The regime's fields that the table needs as columns: what was observed and trained on, and steps that differ."""
     names = list(dict.fromkeys(name for line in lines for name in line.regime))
     differ = len({line.regime["steps"] for line in lines}) > 1
-    return [n for n in _DATA if n in names and n != "reg_size"] + (["steps"] if differ else [])
+    return [n for n in DATA_FIELDS if n in names and n != "reg_size"] + (["steps"] if differ else [])
 
 
 def setting_of(regime: Mapping[str, Any]) -> str:
     """The other fields that a sweep changed, in words; a reg split of another size than usual is one of them."""
-    others = {k: v for k, v in regime.items() if k not in (*_DATA, "steps")}
+    others = {k: v for k, v in regime.items() if k not in (*DATA_FIELDS, "steps")}
     if regime.get("reg_size", DataConfig.reg_size) != DataConfig.reg_size:
         others["reg_size"] = regime["reg_size"]
     return ", ".join(f"{k} {v}" for k, v in others.items())
@@ -257,134 +258,3 @@ def decomposed(lines: Sequence[Line]) -> list[Line]:
     """
     shown = [line for line in lines if heads_alone(line) and "+" not in line.method]
     return [line for line in lines if line in shown or (shown and line.method == "unregularized")]
-
-
-def base_setting(lines: Sequence[Line]) -> str:
-    """What other settings are compared with: the default, "" or by its values, or, where it is not there, the first."""
-    defaults = default_settings()
-    settings = [setting_of(line.regime) for line in lines]
-    usual = [
-        setting_of(line.regime)
-        for line in lines
-        if all(defaults.get(k) == v for k, v in line.regime.items() if k not in (*_DATA, "steps"))
-        and line.regime.get("reg_size", DataConfig.reg_size) == DataConfig.reg_size
-    ]
-    return "" if "" in settings or not settings else [*usual, settings[0]][0]
-
-
-def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, dict[str, Interval | None]]]:
-    """For every setting that a sweep changes, and every method: score − score of the base, by regime and score.
-
-    The base is `base_setting`. Empty where nothing but the data changes.
-    """
-
-    def regime(line: Line) -> str:
-        steps = f", {line.regime['steps']:,} steps" if "steps" in varying(lines) else ""
-        return f"{line.regime['observed_fraction']}, {line.split[0]}{steps}"
-
-    base = base_setting(lines)
-    defaults = {(line.method, regime(line)): line for line in lines if setting_of(line.regime) == base}
-    table: dict[tuple[str, str], dict[str, dict[str, Interval | None]]] = {}
-    for line in lines:
-        setting, default = setting_of(line.regime), defaults.get((line.method, regime(line)))
-        if setting != base and default is not None:
-            gaps = {score: difference(line, default, score) for score in JUDGED[:2]}
-            table.setdefault((setting, line.method), {})[regime(line)] = gaps
-    return table
-
-
-class Duel(NamedTuple):
-    """In how many regimes ours is better than a rival beyond the 95% interval, neither, or worse."""
-
-    better: int = 0
-    level: int = 0
-    worse: int = 0
-
-
-def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel]]:
-    """For every other method, its own variants too: `ours` against it in every score that is judged."""
-    counts: dict[str, dict[str, Duel]] = {}
-    if all(line.seeds < 2 for line in lines):
-        return counts
-    for group in map(fair_group, regimes(lines)):
-        mine = next((line for line in group if line.method == ours), None)
-        for rival in group:
-            if mine is None or rival is mine:
-                continue
-            for score in JUDGED:
-                duel = counts.setdefault(rival.method, {}).get(score, Duel())
-                name = _outcome(mine, rival, score)
-                counted = {} if name is None else {name: getattr(duel, name) + 1}
-                counts[rival.method][score] = duel._replace(**counted)
-    return counts
-
-
-def _outcome(mine: Line, rival: Line, score: str) -> str | None:
-    """`better`, `level` or `worse`; who has no finite score at all loses to who has one. None with a single seed."""
-    if not mine.values(score) or not rival.values(score):
-        return "better" if mine.values(score) else "worse" if rival.values(score) else "level"
-    gap = difference(mine, rival, score)
-    if gap is None:
-        return None
-    if gap.low <= 0 <= gap.high:
-        return "level"
-    return "better" if gap.high < 0 else "worse"
-
-
-def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
-    """For NLL and ECE in turn: where `ours` is clearly the best, where it is not, and where the seeds do not say.
-
-    Its own variants are not its rivals. A regime in which it has no finite score is one that it does not win.
-    """
-    said = []
-    if all(line.seeds < 2 for line in lines):
-        return ["One seed each: there are no intervals, and nothing is judged."]
-    for score in JUDGED:
-        wins: list[str] = []
-        losses: list[str] = []
-        undecided: list[str] = []
-        for group in map(fair_group, regimes(lines)):
-            mine = next((line for line in group if line.method == ours), None)
-            rivals = [line for line in group if not line.method.startswith("xreg")]
-            if mine is None or not any(_outcome(mine, rival, score) for rival in rivals):
-                continue
-            where = _where(mine, lines)
-            outcomes = {rival.method: (_outcome(mine, rival, score), rival) for rival in rivals}
-            better = [rival for outcome, rival in outcomes.values() if outcome == "worse"]
-            level = [name for name, (outcome, _) in outcomes.items() if outcome == "level"]
-            if not mine.values(score):
-                losses.append(f"{where}: every seed diverged")
-            elif better:
-                digits = SCORES[score][2]
-                gaps = [f"{r.method} ({with_interval(difference(r, mine, score), digits)})" for r in better]
-                losses.append(f"{where}: {', '.join(gaps)}")
-            elif level:
-                undecided.append(f"{where}: {', '.join(level)}")
-            else:
-                wins.append(where)
-        total = len(wins) + len(losses) + len(undecided)
-        if not total:
-            continue
-        title = f"{TITLES[score]}, variants of {ours} aside: {ours}"
-        if len(undecided) == total > 1:  # all that there is to say in one line
-            said.append(f"{title} and another are within the interval in all {total} regimes.")
-            continue
-        said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes{_listed(wins)}.")
-        if losses:
-            said.append(f"{title} is worse than another beyond the interval in {len(losses)}{_listed(losses)}.")
-        if undecided:
-            said.append(f"{title} and another are within the interval in {len(undecided)}{_listed(undecided)}.")
-    if any(len(fair_group(group)) < len(group) for group in regimes(lines)):
-        said.append("Where a method divides the data in several ways, the one that holds out a fifth is compared.")
-    return said
-
-
-def _listed(items: Sequence[str]) -> str:
-    return ": " + "; ".join(items) if items else ""
-
-
-def _where(line: Line, lines: Sequence[Line]) -> str:
-    others = f", {line.regime['steps']} steps" if "steps" in varying(lines) else ""
-    others += f", {setting}" if (setting := setting_of(line.regime)) else ""
-    size = line.regime.get("total", line.split[0])
-    return f"{line.regime['observed_fraction']} observed, {size} trajectories{others}"

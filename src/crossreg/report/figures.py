@@ -1,6 +1,7 @@
 """The style of all figures; calibration curves, and space–time maps of a one-step prediction."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +19,11 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
+from crossreg.report.looks import COLORS, looks_of
 from crossreg.report.progress import CountDisplay
 
 Drawing = Callable[[], list[Path]]
 
-# Okabe and Ito's palette: told apart by colour-blind readers too.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -34,38 +34,22 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "pdf.fonttype": 42,
 }
-# Methods of a family share its colour, in every figure; marks and dashes tell them apart.
-_FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
+MAP_LEVEL = 0.995  # of the values that a map's range holds
 _MARKERS = "os^Dv<>P"
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 _SPLITS = {"train": ("0.55", ":"), "reg": (COLORS[1], "--"), "test": (COLORS[0], "-")}
 
 
 def method_looks(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dashes of each method. A name of no family gets a colour that none of them has."""
-    names = list(dict.fromkeys(methods))
-    families = {name: next((f for f in _FAMILIES if name.startswith(f)), None) for name in names}
-    taken = [_FAMILIES.index(family) for family in families.values() if family]
-    free = [place for place in range(len(COLORS)) if place not in taken] or list(range(len(COLORS)))
-    strangers = [name for name, family in families.items() if family is None]
-    seen = [0] * len(COLORS)
-    looks = {}
-    for name, family in families.items():
-        place = _FAMILIES.index(family) if family else free[strangers.index(name) % len(free)]
-        number = seen[place]
-        seen[place] += 1
-        looks[name] = {
+    """Colour, marker and dashes of each method: marks and dashes tell those of a family apart."""
+    return {
+        name: {
             "color": COLORS[place],
             "marker": _MARKERS[(place + 3 * number) % len(_MARKERS)],
             "linestyle": _DASHES[number % len(_DASHES)],
         }
-    return looks
-
-
-def in_order(methods: Iterable[str]) -> list[str]:
-    """Names by family, ours first; those of no family last, in their own order."""
-    places = {name: next((i for i, f in enumerate(_FAMILIES) if name.startswith(f)), 99) for name in methods}
-    return sorted(places, key=lambda name: places[name])
+        for name, (place, number) in looks_of(methods).items()
+    }
 
 
 def site_colors(count: int) -> list[Any]:
@@ -113,12 +97,28 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
             for name, look in method_looks(methods).items():
                 scores = methods[name][split]
                 if scores is not None:
-                    label = f"{name} (ECE {_number(scores['ece_mix'])})"
+                    label = f"{wrapped(name)} (ECE {_number(scores['ece_mix'])})"
                     axis.plot(LEVELS, np.asarray(scores["coverage"], float), ms=3, lw=1.4, label=label, **look)
             axis.set(title=split, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
         axes[0].set_ylabel("empirical coverage")
         return save(figure, path)
+
+
+def wrapped(name: str, width: int = 28) -> str:
+    """A name on as many lines as it needs, broken behind a sign that joins its words: names of users may be long."""
+    lines = [""]
+    for word in re.findall(r"[^-+_,/ ]+[-+_,/ ]*|[-+_,/ ]+", name):
+        if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+    return "\n".join(line[i : i + width] for line in lines for i in range(0, max(len(line), 1), width)).strip()
+
+
+def columns_for(labels: Sequence[str], inches: float, most: int = 4) -> int:
+    """How many columns a legend of these labels has in a figure so wide, with small letters."""
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
+    return max(1, min(most, len(labels), int(inches / (0.42 + 0.062 * longest))))
 
 
 def _number(value: Any) -> str:
@@ -151,7 +151,8 @@ def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: 
                     axis.plot(LEVELS, coverage.T, color=color, lw=0.4, alpha=0.4)
                 label = f"{split} (ECE {mean_ece(there)})"
                 axis.plot(LEVELS, coverage.mean(0), style, color=color, lw=1.6, label=label)
-            axis.set(title=title, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+            named = "\n".join(wrapped(line, 24) for line in title.split("\n"))
+            axis.set(title=named, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
         axes[0][0].set_ylabel("empirical coverage")
         return save(figure, path)
@@ -171,8 +172,8 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
     `points` are the scored pairs of one trajectory of a 1-D field, or some of them; its first channel and the time
-    steps up to `times` are drawn. The last three panels share one range, that of the total standard deviation (its
-    largest 0.5% aside), so that colours compare.
+    steps up to `times` are drawn. The last three panels share one range, so that colours compare: it holds all but the
+    largest 0.5% of |error|, and of the total standard deviation, and the colour bar says so.
     """
     # Targets stand at times 1 … T: pair t predicts the field at t + 1.
     steps = points.steps if isinstance(points, Fields) else np.arange(1, len(points.truth) + 1)
@@ -184,13 +185,14 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
         raise ValueError("space–time maps are drawn for 1-D fields")
     first, last = steps[shown][[0, -1]].tolist()
     half = (last - first) / (truth.shape[1] - 1) / 2 if truth.shape[1] > 1 else 0.5
+    error = np.abs(mean - truth)
     # A run that diverged may have any value.
-    known = std_total[np.isfinite(std_total)]
-    top = float(np.quantile(known, 0.995)) if known.size else 1.0
+    finite = [values[np.isfinite(values)] for values in (error, std_total)]
+    top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
     limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
     panels = (
         ("truth", truth, "RdBu_r", (-limit, limit)),
-        ("|error|", np.abs(mean - truth), "viridis", (0, top)),
+        ("|error|", error, "viridis", (0, top)),
         ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
         ("total standard deviation", std_total, "viridis", (0, top)),
     )
@@ -215,7 +217,8 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
             axis.set(title=name, xlabel="time step", xlim=(min(0, first - half), last + half))
         axes[0].set_ylabel("grid point")
         figure.colorbar(images[0], ax=axes[0], pad=0.02)
-        figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")
+        bar = figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")
+        bar.set_label(f"range: {MAP_LEVEL:.1%} of |error| and of total std", fontsize=7)
         if title:
-            figure.suptitle(title, fontsize=10)
+            figure.suptitle(wrapped(title, 110), fontsize=10)
         return save(figure, path)

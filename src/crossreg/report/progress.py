@@ -144,10 +144,23 @@ class TrainingDisplay:
 
 
 class CountDisplay:
-    """A context that shows how many of some things are done, and the time left; nothing below two seconds."""
+    """A context that shows how many of some things are done, and the time left; nothing below two seconds.
 
-    def __init__(self, what: str, *, enabled: bool = True, stream: TextIO | TextIOBase | None = None):
+    Where it scores the run of a `folder`, it keeps its `progress.json`: who watches sees that it goes on.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        enabled: bool = True,
+        stream: TextIO | TextIOBase | None = None,
+        folder: Path | None = None,
+        steps: int = 0,
+    ):
         self._what = what
+        self._file = None if folder is None else ProgressFile(folder)
+        self._state = {"label": folder.name if folder else "", "step": steps, "steps": steps, "now": "scoring"}
         self._enabled = enabled
         self._stream: Any = stream or sys.stderr
         self._begun = self._printed = time.perf_counter()
@@ -155,9 +168,13 @@ class CountDisplay:
         self._live = False
 
     def __enter__(self) -> "CountDisplay":
+        if self._file is not None:
+            self._file.write(self._state | {"left": "–"})
         return self
 
     def __exit__(self, *_) -> None:
+        if self._file is not None:
+            self._file.remove()
         if self._live:
             print(file=self._stream, flush=True)
 
@@ -177,13 +194,15 @@ class CountDisplay:
         now = time.perf_counter()
         if self._first is None and done:
             self._first = (now, done)
+        # What came before the first of them was compilation.
+        since, before = self._first or (now, done)
+        left = clock((now - since) / (done - before) * (total - done)) if done > before else "–"
+        if self._file is not None:
+            self._file.write(self._state | {"scored": done, "points": total, "left": left})
         on_terminal = self._stream.isatty()
         soon = now - self._begun < 2 or now - self._printed < (0.2 if on_terminal else PLAIN_SECONDS)
         if not self._enabled or (soon and not (self._live and done == total)):
             return
         self._printed, self._live = now, on_terminal
-        # What came before the first of them was compilation.
-        since, before = self._first or (now, done)
-        left = clock((now - since) / (done - before) * (total - done)) if done > before else "–"
         text = f"{self._what} {done}/{total}  left {left}"
         print(f"\r{text}   " if on_terminal else text, end="" if on_terminal else "\n", file=self._stream, flush=True)

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,16 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
 from crossreg.report.curves import curve_groups, fixed_part
 from crossreg.report.figures import (
-    COLORS,
     STYLE,
     Drawing,
     calibration_panels,
+    columns_for,
     mean_ece,
     method_looks,
     save,
-    set_sigma_axis,
-    site_colors,
+    wrapped,
 )
-from crossreg.report.history import mean_log
+from crossreg.report.looks import COLORS
 
 _FIELDS = {"observed_fraction": "observed fraction", "train_size": "training trajectories"}
 _LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
@@ -79,7 +77,7 @@ def sweep_curves(
             for method, look in looks.items():
                 own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
                 x = [float(line.regime[field]) for line in own]
-                _curve(axis, x, own, score, label=method, **look)
+                _curve(axis, x, own, score, label=wrapped(method), **look)
             axis.set(xlabel=title, ylabel=_LABELS[score])
             if score != "test_nll":
                 axis.set_ylim(bottom=0)
@@ -87,9 +85,10 @@ def sweep_curves(
                 _cut(axis)
         handles, labels = axes[0][0].get_legend_handles_labels()
         if len(labels) > 1:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+            columns = columns_for(labels, 3.3 * len(scores))
+            figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
         if where:
-            figure.suptitle(where, fontsize=9)
+            figure.suptitle(wrapped(where, 80), fontsize=9)
         return save(figure, path)
 
 
@@ -110,7 +109,9 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
                 for method, look in looks.items():
                     own = [li for li in lines if (li.method, li.regime["observed_fraction"]) == (method, fraction)]
                     own = sorted(own, key=lambda line: line.regime["total"])
-                    _curve(axis, [float(line.regime["total"]) for line in own], own, score, label=method, **look)
+                    _curve(
+                        axis, [float(line.regime["total"]) for line in own], own, score, label=wrapped(method), **look
+                    )
                 if score == "test_nll" and axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0:
                     _cut(axis)
                 elif score != "test_nll":
@@ -122,7 +123,8 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
         axes[0][0].set_ylabel(_LABELS["test_nll"])
         axes[1][0].set_ylabel(_LABELS["test_ece_mix"])
         handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=7)
+        columns = columns_for(labels, 2.9 * len(fractions))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
         return save(figure, path)
 
 
@@ -199,7 +201,7 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         figure.supxlabel("nominal coverage α", fontsize=8)
         figure.supylabel("empirical coverage", fontsize=8)
         seeds = max(map(len, groups.values()))
-        figure.suptitle(f"{method}, {seeds} seed{'s' if seeds > 1 else ''}", fontsize=9)
+        figure.suptitle(wrapped(f"{method}, {seeds} seed{'s' if seeds > 1 else ''}", 26 * columns), fontsize=9)
         return save(figure, path)
 
 
@@ -232,54 +234,13 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
             if any(gen):
                 for height in ((error[0] + error[1]) / 2, error[1]):
                     axis.axhline(height, color="0.3", lw=0.9, ls="--", label="fixed point of the objectives")
-            axis.set_title(f"{line.method}, {line.regime['observed_fraction']} observed", fontsize=8)
+            axis.set_title(wrapped(f"{line.method}, {line.regime['observed_fraction']} observed", 34), fontsize=8)
             axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         axes[0][0].set_ylabel("mean over points, median over seeds")
         handles, labels = axes[0][0].get_legend_handles_labels()
         first = {label: handle for handle, label in zip(handles, labels, strict=True)}
         figure.legend(first.values(), first, loc="outside lower center", ncols=4, fontsize=7)
         return save(figure, path)
-
-
-def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path) -> list[Path]:
-    """NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method."""
-    with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
-        for method, look in method_looks(histories).items():
-            for key, style, label in (("train_loss", "-", "train"), ("reg_nll", "--", "reg")):
-                steps, mean = _mean_over_seeds(histories[method], lambda line, key=key: line[key])
-                axis.plot(steps, mean, style, color=look["color"], lw=1.3, label=f"{method}, {label}", **_few(steps))
-        low, high = axis.get_ylim()
-        axis.set(xlabel="step", ylabel="NLL per point", ylim=(low, min(high, low + 8)))
-        axis.legend(fontsize=7)
-        return save(figure, path)
-
-
-def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> list[Path]:
-    """The geometric mean of each site's σ over the steps, mean over seeds."""
-    sites = list(seeds[0][0]["sigma"])
-    with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
-        for color, site in zip(site_colors(len(sites)), sites, strict=True):
-            steps, mean = _mean_over_seeds(seeds, lambda line, site=site: mean_log(line["sigma"].get(site, ())))
-            axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site, **_few(steps))
-        set_sigma_axis(axis)
-        axis.set(xlabel="step", ylabel="σ (geometric mean over channels)")
-        axis.legend(fontsize=7)
-        return save(figure, path)
-
-
-def _few(steps: Sequence[int]) -> dict[str, Any]:
-    """A line through one point is not seen."""
-    return {"marker": "o", "ms": 4} if len(steps) < 3 else {}
-
-
-def _mean_over_seeds(seeds, value) -> tuple[list[int], np.ndarray]:
-    steps = [line["step"] for line in seeds[0]]
-    table = np.asarray([[np.nan if (v := value(line)) is None else v for line in lines] for lines in seeds], float)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a step at which no seed has a value is left blank
-        return steps, np.nanmean(table, axis=0)
 
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:

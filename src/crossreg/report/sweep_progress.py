@@ -16,7 +16,8 @@ class SweepDisplay:
     """A context that shows how far a whole sweep is: what trains now, and the time left for training and scoring.
 
     `work` and `points` are what there is: the training still to be done, in any unit that time is about proportional
-    to, and all rows, `scored` of them before. `seconds_per_work` is a first guess, until something was timed.
+    to, and all rows, `scored` of them before. `seconds_per_work` is a first guess, until something was timed, and
+    `scoring_work` one of what scoring a row takes in the same unit, until one was scored.
     `progress.json` is kept in `folder`.
     """
 
@@ -28,6 +29,7 @@ class SweepDisplay:
         *,
         scored: int = 0,
         seconds_per_work: float | None = None,
+        scoring_work: float | None = None,
         folder: Path | None = None,
         enabled: bool = True,
         stream: TextIO | TextIOBase | None = None,
@@ -35,7 +37,7 @@ class SweepDisplay:
         self._file = None if folder is None else ProgressFile(folder)
         self._program = ""
         self._total, self._programs, self._points = work, programs, points
-        self._guess = seconds_per_work
+        self._guess, self._scoring_work = seconds_per_work, scoring_work
         self._enabled = enabled
         self._stream: Any = stream or sys.stderr
         self._done = self._base = self._timed = 0.0
@@ -118,7 +120,7 @@ class SweepDisplay:
         self._since = moment
 
     def _left(self) -> str:
-        """The time left, as far as it is known: before the first score, that of training alone."""
+        """The time left, as far as it is known: before the first score, what scoring takes is a guess."""
         train_left, score_left = self._total - self._done, self._points - self._scored
         rate = self._seconds["train"] / self._timed if self._timed else self._guess
         if train_left > 0 and rate is None:
@@ -128,6 +130,8 @@ class SweepDisplay:
         if not score_left:
             return clock(seconds)
         now = self._scored - self._before
+        if not now and self._scoring_work is not None and rate is not None:
+            return f"about {clock(seconds + rate * self._scoring_work * score_left)}"
         if not now:
             return f"{clock(seconds)} + scoring"
         return clock(seconds + self._seconds["score"] / now * score_left)

@@ -1,16 +1,17 @@
 """Scores as text."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+_OF_THE_FIELDS = "{:.4f}"
 _COLUMNS = (
     ("test NLL", "test", "nll", "{:.3f}"),
     ("test ECE", "test", "ece_mix", "{:.3f}"),
-    ("test CRPS", "test", "crps", "{:.4f}"),
-    ("test RMSE", "test", "rmse", "{:.4f}"),
-    ("Std_ω[μ]", "test", "std_mu", "{:.4f}"),
-    ("mean std", "test", "sharpness", "{:.4f}"),
+    ("test CRPS", "test", "crps", _OF_THE_FIELDS),
+    ("test RMSE", "test", "rmse", _OF_THE_FIELDS),
+    ("Std_ω[μ]", "test", "std_mu", _OF_THE_FIELDS),
+    ("mean std", "test", "sharpness", _OF_THE_FIELDS),
     ("Spearman", "test", "spearman", "{:.2f}"),
     ("reg NLL", "reg", "nll", "{:.3f}"),
     ("reg ECE", "reg", "ece_mix", "{:.3f}"),
@@ -18,7 +19,12 @@ _COLUMNS = (
 
 
 def _cell(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
+    if value is None:
+        return "–"
+    # In units of a user's own, a number may be of any size.
+    if form == _OF_THE_FIELDS and value and not 1e-3 <= abs(value) < 1e3:
+        form = "{:.3g}"
+    return form.format(value)
 
 
 def scores_table(methods: Mapping[str, Mapping[str, Any]]) -> str:
@@ -47,11 +53,29 @@ def decomposition_table(scores: Mapping[str, Any]) -> str:
         if scores[split] is not None:
             rmse, pred, gen = (scores[split][name] for name in ("rmse", "rms_predictive", "rms_generalization"))
             total = None if pred is None or gen is None else math.hypot(pred, gen)
-            lines.append(f"{split:7}" + "".join(f"{_cell(v, '{:.4f}'):>9}" for v in (rmse, pred, gen, total))[1:])
+            lines.append(f"{split:7}" + "".join(f"{_cell(v, _OF_THE_FIELDS):>9}" for v in (rmse, pred, gen, total))[1:])
     train, reg = scores["train"], scores["reg"]
     if reg and reg["rms_generalization"] and not reg["std_mu"] and train["rmse"] < reg["rmse"]:
         pred, gen = (math.sqrt((reg["rmse"] ** 2 + sign * train["rmse"] ** 2) / 2) for sign in (1, -1))
-        lines.append(f"{'settled':15}{pred:>9.4f}{gen:>9.4f}   where these residuals take Gaussian errors of one size")
+        parts = "".join(f"{_cell(part, _OF_THE_FIELDS):>9}" for part in (pred, gen))
+        lines.append(f"{'settled':15}{parts}   where these residuals take Gaussian errors of one size")
+    return "\n".join(lines)
+
+
+def channel_table(scores: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The test scores of each channel, in units of its own; nothing of fields that have only one."""
+    test = scores["test"] or {}
+    count = len(test.get("channel_nll", ()))
+    if not count:
+        return ""
+    kinds = {"nll": "{:.3f}", "crps": _OF_THE_FIELDS, "rmse": _OF_THE_FIELDS, "sharpness": _OF_THE_FIELDS}
+    names = names if len(names) == count else [f"channel {i}" for i in range(count)]
+    width = max(len("test"), *map(len, names))
+    lines = ["test".ljust(width) + "".join(f"{title:>10}" for title in ("NLL", "CRPS", "RMSE", "mean std"))]
+    for i, name in enumerate(names):
+        lines.append(
+            name.ljust(width) + "".join(f"{_cell(test[f'channel_{k}'][i], form):>10}" for k, form in kinds.items())
+        )
     return "\n".join(lines)
 
 

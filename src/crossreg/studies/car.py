@@ -33,7 +33,10 @@ from crossreg.studies.car_folder import (
 from crossreg.studies.car_settings import ALL_METHODS, FAMILY, CarStudy, settings_of
 from crossreg.studies.car_summary import ScoredRun, method_summary
 from crossreg.studies.car_training import Training, candidates_of, train_or_load, trainings_of
-from crossreg.studies.run_folder import finite_or_none, write_json
+from crossreg.studies.locks import locked
+from crossreg.studies.manifest import record_json, recorded
+from crossreg.studies.run_folder import finite_or_none
+from crossreg.studies.saving import USUAL, Saving
 
 VERTEX_MEAN = "vertex-mean"
 
@@ -75,7 +78,7 @@ def methods_of(study: CarStudy) -> list[Method]:
     return methods
 
 
-def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str, Any]:
+def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Saving = USUAL) -> dict[str, Any]:
     """Runs the experiment into a folder; returns what `summary.json` holds."""
     methods = methods_of(study)
     trainings = trainings_of(methods, study.config)
@@ -86,12 +89,27 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str
     for training in trainings.values():
         if training.keeps and len(ready.cars.reg) < 2:
             raise InputError(f"--methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
-    open_folder(folder, study)
-    write_test_cars(folder, ready.cars.test)
-    trained = {
-        key: train_or_load(training, ready.data, study.seeds, folder, progress=progress)
-        for key, training in trainings.items()
-    }
+    with locked(folder, "car experiment"):
+        open_folder(folder, study, saving)
+        write_test_cars(folder, ready.cars.test)
+        trained = {
+            key: train_or_load(training, ready.data, study.seeds, folder, progress=progress, saving=saving)
+            for key, training in trainings.items()
+        }
+        return _score_all(methods, study, ready, trainings, trained, folder, progress=progress)
+
+
+def _score_all(
+    methods: Sequence[Method],
+    study: CarStudy,
+    ready: Prepared,
+    trainings: dict[str, Training],
+    trained: dict[str, list[list[Trained]]],
+    folder: Path,
+    *,
+    progress: bool,
+) -> dict[str, Any]:
+    """Scores and predictions of all methods; returns the summary, which is written."""
     runs: dict[str, list[ScoredRun]] = {}
     with CountDisplay("predictors scored", enabled=progress) as display:
         total = study.seeds * len(methods) + 1
@@ -107,7 +125,7 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True) -> dict[str
         _about(study, ready)
         | {"settings": settings_of(study), "methods": {name: method_summary(seeds) for name, seeds in runs.items()}}
     )
-    write_json(folder / SUMMARY, summary)
+    record_json(folder, SUMMARY, summary)
     return summary
 
 
@@ -129,7 +147,8 @@ def _score(
         # The chosen one may have been trained for another method.
         chosen = folder / HISTORY / f"{trainings[candidates[out.chosen].key].name}.jsonl"
         if chosen.exists():
-            (folder / HISTORY / f"{method.name}.jsonl").write_bytes(chosen.read_bytes())
+            with recorded(folder, f"{HISTORY}/{method.name}.jsonl") as file:
+                file.write(chosen.read_bytes())
     about = {"seed": seed, "diverged": out.failed, "sigma": sigma_per_site(out.models[0])} | out.notes
     return _scored(out.predictor, ready, about, folder, method.name if seed == 0 else None)
 

@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from crossreg.config import Config, ModelConfig, TrainConfig, to_dict
+from crossreg.config import Config, ModelConfig, TrainConfig, check_fields, to_dict
 from crossreg.errors import InputError
 
 METHODS = "xreg,unregularized,dropout,ensemble"
@@ -14,6 +14,7 @@ ALL_METHODS = (
     "unregularized-all-data,dropout-all-data,ensemble-all-data"
 )
 FAMILY = "family"
+MOST_SEEDS = 1000
 Profile = Literal["quick", "full"]
 # Fields of the config that are no flags: methods differ in them, and `--methods` names methods; a seed is one of
 # `--seeds`; and a car's input is no pressure that could change.
@@ -54,7 +55,7 @@ class CarStudy:
     split_seed: int = 0
     """Which cars are which, and which built-in family it is."""
     points: int = 2850
-    """Vertices of a built-in car, about."""
+    """Vertices of a built-in car, about; at least 400."""
     grid: int = 64
     """Cells of the torus along each axis; at least as many in all as a car has vertices."""
     own_maps: bool = False
@@ -63,6 +64,9 @@ class CarStudy:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self):
+        check_fields(self)
+        if self.seeds > MOST_SEEDS:
+            raise InputError(f"--seeds {self.seeds}: must be at most {MOST_SEEDS}")
         least = {"seeds": 1, "train_size": 1, "reg_size": 1, "test_size": 1, "split_seed": 0, "points": 400, "grid": 2}
         for name, low in least.items():
             if getattr(self, name) < low:

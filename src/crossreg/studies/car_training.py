@@ -3,11 +3,13 @@
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from crossreg.config import Config, changed_fields
 from crossreg.data.cars.channels import NUM_CHANNELS
@@ -17,13 +19,17 @@ from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.methods.names import Method
 from crossreg.nn.build import model_like
+from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import TrainingDisplay
-from crossreg.routing import Routed, merge
+from crossreg.routing import Routed, merge, route
+from crossreg.sealed import BYTES, check_seal, read_sealed
 from crossreg.studies.car_folder import HISTORY, MODELS
 from crossreg.studies.cohort import bytes_of, check_learnable, check_memory, memory_bytes, start_cohort
-from crossreg.studies.programs import append_lines
+from crossreg.studies.manifest import drop, entered, is_sound, recorded
+from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Progress, train_replicas, unstack
+from crossreg.training.loop import unstack
 
 _MEMORY_SHARE = 0.5  # of the device, for one program
 
@@ -57,7 +63,7 @@ class Training(NamedTuple):
             raise InputError("predict_increment: a car's input is no pressure that could change")
         model_like(self.config.model, NUM_CHANNELS, (1, grid, grid))
         check_learnable(self.config)
-        check_memory(self.config, grid**2)
+        check_memory(self.config, (1, grid, grid))
 
 
 def candidates_of(method: Method, base: Config) -> list[Training]:
@@ -79,52 +85,110 @@ def trainings_of(methods: Sequence[Method], base: Config) -> dict[str, Training]
 
 
 def train_or_load(
-    training: Training, data: Data[CarPairs], seeds: int, folder: Path, *, progress: bool
+    training: Training,
+    data: Data[CarPairs],
+    seeds: int,
+    folder: Path,
+    *,
+    progress: bool,
+    saving: Saving = USUAL,
 ) -> list[list[Trained]]:
     """The members of every seed: read, or trained in as few programs as memory allows and stored one by one."""
     replicas = [(seed, member) for seed in range(seeds) for member in range(training.members)]
     each = bytes_of(training.config, math.prod(data.train.field_shape))
     most = max(1, int(_MEMORY_SHARE * memory_bytes() / each))
+    names = {replica: _digest(training.key, data.digest, replica) for replica in replicas}
 
     def path(replica: tuple[int, int]) -> Path:
-        name = hashlib.sha256(repr((training.key, data.digest, replica)).encode()).hexdigest()[:12]
-        return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{name}.npz"
+        return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{names[replica]}.npz"
 
     # Programs follow from all replicas, not from those that are missing: weights depend a little on their number.
     for start in range(0, len(replicas), most):
         chunk = replicas[start : start + most]
-        if all(path(replica).exists() for replica in chunk):
-            continue
-        report = _train(training, data, chunk, folder, progress=progress)
-        theta_psi, rho = report.snapshot.best
-        best = merge(Routed(theta_psi.tree(), rho.tree(), report.static))
-        (folder / MODELS).mkdir(exist_ok=True)
-        for number, replica in enumerate(chunk):
-            states = (report.snapshot.best_nll[number], report.snapshot.state.diverged_at[number])
-            save_arrays(path(replica), (unstack(report.models, number), unstack(best, number), *states))
+        if not all(_is_good(path(replica), names[replica]) for replica in chunk):
+            going = _resume(training, data, chunk, folder, saving)
+            _train(training, going, len(chunk), folder, progress=progress)
+            (folder / MODELS).mkdir(exist_ok=True)
+            for number, replica in enumerate(chunk):
+                _save(going, number, folder, path(replica), names[replica])
+            going.training.forget()
+    _keep_history(training, folder, path(replicas[0]))
     done = [_load(path(replica), training.config, data.train) for replica in replicas]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
 
 
-def _train(
-    training: Training, data: Data[CarPairs], chunk: Sequence[tuple[int, int]], folder: Path, *, progress: bool
-) -> Progress:
-    """Trains some replicas; the history of the first seed's first member is written."""
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _is_good(path: Path, identity: str) -> bool:
+    """Whether a model is stored; one that was harmed is said, and trained again."""
+    try:
+        return path.exists() and check_seal(path) in (identity, None)  # older versions had no seal
+    except (OSError, ValueError) as error:
+        print(f"crossreg: {path}: is harmed ({error}); trained again", file=sys.stderr)
+        return False
+
+
+class _Going(NamedTuple):
+    """A training under way, and its models before the first step."""
+
+    training: Resumable
+    models: Surrogate
+
+
+def _resume(
+    training: Training, data: Data[CarPairs], chunk: Sequence[tuple[int, int]], folder: Path, saving: Saving
+) -> _Going:
+    """Begins some replicas, or goes on with them; the history of the first seed's first member is kept."""
     configs = [training.config.replace(seed=seed) for seed, _ in chunk]
-    splits = [training.data(data, seed) for seed, _ in chunk]
-    report = None
-    history = folder / HISTORY / f"{training.name}.jsonl"
-    if is_first := chunk[0] == (0, 0):
-        history.parent.mkdir(exist_ok=True)
-        history.write_text("")
-    label = training.name if len(chunk) == 1 else f"{training.name} × {len(chunk)}"
-    with TrainingDisplay({label: training.config.train.steps}, folders={label: folder}, enabled=progress) as display:
-        for report in train_replicas(*start_cohort(configs, splits, [member for _, member in chunk])):
+    started = start_cohort(configs, [training.data(data, seed) for seed, _ in chunk], [member for _, member in chunk])
+    identity = _digest(training.key, data.digest, tuple(chunk))
+    file = None
+    if chunk[0] == (0, 0):
+        file = folder / HISTORY / f"{training.name}.jsonl"
+        file.parent.mkdir(exist_ok=True)
+        drop(folder, file.relative_to(folder).as_posix())
+    kept = Kept(folder, identity, identity, saving)
+    return _Going(Resumable(*started, Lines(file, lambda record: [record.of(0)]), kept), started[0])
+
+
+def _train(training: Training, going: _Going, replicas: int, folder: Path, *, progress: bool) -> None:
+    label = training.name if replicas == 1 else f"{training.name} × {replicas}"
+    steps, begun_at = training.config.train.steps, going.training.begun_at
+    if begun_at:
+        print(f"crossreg: {label} goes on from step {begun_at}", file=sys.stderr, flush=True)
+    if begun_at == steps:
+        return
+    with (
+        going.training.saved_on_stop(),
+        TrainingDisplay({label: steps}, folders={label: folder}, enabled=progress) as display,
+    ):
+        for report in going.training.reports():
             display.update(label, report)
-            if report.record is not None and is_first:
-                append_lines(history, [report.record.of(0)])
-    assert report is not None  # a config has at least one step
-    return report
+        going.training.save()
+
+
+def _save(going: _Going, number: int, folder: Path, path: Path, identity: str) -> None:
+    """Stores a replica at its last step and at its best, and the history of its program."""
+    snapshot, static = going.training.snapshot, route(going.models).static
+    last, best = (
+        unstack(merge(Routed(theta_psi.tree(), rho.tree(), static)), number)
+        for theta_psi, rho in ((snapshot.state.theta_psi, snapshot.state.rho), snapshot.best)
+    )
+    states = (snapshot.best_nll[number], snapshot.state.diverged_at[number])
+    more = {"history": np.frombuffer(going.training.history, np.uint8)}
+    with entered(folder, path.relative_to(folder).as_posix()) as entry:
+        save_arrays(path, (last, best, *states), identity=identity, announce=entry, more=more)
+
+
+def _keep_history(training: Training, folder: Path, first: Path) -> None:
+    """Writes the history file of a training that has ended, where it is not there as it was written."""
+    name = f"{HISTORY}/{training.name}.jsonl"
+    if check_seal(first) is not None and not is_sound(folder, name):
+        (folder / HISTORY).mkdir(exist_ok=True)
+        with recorded(folder, name) as file:
+            file.write(read_sealed(first, {"history": BYTES}, "checkpoint")["history"].tobytes())
 
 
 def _load(path: Path, config: Config, pairs: CarPairs) -> Trained:

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from crossreg.config import Config, ModelConfig, TrainConfig
+from crossreg.data.files.streamed import hold
 from crossreg.data.pairs import Data, replica_axes
 from crossreg.errors import InputError
-from crossreg.nn.build import build_model, check_scale
+from crossreg.memory import in_words
+from crossreg.nn.build import build_model, check_scale, scale_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
 from crossreg.training.loop import MONITOR_POINTS, MONITOR_SAMPLES, make_task, stack_tasks
@@ -23,6 +26,10 @@ from crossreg.training.step import Task
 
 # Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
 _BYTES_PER_FEATURE = 64
+# Without a gradient: features in, features out.
+_BYTES_PER_PREDICTION = 8
+# The weights, their gradients, both moments of Adam, and the best and the last state.
+_COPIES_OF_WEIGHTS = 6
 
 
 def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
@@ -64,14 +71,40 @@ def bytes_of(config: Config, num_points: int) -> int:
     return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
 
 
-def check_memory(config: Config, num_points: int) -> None:
+def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
     """Refuses a replica that could not fit, before anything is taken."""
-    needed, there = bytes_of(config, num_points), memory_bytes()
-    if needed > there:
-        raise InputError(
-            f"--batch-size {config.train.batch_size} with --num-samples {config.train.num_samples}: a step would take"
-            f" about {needed / 2**30:.0f} GiB; this device has {there / 2**30:.0f} GiB"
-        )
+    there, num_points, model = memory_bytes(), math.prod(field_shape), config.model
+    parts = (
+        (
+            bytes_of(config, num_points),
+            f"--batch-size {config.train.batch_size} with --num-samples {config.train.num_samples} and --width"
+            f" {model.width} on {num_points} values: a step would take about",
+        ),
+        (
+            weight_bytes(model, len(field_shape) - 1),
+            f"--width {model.width} with --num-modes {model.num_modes} and --num-blocks {model.num_blocks}: the weights"
+            " would take about",
+        ),
+        (
+            prediction_bytes(config, num_points),
+            f"--evaluation-samples {config.train.evaluation_samples} with --width {model.width} on {num_points} values:"
+            " a prediction would take about",
+        ),
+    )
+    for needed, what in parts:
+        if needed > there:
+            raise InputError(f"{what} {in_words(needed)}; this device has {in_words(there)}")
+
+
+def prediction_bytes(config: Config, num_points: int) -> int:
+    """About what it takes to predict one field."""
+    return config.train.evaluation_samples * num_points * config.model.width * _BYTES_PER_PREDICTION
+
+
+def weight_bytes(model: ModelConfig, num_dims: int) -> int:
+    """About what the weights of the spectral blocks take while they are trained, with all that is kept of them."""
+    modes = model.num_modes * (2 * model.num_modes) ** (num_dims - 1)
+    return model.num_blocks * model.width**2 * 2 * modes * 4 * _COPIES_OF_WEIGHTS
 
 
 def start_cohort(
@@ -85,12 +118,14 @@ def start_cohort(
     if any(d.digest != data[0].digest for d in data):
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
-        check_scale(config.model, split.train)
+        check_memory(config, split.train.field_shape)
+        check_scale(config.model, hold(split.train, np.asarray(scale_pairs(split.train))))
         check_learnable(config)
-        check_memory(config, math.prod(split.train.field_shape))
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
-    return _build(configs[0].model, tasks), tasks, train_config
+    # A compiled program reads no file: what it takes the data's scale from is there before.
+    ready = eqx.tree_at(lambda t: t.train, tasks, hold(tasks.train, np.asarray(scale_pairs(data[0].train))))
+    return _build(configs[0].model, ready), tasks, train_config
 
 
 def _build(config: ModelConfig, tasks: Task) -> Surrogate:

@@ -103,6 +103,17 @@ def rates_of(device: str) -> tuple[float, ...] | None:
     return tuple(known[device]["rates"]) if device in known else None
 
 
+def scoring_steps(config: Config, members: int) -> float:
+    """About how many train steps of one replica take as long as it takes to score a point.
+
+    A step has a forward and a backward pass, which is twice as dear; scores have forward ones on all splits.
+    """
+    train = config.train
+    (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
+    pairs = test_size * test_horizon + (train_size + reg_size) * train_horizon
+    return max(members, 1) * pairs * train.evaluation_samples / (3 * train.batch_size * train.num_samples)
+
+
 def seconds_of(config: Config, space: tuple[int, ...], replicas: int) -> float | None:
     """About how long a run of all replicas' steps takes on this device, or None where nothing was measured on it."""
     device = jax.devices()[0]

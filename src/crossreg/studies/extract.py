@@ -7,14 +7,16 @@ from typing import Any
 
 from crossreg.data.apebench import load_trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import check_is_folder
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import SurrogatePredictor
+from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point, settings_of
-from crossreg.studies.programs import Archive
-from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, check_free, open_run, write_json
-from crossreg.studies.sweep import load_points, point_key, read_rows, trainings_of
-from crossreg.studies.test_fields import TEST_FIELDS, compute_test_fields, write_test_fields
+from crossreg.studies.manifest import entered, record_json, recorded
+from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, TEST_FIELDS, check_free, open_run
+from crossreg.studies.sweep import trainings_of
+from crossreg.studies.sweep_folder import load_points, point_key, read_rows
+from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
 
 
@@ -22,8 +24,7 @@ def extract(
     folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = (), progress: bool = False
 ) -> dict[str, Any]:
     """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     check_free(out)
     point = _find(load_points(folder), method, seed, where)
     if len(point.configs) != 1 or point.method.members != 1 or point.method.wrapped:
@@ -40,14 +41,17 @@ def extract(
     channels, *space = trajectories.train.shape[2:]
     data, model = training.data(trajectories), archive.model(key, channels, tuple(space))
     open_run(out, training.config, data)
-    save_model(out / MODEL, model)
-    with replacing(out / HISTORY) as file:
+    with entered(out, MODEL) as entry:
+        save_model(out / MODEL, model, identity=key, announce=entry)
+    with recorded(out, HISTORY) as file:
         lines = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
         file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
     metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
-    write_json(out / METRICS, metrics)
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
-    write_test_fields(out / TEST_FIELDS, compute_test_fields(predictor, data.test, progress=progress))
+    fields = compute_test_fields(predictor, data.test, progress=progress)
+    with entered(out, TEST_FIELDS) as entry:
+        write_test_fields(out / TEST_FIELDS, fields, announce=entry)
+    record_json(out, METRICS, metrics)
     return metrics
 
 

@@ -2,16 +2,16 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import yaml
 
 from crossreg.config import Config, ModelConfig, typed_field
 from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_method, parse_methods
 from crossreg.nn.sites import site_names
+from crossreg.settings_files import parse_settings
 
 PAPER_METHODS = "xreg,dropout,ensemble,unregularized"
 # `--methods all`: every kind of method, and the wrappers that make sense behind it.
@@ -58,6 +58,10 @@ ABLATION: list[dict[str, Any]] = [
     {"learning_rate": 1e-3, "schedule": "constant"},
 ]
 NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "ablation", "grid")
+
+
+# A sweep of more would be days of work before it begins.
+_MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,8 @@ def plan(
     """
     if name not in NAMES:
         raise InputError(f"sweep {name}: not one of {', '.join(NAMES)}")
-    if seeds < 1:
-        raise InputError(f"--seeds {seeds}: must be at least 1")
+    if not 1 <= seeds <= _MOST_RUNS:
+        raise InputError(f"--seeds {seeds}: must lie in 1 … {_MOST_RUNS}")
     if name == "grid" and not grid:
         raise InputError("sweep grid: give at least one --grid field=value,value")
     if steps is None:
@@ -172,6 +176,8 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
 def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
     """All combinations of `field=value,value` items."""
     axes = _axes(grid, "--grid")
+    if (count := math.prod(map(len, axes.values()))) > _MOST_RUNS:
+        raise InputError(f"--grid: {count} combinations of values; expected at most {_MOST_RUNS}")
     for field in axes.keys() & {"seed", "steps"}:
         raise InputError(f"--grid {field}: has a flag of its own, --{'seeds' if field == 'seed' else field}")
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
@@ -192,13 +198,14 @@ def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
     for item in items:
         field, equals, values = item.partition("=")
         field = field.strip().lstrip("-").replace("-", "_")
+        several = "field=value,value" if flag == "--grid" else "field=value"
+        expected = InputError(f"{flag} {item}: expected {several} (a value may be a list, [a, b])")
         try:
-            listed = yaml.safe_load(f"[{values}]")
-        except yaml.YAMLError:
-            listed = []
-        if not equals or not listed:
-            several = "field=value,value" if flag == "--grid" else "field=value"
-            raise InputError(f"{flag} {item}: expected {several} (a value may be a list, [a, b])")
+            listed = parse_settings(f"[{values}]".encode(), flag)
+        except InputError as error:
+            raise expected from error
+        if not equals or not isinstance(listed, list) or not listed:
+            raise expected
         if field in axes:
             raise InputError(f"{flag} {item}: {field} stands there twice")
         axes[field] = [typed_field(field, value, f"{flag} {field}") for value in listed]

@@ -8,34 +8,35 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from crossreg.data.checks import check_mask, finite
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
+from crossreg.memory import check_room
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive import Mixture
 from crossreg.report.progress import CountDisplay
+from crossreg.studies.cohort import prediction_bytes
 from crossreg.studies.run_folder import Run
 
 # Points per compiled call: bounds memory and changes no number.
 _POINTS_PER_CALL = 2**16
+_MOST_LEVELS = 1000
+# Besides the levels: the input as it is and as it is seen, the mean and three standard deviations, as parts and whole.
+_FIELDS_KEPT = 10
 
 
-def check_input(x: np.ndarray, channels: int, num_dims: int, name: str) -> Float[np.ndarray, "batch channel *space"]:
-    """The input as float32, if it is a finite batch of fields with the run's channels."""
+def check_input(
+    x: np.ndarray, channels: int, num_dims: int, name: str, *, gaps: bool = False
+) -> Float[np.ndarray, "batch channel *space"]:
+    """The input as float32, if it is a finite batch of fields with the run's channels; with `gaps`, NaN is allowed."""
     wanted = f"(batch, {channels}, {', '.join('xyz'[:num_dims])})"
     if x.ndim != num_dims + 2 or x.shape[1] != channels:
         raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
     if x.size == 0:
         raise InputError(f"--input {name}: is empty (shape {x.shape})")
-    if not np.issubdtype(x.dtype, np.floating) and not np.issubdtype(x.dtype, np.integer):
-        raise InputError(f"--input {name}: has type {x.dtype}; expected real numbers")
-    with np.errstate(over="ignore"):
-        x = x.astype(np.float32)
-    if not np.isfinite(x).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-        raise InputError(f"--input {name}: is not finite, as float32, at index {where}; expected finite numbers")
-    return x
+    return finite(x, f"--input {name}:", gaps=gaps)
 
 
 def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
@@ -45,12 +46,7 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
     if no_mask:
         return np.ones(space, bool)
     if mask_file is not None:
-        mask = read_array(mask_file, "--mask")
-        if mask.shape != space:
-            raise InputError(f"--mask {mask_file}: has shape {mask.shape}; the input's fields have {space}")
-        if not np.isin(mask, (0, 1)).all():
-            raise InputError(f"--mask {mask_file}: expected only 0 (hidden) and 1 (observed)")
-        return mask.astype(bool)
+        return check_mask(read_array(mask_file, "--mask"), space, f"--mask {mask_file}", "the input's fields")
     if run.mask is None:
         raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give --mask FILE or --no-mask")
     if run.mask.shape != space:
@@ -61,12 +57,25 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
 
 
 def check_levels(levels: tuple[float, ...]) -> None:
-    """Refuses levels that no quantile has."""
-    if not levels:
-        raise InputError("--levels: expected at least one level in (0, 1)")
+    """Refuses levels that no quantile has, and too many of them."""
+    if not 1 <= len(levels) <= _MOST_LEVELS:
+        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
     for level in levels:
         if not 0 < level < 1:
             raise InputError(f"--levels {level}: must lie in (0, 1)")
+
+
+def observe(run: Run, x, mask, xp=np):
+    """Fields as the run's model reads them, (batch, channel, *space): what is hidden or not finite is left out.
+
+    `xp` is NumPy, or JAX where this is part of a program.
+    """
+    units, seen = run.model.units, xp.isfinite(x)
+    hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * len(run.space)))
+    observed = xp.where(mask & seen, x, hidden).astype(np.float32)
+    if not run.config.data.mask_channel:
+        return observed
+    return xp.concatenate([observed, (mask & seen.all(axis=1, keepdims=True)).astype(np.float32)], axis=1)
 
 
 def summarize(mixture: Mixture, levels: tuple[float, ...]) -> dict[str, Float[Array, "batch *shape"]]:
@@ -100,10 +109,11 @@ def predict_fields(
     of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
     """
     check_levels(levels)
-    observed = np.where(mask, x, 0).astype(np.float32)
-    if run.config.data.mask_channel:
-        channel = np.broadcast_to(mask.astype(np.float32), (x.shape[0], 1, *mask.shape))
-        observed = np.concatenate([observed, channel], axis=1)
+    check_room(
+        4 * x.size * (_FIELDS_KEPT + 2 * len(levels)) + prediction_bytes(run.config, x[0].size),
+        f"a prediction of {x.shape[0]} fields of {x[0].size} values with {len(levels)} levels",
+    )
+    observed = observe(run, x, mask)
     key = evaluation_key(seed)
     chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
     chunks, samples = [], run.config.train.evaluation_samples
@@ -142,7 +152,9 @@ def predict_file(
     """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
     if target.exists():
         raise InputError(f"--output {target}: exists already; name another file, or remove it")
-    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source))
+    # In own data a value that is not there is NaN, and hidden.
+    gaps = run.config.data.data is not None
+    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
     check_grid(run.config.model.num_modes, x.shape[2:], str(source))
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)

@@ -1,9 +1,9 @@
 """The trainings of a sweep as replicas of few compiled programs, in files that outlive a kill.
 
 trained/NAME.json       the trainings of a program, in the order of its replicas
-trained/NAME.part.npz   a snapshot while it trains
-trained/NAME.npz        its replicas when it has ended: parameters at the last step and at the best
+trained/NAME.npz        its replicas when it has ended: parameters at the last step and at the best, and their history
 trained/NAME.jsonl      their history, as it goes on
+snapshots/NAME.*.npz    what it goes on from while it trains (`studies/snapshots.py`)
 
 Which trainings go together is decided once, from all that a sweep is asked for and that no program has yet, and
 written down: the numbers depend on the width of a program in their last digits, so that a restart, wherever it
@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 import os
-import time
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,22 +32,21 @@ from crossreg.config import Config, TrainConfig, changed_fields, from_dict, to_d
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
 from crossreg.methods.early import Trained
-from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.cost import seconds_of
-from crossreg.studies.run_folder import write_json
+from crossreg.studies.manifest import check_files, drop, entered, record_json, recorded
+from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Snapshot, compile_for, first_snapshot, train_replicas, unstack
+from crossreg.training.loop import Snapshot, compile_for, first_snapshot, unstack
 from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
 FORMAT = 8
-_SECONDS_BETWEEN_SNAPSHOTS = 60.0
 # Beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
 _MEMORY_SHARE = 0.5
@@ -77,7 +76,7 @@ class Training(NamedTuple):
 
 def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bool = False) -> Data:
     """The splits of a config."""
-    data = make_data(trajectories, config.data)
+    data = make_data(trajectories, config.data, check=False)
     return data.keep_part_of_reg(config.train.seed) if keeps_part_of_reg else data
 
 
@@ -118,17 +117,21 @@ class Program(NamedTuple):
 
 def read_programs(folder: Path) -> list[Program]:
     """The programs that a folder has, trained or not."""
-    programs = []
-    for path in sorted((folder / TRAINED_FOLDER).glob("*.json")):
-        try:
-            trainings = {
-                item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
-                for item in json.loads(path.read_text())
-            }
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
-        programs.append(Program(path.stem, trainings))
-    return programs
+    paths = sorted((folder / TRAINED_FOLDER).glob("*.json"))
+    check_files(folder, [path.relative_to(folder).as_posix() for path in paths])
+    return [program_in(path) for path in paths]
+
+
+def program_in(path: Path) -> Program:
+    """The program that a file describes."""
+    try:
+        trainings = {
+            item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
+            for item in json.loads(path.read_text())
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
+    return Program(path.stem, trainings)
 
 
 def plan_programs(
@@ -151,7 +154,7 @@ def plan_programs(
                 described = [
                     {"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()
                 ]
-                write_json(program.file(folder, ".json"), described)
+                record_json(folder, f"{TRAINED_FOLDER}/{program.name}.json", described)
     return programs
 
 
@@ -218,48 +221,35 @@ def compiled_ahead(
 
 
 def train_program(
-    program: Program, folder: Path, trajectories: Trajectories, display: SweepDisplay
+    program: Program, folder: Path, trajectories: Trajectories, display: SweepDisplay, saving: Saving = USUAL
 ) -> dict[str, Trained]:
     """The trained replicas of a program: read if they are there, gone on with if they were begun."""
-    done, part, history_file = (program.file(folder, ending) for ending in (".npz", ".part.npz", ".jsonl"))
     models, tasks, train_config = _start(program, trajectories)
-    begun = eqx.filter_eval_shape(first_snapshot, models)
-    if done.exists():
-        finished = load_arrays(done, eqx.filter_eval_shape(_finish, begun))
+    finished = _read_finished(program, folder, models)
+    if finished is not None:
         display.skip(train_config.steps)
     else:
-        start, history = None, []
-        if part.exists():
-            start = load_arrays(part, begun)
-            history = [line for line in _read_history(history_file) if line["step"] <= int(start.step)]
-            display.skip(int(start.step))
-        # What a kill has left behind its last snapshot comes again.
-        _write_history(history_file, history)
-        report, saved = None, time.perf_counter()
-
-        def save():
-            # At the last step there is nothing left to go on with.
-            if report is not None and report.step < train_config.steps:
-                save_arrays(part, report.snapshot)
-
-        try:
-            for latest in train_replicas(models, tasks, train_config, start=start):
-                if latest.record is not None:
-                    lines = [{"training": key} | latest.record.of(i) for i, key in enumerate(program.trainings)]
-                    append_lines(history_file, lines)
-                # Only now: a snapshot must not be ahead of its history, whenever a stop comes.
-                report = latest
+        keys = list(program.trainings)
+        lines = Lines(
+            program.file(folder, ".jsonl"), lambda record: [{"training": k} | record.of(i) for i, k in enumerate(keys)]
+        )
+        names = [program.file(folder, ending).relative_to(folder).as_posix() for ending in (".jsonl", ".npz")]
+        drop(folder, *names)
+        kept = Kept(folder, program.name, program.name, saving)
+        training = Resumable(models, tasks, train_config, lines, kept)
+        if training.begun_at:
+            display.skip(training.begun_at)
+            print(f"crossreg: {program.name} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+        with training.saved_on_stop():
+            for report in training.reports():
                 display.update(report)
-                if time.perf_counter() - saved > _SECONDS_BETWEEN_SNAPSHOTS:
-                    save()
-                    saved = time.perf_counter()
-        except KeyboardInterrupt:
-            save()
-            raise
-        assert report is not None  # a snapshot is never of the last step
-        finished = _finish(report.snapshot)
-        save_arrays(done, finished)
-        part.unlink(missing_ok=True)
+            finished = _finish(training.snapshot)
+            with recorded(folder, names[0]) as file:
+                file.write(training.history)
+            with entered(folder, names[1]) as entry:
+                more = {"history": np.frombuffer(training.history, np.uint8)}
+                save_arrays(program.file(folder, ".npz"), finished, identity=program.name, announce=entry, more=more)
+        training.forget()
     static = eqx.filter(models, eqx.is_inexact_array, inverse=True)
     last, best = (eqx.combine(arrays, static) for arrays in (finished.last, finished.best))
     best_nll, diverged_at = np.asarray(finished.best_nll), np.asarray(finished.diverged_at)
@@ -269,53 +259,16 @@ def train_program(
     }
 
 
-def _write_history(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    with replacing(path) as file:
-        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
-
-
-def append_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    """Adds JSON lines to a file that others may read meanwhile."""
-    with path.open("a") as file:
-        file.write("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def _read_history(path: Path) -> list[dict[str, Any]]:
-    """The lines of a history; one that a kill cut short is left out."""
-    lines = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError):
-            lines.append(json.loads(line))
-    return lines
-
-
-class Archive:
-    """The finished programs of a folder, to look single trainings up in."""
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        done = [program for program in read_programs(folder) if program.is_done(folder)]
-        self._homes = {key: (program, i) for program in done for i, key in enumerate(program.trainings)}
-        self._histories: dict[str, list[dict[str, Any]]] = {}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._homes
-
-    def history(self, key: str) -> list[dict[str, Any]]:
-        """One dictionary per evaluation on the monitored split."""
-        program, _ = self._homes[key]
-        if program.name not in self._histories:
-            self._histories[program.name] = _read_history(program.file(self._folder, ".jsonl"))
-        return [line for line in self._histories[program.name] if line["training"] == key]
-
-    def model(self, key: str, channels: int, space: tuple[int, ...]) -> Surrogate:
-        """The model as it was at its last step."""
-        program, replica = self._homes[key]
-        config = program.trainings[key].config
-        like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
-        arrays, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
-        stored = load_arrays(program.file(self._folder, ".npz"), Finished(arrays, None, None, None), replica=replica)
-        return eqx.combine(stored.last, static)
+def _read_finished(program: Program, folder: Path, models: Surrogate) -> Finished | None:
+    """The replicas of a program that has ended, or None; a file that was harmed is said, and made again."""
+    if not program.is_done(folder):
+        return None
+    like = eqx.filter_eval_shape(_finish, eqx.filter_eval_shape(first_snapshot, models))
+    try:
+        return load_arrays(program.file(folder, ".npz"), like)
+    except InputError as error:
+        print(f"crossreg: {error}; trained again", file=sys.stderr)
+        return None
 
 
 def on_device(trajectories: Trajectories) -> Trajectories:

@@ -5,6 +5,7 @@ writes run folders, `summary.json` and figures.
 """
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -16,9 +17,10 @@ from crossreg.methods import TRAINED
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evaluation_key, score_points
 from crossreg.report.tables import scores_table, sigma_lines
+from crossreg.studies.manifest import MANIFEST, entered, record_json
 from crossreg.studies.presets import QUICKSTART_STEPS
-from crossreg.studies.run_folder import METRICS, final_metrics, finite_or_none, write_json
-from crossreg.studies.test_fields import TEST_FIELDS, compute_test_fields, write_test_fields
+from crossreg.studies.run_folder import METRICS, TEST_FIELDS, final_metrics, finite_or_none, scored_name
+from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.studies.train import train_side_by_side
 
 _SUMMARY = "summary.json"
@@ -33,7 +35,7 @@ def start_afresh(folder: Path) -> None:
         raise InputError(f"--out {folder}: exists and is not a folder")
     figures = {f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf")}
     present = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if foreign := present - {*_METHODS, _SUMMARY, "figures", *figures}:
+    if foreign := present - {*_METHODS, _SUMMARY, MANIFEST, "figures", "report.html", *figures}:
         raise InputError(f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; choose another folder")
     for name in present:
         path = folder / name
@@ -42,7 +44,7 @@ def start_afresh(folder: Path) -> None:
 
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
     """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
-    base = Config().replace(steps=steps, evaluate_every=1000)
+    base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
     configs = {name: TRAINED[name](base) for name in _METHODS}
     data = load_data(base.data)
     start_afresh(folder)
@@ -53,11 +55,12 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         print("scoring and drawing …", file=sys.stderr, flush=True)
     methods = {}
     for name, model in models.items():
-        methods[name] = final_metrics(model, data, configs[name], progress=progress)
-        write_json(folders[name] / METRICS, methods[name])
+        methods[name] = final_metrics(model, data, configs[name], progress=progress, folder=folders[name])
+        record_json(folders[name], METRICS, methods[name])
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
         fields = compute_test_fields(predictor, data.test, scanned=_SCANNED, progress=progress)
-        write_test_fields(folders[name] / TEST_FIELDS, fields)
+        with entered(folders[name], TEST_FIELDS) as entry:
+            write_test_fields(folders[name] / TEST_FIELDS, fields, announce=entry)
     key = evaluation_key(0)
 
     def persistence(knows_mask: bool):
@@ -78,12 +81,12 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
         written += space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
     summary = {"methods": methods, "references": references}
-    write_json(folder / _SUMMARY, summary)
+    record_json(folder, _SUMMARY, summary)
     if as_json:
         print(json.dumps(summary, allow_nan=False))
         return
-    print(scores_table(methods | references))
+    print(scores_table({scored_name(folders[n]) if n in folders else n: m for n, m in (methods | references).items()}))
     print(sigma_lines(methods["xreg"]["sigma"]))
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
-    print(f"scores: {folder / _SUMMARY}")
+    print(f"scores: {folder / _SUMMARY}; `crossreg report {shlex.quote(str(folder))}` makes a page of it")
     print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))

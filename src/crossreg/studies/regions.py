@@ -1,10 +1,12 @@
 r"""Where in space and time a predictor is wrong, and whether it knows.
 
 A split is cut into blocks of a few time steps and points. Of each block, e is the root mean square of the error and s
-that of √U_tot. There are two rankings:
+that of √U_tot. There are two rankings, which share no block:
 
-- wrong and does not know it: the largest e / s;
-- wrong and knows it: the largest e among blocks with e ≤ 2s.
+- wrong and does not know it: the largest e / s, of blocks with e > 2s;
+- wrong and knows it: the largest e, of blocks with e ≤ 2s.
+
+Each lists a place once: of the blocks of one trajectory whose points touch, whenever it is, the worst.
 
 The histogram of PIT values comes from the same pass.
 """
@@ -102,7 +104,7 @@ def _add_up(values: Any, axis: int, size: int) -> Any:
 
 
 def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-    """Both rankings: wrong and does not know it, wrong and knows it. Of blocks that touch, the first is listed."""
+    """Both rankings: wrong and does not know it, wrong and knows it."""
     _, error, std = scan
 
     def region(place: tuple[int, ...]) -> Region:
@@ -112,20 +114,18 @@ def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tupl
         return Region(row, channel, steps, tuple(ends), float(error[place]), float(std[place]))
 
     def rank(values: Float[np.ndarray, "row block channel *blocks"]) -> tuple[Region, ...]:
-        listed: list[tuple[int, ...]] = []
-        # A block has few neighbours to pass over: more of the order than this is never needed.
-        for flat in np.argsort(-values, axis=None, kind="stable")[: 3**values.ndim * _LISTED]:
-            place = tuple(int(i) for i in np.unravel_index(flat, values.shape))
-            if values[place] > 0 and len(listed) < _LISTED and not any(_touch(place, other) for other in listed):
-                listed.append(place)
-        return tuple(map(region, listed))
+        left, listed = values.copy(), []
+        while len(listed) < _LISTED:
+            place = tuple(int(i) for i in np.unravel_index(int(np.argmax(left)), left.shape))
+            if not left[place] > 0:
+                break
+            listed.append(region(place))
+            row, _, _, *blocks = place
+            # A place is wrong for a while, and in all channels: one line of a list says so.
+            left[(row, slice(None), slice(None), *(slice(max(b - 1, 0), b + 2) for b in blocks))] = -1.0
+        return tuple(listed)
 
     with np.errstate(invalid="ignore", divide="ignore"):
         # An error where none at all was announced is the worst; a block without any number is none.
         ratio = np.where(np.isfinite(error) & np.isfinite(std) & (error > 0), error / std, -1.0)
-    return rank(ratio), rank(np.where((ratio >= 0) & (ratio <= KNOWS), error, -1.0))
-
-
-def _touch(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two blocks of one trajectory are neighbours."""
-    return a[0] == b[0] and all(abs(i - j) <= 1 for i, j in zip(a, b, strict=True))
+    return rank(np.where(ratio > KNOWS, ratio, -1.0)), rank(np.where((ratio >= 0) & (ratio <= KNOWS), error, -1.0))

@@ -4,37 +4,52 @@ config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
 metrics.json    final scores on test, reg and train, σ per site
 model.npz       the trained arrays
-test_fields.npz predictions of some test trajectories, and where they are worst (`studies/test_fields.py`)
-versions.json   packages, device, and the hash of the data
+test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
+versions.json   packages and device; fields.json, mask.npy: what the fields are, and where they are observed
+manifest.json   the SHA-256 of each of them (`studies/manifest.py`)
+snapshots/      what a killed training goes on from (`studies/snapshots.py`); lock keeps a second process out
 """
 
-import hashlib
-import importlib.metadata
+import contextlib
+import dataclasses
+import io
 import json
 import math
-import platform
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Bool
 
-import crossreg
-from crossreg.config import Config, load_yaml, save_yaml
-from crossreg.data.pairs import Data, load_data
+from crossreg.config import Config, load_yaml, to_dict, to_yaml
+from crossreg.data.checks import check_mask
+from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import read_array, replacing
+from crossreg.files import check_is_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.units import Units
 from crossreg.report.progress import CountDisplay
+from crossreg.report.progress_file import PROGRESS
+from crossreg.sealed import is_sealed, seal_or_none
+from crossreg.studies.locks import LOCK
+from crossreg.studies.machine import describe_machine
+from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, recorded, vouch
+from crossreg.studies.snapshots import SNAPSHOTS
+from crossreg.studies.stored_fields import TEST_FIELDS
 from crossreg.training.checkpoint import load_model
-from crossreg.training.loop import Record
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
 MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "versions.json"
-_PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
+# Of data in files, the pairs of each split that are scored unless a config says more.
+SCORED_PAIRS = 1000
+_MOST_CHANNELS = 2**16
+_STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS)
+_OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -54,62 +69,135 @@ def check_free(folder: Path) -> None:
         raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
 
 
+def check_same(folder: Path, config: Config) -> None:
+    """Refuses a folder that holds anything else than a run of these settings, begun or ended."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
+    if not folder.exists():
+        return
+    if not (folder / CONFIG).exists():
+        # A run that was killed as it began, or that has lost its settings.
+        if any(p.name not in _OWN and p.suffix != ".tmp" for p in folder.iterdir()):
+            raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
+        return
+    with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
+        if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
+            return  # harmed: said, and written again, once its other files say that it is this run
+    there, asked = (_flat(c) for c in (load_yaml(folder / CONFIG), config))
+    if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
+        raise InputError(
+            f"--out {folder}: already holds a run of other settings ({'; '.join(changes)}); choose another folder"
+        )
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    return {name: value for part in to_dict(config).values() for name, value in part.items()}
+
+
 def open_run(folder: Path, config: Config, data: Data) -> None:
     """Makes the folder of a new run and writes what is known before training."""
     check_free(folder)
-    channels, *space = data.train.field_shape
-    mask = data.run_mask
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_yaml(config, folder / CONFIG)
-        write_json(folder / VERSIONS, describe_machine())
-        write_json(folder / FIELDS, {"channels": channels, "space": space, "digest": data.digest})
-        if mask is not None:
-            np.save(folder / MASK, np.asarray(mask))
+        write_beginning(folder, config, data)
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
 
 
-def describe_machine() -> dict[str, str]:
-    """Versions and the kind of device: what a number may depend on."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions | {
-        "source": _source_digest(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "device": jax.devices()[0].device_kind,
+def write_beginning(folder: Path, config: Config, data: Data) -> None:
+    """Writes what is known before training, where it is not there as it was written."""
+    channels, *space = data.train.field_shape
+    fields: dict[str, Any] = {"channels": channels, "space": space, "digest": data.digest}
+    if (units := data.train.units) is not None:
+        fields |= {"names": data.names, "offset": units.offset, "scale": units.scale}
+    files: dict[str, Callable[[], bytes]] = {
+        CONFIG: lambda: to_yaml(config).encode(),
+        VERSIONS: lambda: _json_bytes(describe_machine()),
+        FIELDS: lambda: _json_bytes(fields),
     }
+    if data.run_mask is not None:
+        files[MASK] = lambda: _npy_bytes(np.asarray(data.run_mask))
+    for name, content in files.items():
+        if not is_sound(folder, name):
+            if (folder / name).exists():
+                print(f"crossreg: {folder / name}: is harmed; written again", file=sys.stderr)
+            with recorded(folder, name) as file:
+                file.write(content())
 
 
-def _source_digest() -> str:
-    """A short hash of the package's own code: which state of it made a number, installed or not."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(crossreg.__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
-def append_history(folder: Path, record: Record, replica: int = 0) -> None:
-    """Adds a line to the run's history."""
-    with (folder / HISTORY).open("a") as file:
-        file.write(json.dumps(record.of(replica)) + "\n")
+def _npy_bytes(array: np.ndarray) -> bytes:
+    written = io.BytesIO()
+    np.save(written, array, allow_pickle=False)
+    return written.getvalue()
 
 
-def final_metrics(model: Surrogate, data: Data, config: Config, *, progress: bool = False) -> dict[str, Any]:
-    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None."""
+def reopen(folder: Path, digest: str, identity: str) -> None:
+    """Looks at what an earlier process has left in the folder of a run: what is harmed is said, and made again."""
+    there = [name for name in (*_STORED, TEST_FIELDS) if (folder / name).exists()]
+    try:
+        if read_manifest(folder) is None and there:  # of an older version: taken as it is
+            vouch(folder, *there)
+    except InputError as error:
+        print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
+        (folder / MANIFEST).unlink()
+        # With a manifest that has nothing else in it, nothing else counts.
+        vouch(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
+    if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
+        raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
+    if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:
+        raise InputError(f"--out {folder}: its run has other data ({stored[:12]}) than there are now ({digest[:12]})")
+
+
+def final_metrics(
+    model: Surrogate, data: Data, config: Config, *, progress: bool = False, folder: Path | None = None
+) -> dict[str, Any]:
+    """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None.
+
+    In the `folder` of a run that was just trained, `progress.json` says meanwhile how far it is.
+    """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
     there = {name: pairs for name, pairs in splits.items() if int(pairs.num_pairs)}
-    total = sum(int(pairs.num_pairs) for pairs in there.values())
-    with CountDisplay("pairs scored", enabled=progress) as display:
+    asked = config.train.scored_pairs
+
+    def most(pairs: AbstractPairs) -> int | None:
+        return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
+
+    total = sum(min(int(pairs.num_pairs), most(pairs) or int(pairs.num_pairs)) for pairs in there.values())
+    with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
-        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total)), strict=True))
+        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
     return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
+
+
+def check_scored(folder: Path) -> None:
+    """Refuses a run of which a file is harmed that tables, figures and pages read."""
+    check_files(folder, [CONFIG, VERSIONS, METRICS], growing=[HISTORY])
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """The scores that a run was given when it was trained."""
+    check_files(folder, [METRICS])
+    return read_json(folder / METRICS, "the scores of a run")
+
+
+def diverged_at(folder: Path) -> int:
+    """The step at which a run diverged, or −1."""
+    try:
+        last = (folder / HISTORY).read_text().splitlines()[-1]
+        return int(json.loads(last)["diverged_at"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return -1
+
+
+def scored_name(folder: Path) -> str:
+    """What a table calls a run: one that diverged says so there."""
+    step = diverged_at(folder)
+    return folder.resolve().name + (f" (diverged at step {step})" if step >= 0 else "")
 
 
 def finite_or_none(value: Any) -> Any:
@@ -131,9 +219,16 @@ class Run(NamedTuple):
     mask: Bool[np.ndarray, "*space"] | None
     digest: str
 
-    def load_data(self) -> Data:
-        """The run's own splits. Data that are not those it was trained on are refused."""
-        data = load_data(self.config.data)
+    def load_data(self, path: Path | None = None) -> Data:
+        """The run's own splits; own data that have moved are at `path`. Others than it was trained on are refused."""
+        config = self.config.data
+        if path is not None:
+            if config.data is None:
+                raise InputError(f"--data {path}: the run was trained on the scenario {config.scenario}")
+            config = dataclasses.replace(config, data=str(path))
+        data = load_data(config)
+        if data.digest != self.digest and config.data is not None:
+            raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as --data PATH")
         if data.digest != self.digest:
             raise InputError(
                 f"the run was trained on other data ({self.digest[:12]}) than this machine's cache holds"
@@ -142,27 +237,62 @@ class Run(NamedTuple):
         return data
 
 
+class _Fields(NamedTuple):
+    """What a run says of the fields that it was trained on."""
+
+    channels: int
+    space: tuple[int, ...]
+    digest: str
+    units: Units | None
+    names: tuple[str, ...]
+
+
+def channel_names(folder: Path) -> tuple[str, ...]:
+    """The names of the channels of a run's own data; none of a scenario's."""
+    return _read_fields(folder).names
+
+
+def _read_fields(folder: Path) -> _Fields:
+    path = folder / FIELDS
+    fields = read_json(path, "what `crossreg train` writes")
+    try:
+        channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
+        sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
+        if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
+            names = tuple(map(str, fields.get("names", ())))
+            return _Fields(channels, space, digest, _read_units(fields, channels), names)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
+    raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
+
+
+def _read_units(fields: dict[str, Any], channels: int) -> Units | None:
+    """The units that the fields of own data have."""
+    if "scale" not in fields:
+        return None
+    offset, scale = (tuple(map(float, fields[name])) for name in ("offset", "scale"))
+    finite = all(math.isfinite(value) for value in (*offset, *scale))
+    if len(offset) != channels or len(scale) != channels or not finite or min(scale) <= 0:
+        raise ValueError("offset and scale need a finite number for each channel, scales one above 0")
+    return Units(offset, scale)
+
+
 def load_run(folder: Path | str) -> Run:
     """Reads a trained run. Its data are not needed, and not read."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
+    check_is_folder(folder)
     if not (folder / CONFIG).exists():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
         hint = f"; the folders {', '.join(inside)} in it do" if inside else ""
         raise InputError(f"{folder}: holds no run ({CONFIG} is missing){hint}")
+    check_files(folder, [CONFIG])
     config = load_yaml(folder / CONFIG)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
-    try:
-        fields = json.loads((folder / FIELDS).read_text())
-        channels, space, digest = int(fields["channels"]), tuple(map(int, fields["space"])), str(fields["digest"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder / FIELDS}: not readable ({error})") from error
+    check_files(folder, [FIELDS, MASK, MODEL])
+    channels, space, digest, units, _ = _read_fields(folder)
     mask = None
     if config.data.mask_per == "run":
-        mask = read_array(folder / MASK, "the run's mask").astype(bool)
-        if mask.shape != space:
-            raise InputError(f"{folder / MASK}: has shape {mask.shape}; the run's fields have {space}")
-    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
+        mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
+    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
     return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)

@@ -1,31 +1,22 @@
-"""`crossreg sweep`: points to rows, in a folder that a killed sweep goes on from.
-
-sweep.json    what was asked for last, and every start with its versions and device
-trained/      the trained replicas (`studies/programs.py`)
-rows.jsonl    one line per finished point, whoever asked for it
+"""`crossreg sweep`: points to rows, in a folder that a killed sweep goes on from (`studies/sweep_folder.py`).
 
 A point needs one or more trainings (the members of an ensemble, the candidates of a choice); points that need the same
 one share it. Finished points and trainings are found by their content hash.
 """
 
-import contextlib
-import fcntl
 import functools
-import json
 import math
-import sys
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from crossreg.config import Config, changed_fields, default_settings, from_dict
+from crossreg.config import Config, changed_fields
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import AbstractPairs, check_split, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
 from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
@@ -33,24 +24,24 @@ from crossreg.nn.build import model_like
 from crossreg.report.progress import clock
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
-from crossreg.studies.grids import Point, plan
+from crossreg.studies.cost import scoring_steps
+from crossreg.studies.grids import Point
+from crossreg.studies.machine import describe_machine
 from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.programs import (
-    FORMAT,
-    TRAINED_FOLDER,
     Program,
     Training,
     cohort_of,
     compiled_ahead,
-    digest_of,
     on_device,
     plan_programs,
     train_program,
     without_idle,
 )
-from crossreg.studies.run_folder import describe_machine, finite_or_none, write_json
+from crossreg.studies.run_folder import finite_or_none
+from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.sweep_folder import ROWS, join, open_sweep, point_key, read_rows, sealed_row
 
-PLAN, ROWS, LOCK = "sweep.json", "rows.jsonl", "lock"
 # Settings that every row has under their own name.
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 
@@ -63,21 +54,17 @@ def trainings_of(point: Point) -> list[list[Training]]:
     ]
 
 
-def point_key(point: Point, digest: str) -> str:
-    """The identity of a row."""
-    configs = [changed_fields(config) for config in point.configs] or [changed_fields(point.config)]
-    return digest_of([FORMAT, digest, configs, point.method.members, point.method.name])
-
-
 def check_points(points: Sequence[Point]) -> None:
     """Refuses, before anything is trained, points that cannot be."""
     source = _source(points[0].config)
     for point in points:
         if _source(point.config) != source:
             raise InputError("a sweep has one scenario, grid and horizon; run one sweep for each")
-        check_split(point.config.data)
+        if point.config.data.data is not None:
+            raise InputError(f"--data {point.config.data.data}: a sweep takes scenarios; train each run on your files")
+        split = check_split(point.config.data)
         least = 2 if point.keeps_part_of_reg else 1 if point.needs_reg else 0
-        if point.config.data.reg_size < least:
+        if len(split.reg) < least:
             raise InputError(
                 f"--methods {point.method.name}: needs --reg-size {least} or more, not {point.config.data.reg_size}"
             )
@@ -91,126 +78,26 @@ def _source(config: Config) -> tuple:
     return (data.scenario, data.num_spatial_dims, data.num_points, data.train_horizon, data.test_horizon)
 
 
-@contextlib.contextmanager
-def open_sweep(folder: Path, asked: dict[str, Any]) -> Iterator[None]:
-    """Makes the folder of a sweep, or finds an earlier one there, and keeps others out of it."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder}: exists and is not a folder")
-    foreign = [p.name for p in folder.iterdir() if p.suffix != ".tmp"] if folder.exists() else []
-    if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER}:
-        raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
-    try:
-        (folder / TRAINED_FOLDER).mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("w")
-    except OSError as error:
-        raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"--out {folder}: another sweep is at work there") from error
-        for rest in (*folder.glob("*.tmp"), *(folder / TRAINED_FOLDER).glob("*.tmp")):
-            rest.unlink()  # of a process that was killed: nobody else has the lock
-        earlier = _read_plan(folder) if (folder / PLAN).exists() else {}
-        if earlier and _called(earlier) != _called(asked):
-            print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
-        write_json(folder / PLAN, asked | {"starts": [*earlier.get("starts", []), describe_machine()]})
-        # A line that a kill cut short would spoil the one behind it.
-        with replacing(folder / ROWS) as file:
-            file.write("".join(json.dumps(row) + "\n" for row in read_rows(folder)).encode())
-        yield
-
-
-def _called(asked: dict[str, Any]) -> str:
-    """What a command asked for, in a few words."""
-    parts = [f"a sweep {asked.get('name', '')}".strip()]
-    parts += [
-        f"--{k.replace('_', '-')} {asked[k]}" for k in ("methods", "seeds", "first_seed", "steps") if asked.get(k)
-    ]
-    parts += [f"--grid {item}" for item in asked.get("grid", [])]
-    # As set then: fields that a later version adds are at their defaults.
-    settings = changed_fields(from_dict(asked.get("config", {})))
-    return " ".join([*parts, *(f"--{k.replace('_', '-')} {v}" for k, v in settings.items() if k != "steps")])
-
-
-def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """All finished points of a folder, each once; a line that a kill cut short is left out."""
-    rows: dict[str, dict[str, Any]] = {}
-    path = folder / ROWS
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with contextlib.suppress(ValueError):
-            row = json.loads(line)
-            rows[row["key"]] = row
-    return list(rows.values())
-
-
-def _read_plan(folder: Path) -> dict[str, Any]:
-    if not (folder / PLAN).exists():
-        raise InputError(f"{folder}: holds no sweep ({PLAN} is missing)")
-    try:
-        return json.loads((folder / PLAN).read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: holds no sweep that could be read ({error})") from error
-
-
-def load_points(folder: Path) -> list[Point]:
-    """The points that a sweep was asked for last."""
-    return points_of(_read_plan(folder), str(folder / PLAN))
-
-
-def points_of(asked: dict[str, Any], where: str) -> list[Point]:
-    """The points of what a `sweep.json` holds."""
-    try:
-        base = from_dict(asked["config"], where=where)
-        if not isinstance(asked["data"], str):  # the keys of rows need it
-            raise TypeError("data")
-        fields = ("methods", "seeds", "first_seed", "steps", "grid")
-        return plan(asked["name"], **{k: asked[k] for k in fields if k in asked}, base=base)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {error!r} is missing or wrong") from error
-
-
-def all_rows(folder: Path) -> list[dict[str, Any]]:
-    """Every finished row of a folder, whichever command asked for it; its changes are all that it sets."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
-    _read_plan(folder)
-    defaults = default_settings()
-    return [
-        row | {"changes": {k: v for k, v in row.get("settings", {}).items() if v != defaults[k]}}
-        for row in read_rows(folder)
-    ]
-
-
-def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """The finished rows among the points asked for last, and how many were asked for."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
-    points = load_points(folder)
-    rows = {row["key"]: row for row in read_rows(folder)}
-    asked = _join(points, rows, _read_plan(folder)["data"])
-    if rows and not asked:
-        raise InputError(f"{folder}: its {len(rows)} rows are of earlier sweeps, none of the one asked for last")
-    return asked, len(points)
-
-
-def _join(points: Sequence[Point], rows: dict[str, dict[str, Any]], digest: str) -> list[dict[str, Any]]:
-    """Rows in the order of the points; what a sweep calls a change is the asking sweep's business, not the row's."""
-    keys = [point_key(point, digest) for point in points]
-    return [rows[k] | {"changes": dict(p.changes)} for k, p in zip(keys, points, strict=True) if k in rows]
-
-
-def run_sweep(points: Sequence[Point], folder: Path, *, progress: bool = True, asked: dict[str, Any] | None = None):
+def run_sweep(
+    points: Sequence[Point],
+    folder: Path,
+    *,
+    progress: bool = True,
+    asked: dict[str, Any] | None = None,
+    saving: Saving = USUAL,
+) -> list[dict[str, Any]]:
     """Trains and scores all points into `folder`; returns their rows. What is there already is not done again."""
     check_points(points)
     trajectories = on_device(load_trajectories(points[0].config.data))
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
-        check_memory(config, math.prod(trajectories.train.shape[2:]))
+        check_memory(config, trajectories.train.shape[2:])
         model_like(config.model, channels + config.data.mask_channel, (channels, *space))
-    with open_sweep(folder, (asked or {}) | {"data": trajectories.digest}):
-        rows = _fill(points, folder, trajectories, progress)
-    return _join(points, rows, trajectories.digest)
+    keys = [point_key(point, trajectories.digest) for point in points]
+    asked = (asked or {}) | {"data": trajectories.digest}
+    with open_sweep(folder, asked, keys=keys, saving=saving) as harmed:
+        rows = _fill(points, folder, trajectories, progress, harmed, saving)
+    return join(points, rows, trajectories.digest)
 
 
 class _Open(NamedTuple):
@@ -222,7 +109,13 @@ class _Open(NamedTuple):
 
 
 def _open_work(
-    points: Sequence[Point], folder: Path, trajectories: Trajectories, rows: Container[str], *, write: bool
+    points: Sequence[Point],
+    folder: Path,
+    trajectories: Trajectories,
+    rows: Container[str],
+    *,
+    harmed: Container[str] = (),
+    write: bool,
 ) -> _Open:
     digest = trajectories.digest
     keyed = {point_key(point, digest): point for point in points}
@@ -232,8 +125,9 @@ def _open_work(
     waiting = {key: point for key, point in keyed.items() if key not in rows}
     needs = {key: {t.key(digest) for ms in trainings_of(p) for t in ms} for key, p in waiting.items()}
     # A program is trained whole: a part of it would have other last digits.
-    due = [p for p in programs if any(p.trainings.keys() & needed for needed in needs.values())]
     order = {training.key(digest): i for i, training in enumerate(every)}
+    due = [p for p in programs if any(p.trainings.keys() & needed for needed in needs.values())]
+    due += [p for p in programs if p.name in harmed and p not in due and p.trainings.keys() & order.keys()]
     due.sort(key=lambda program: min(order.get(key, len(order)) for key in program.trainings))
     return _Open(waiting, needs, due)
 
@@ -259,9 +153,16 @@ def describe_sweep(points: Sequence[Point], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, progress: bool) -> dict[str, dict]:
+def _fill(
+    points: Sequence[Point],
+    folder: Path,
+    trajectories: Trajectories,
+    progress: bool,
+    harmed: Container[str],
+    saving: Saving,
+) -> dict[str, dict]:
     rows = {row["key"]: row for row in read_rows(folder)}
-    work = _open_work(points, folder, trajectories, rows, write=True)
+    work = _open_work(points, folder, trajectories, rows, harmed=harmed, write=True)
     waiting, needs, due = work
     trained: dict[str, Trained] = {}
     machine = describe_machine()
@@ -270,20 +171,29 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
     whole = sum((program.work(space) for program in due), 0.0)
     guess = 1.0 if all(program.seconds(space) is not None for program in due) else None
     done = len(points) - len(waiting)
+    steps = sum(len(program.trainings) * program.config.train.steps for program in due)
+    scoring = sum(scoring_steps(point.config, point.method.members) for point in waiting.values())
     display = SweepDisplay(
-        whole, len(due), len(points), scored=done, seconds_per_work=guess, folder=folder, enabled=progress
+        whole,
+        len(due),
+        len(points),
+        scored=done,
+        seconds_per_work=guess,
+        scoring_work=whole / steps * scoring / len(waiting) if steps else None,
+        folder=folder,
+        enabled=progress,
     )
     with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
                 label, steps = _label(program, work), program.config.train.steps
                 display.begin(label, steps, program.work(space), program=program.name)
-                trained |= train_program(program, folder, trajectories, display)
+                trained |= train_program(program, folder, trajectories, display, saving)
             ready = {key: waiting[key] for key, needed in needs.items() if needed <= trained.keys()}
             with (folder / ROWS).open("a") as file:
                 for key, row in _score(ready, trained, trajectories):
                     rows[key] = row | {"key": key, "on": on}
-                    file.write(json.dumps(rows[key], allow_nan=False) + "\n")
+                    file.write(sealed_row(rows[key]))
                     file.flush()
                     display.scored()
             needs = {key: needed for key, needed in needs.items() if key not in ready}
@@ -295,7 +205,7 @@ def _fill(points: Sequence[Point], folder: Path, trajectories: Trajectories, pro
 def _label(program: Program, work: _Open) -> str:
     """For which methods a program trains, and how many replicas."""
     methods = {p.method.name for key, p in work.waiting.items() if work.needs[key] & program.trainings.keys()}
-    first, *others = sorted(methods, key=lambda name: (len(name), name))
+    first, *others = sorted(methods, key=lambda name: (len(name), name)) or ["trained again:"]
     more = f" and {len(others)} more" if others else ""
     return f"{first}{more} × {len(program.trainings)}"
 
@@ -305,7 +215,7 @@ def _score(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of points whose trainings are done."""
     reads: list[ReadOut] = []
-    splits_of = functools.cache(lambda config: make_data(trajectories, config))  # the same for many points
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
 
     def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
         for point in points.values():

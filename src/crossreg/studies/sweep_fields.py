@@ -20,9 +20,11 @@ from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import Predictor
 from crossreg.report.progress import CountDisplay
+from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.programs import Archive, data_of
-from crossreg.studies.sweep import PLAN, load_points, point_key, trainings_of
+from crossreg.studies.programs import data_of
+from crossreg.studies.sweep import trainings_of
+from crossreg.studies.sweep_folder import PLAN, load_points, point_key
 from crossreg.studies.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
 
 FIELDS_FOLDER = "test_fields"

@@ -4,20 +4,18 @@ r"""What a run says of some test trajectories at every point, and where in all o
 √U_pred, √U_gen and some quantiles of the prediction; and, over all test trajectories, the histogram of PIT values and
 the regions where the run is wrong (`studies/regions.py`).
 
-The file is small. Values are float16 in units of a power of two near the truth's RMS; the error and not the mean, whose
-rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24. Of a field in more than
-one dimension a line is kept, along the first axis through the middle of the others; of a long or wide one fewer
-trajectories, then fewer times. The noise is that of the scores.
+Of a region in a trajectory that is not among these, or beside the line that is kept, it holds a window: some steps
+around it, along a line through its middle. So every region that is listed can be looked at.
+
+Of a field in more than one dimension a line is kept, along the first axis through the middle of the others; of a long
+or wide one fewer trajectories, then fewer times. The noise is that of the scores. `studies/stored_fields.py` has the
+file.
 """
 
 import contextlib
-import json
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
@@ -26,76 +24,33 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from crossreg.data.pairs import Pairs
-from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.data.files.streamed import StreamedPairs, hold
+from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.studies.run_folder import load_run
+from crossreg.studies.run_folder import SCORED_PAIRS, load_run
+from crossreg.studies.stored_fields import (
+    LEVELS,
+    TEST_FIELDS,
+    StoredFields,
+    Windows,
+    read_test_fields,
+    write_test_fields,
+)
 
-TEST_FIELDS = "test_fields.npz"
-# Bands of any level follow from these, nearly exactly, by interpolation over their normal scores.
-LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000
+_WINDOW_STEPS = 25
 _POINTS_PER_CALL = 2**12
-_FIELDS = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
-_OFFSET_STEP = 1 / 24
 # Where the distribution function is evaluated, in standard deviations from the mean.
 _GRID = np.linspace(-5, 5, 41)
-_FORMAT = 1
-# What NumPy, zipfile and zlib make of bytes that are no such file.
-_UNREADABLE = (
-    OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile, zlib.error, NotImplementedError, RuntimeError,
-    SyntaxError, OverflowError, MemoryError,
-)  # fmt: skip
-
-Stored = Float[np.ndarray, "trajectory time channel x"]
-
-
-class StoredFields(NamedTuple):
-    """The content of a file. `steps` are the time steps that were predicted; step 0 is the initial field.
-
-    `trajectories` and those of the regions are numbers in the test split, of which the first `scanned` were looked
-    through. `space` is the whole grid.
-    """
-
-    trajectories: Int[np.ndarray, " trajectory"]
-    steps: Int[np.ndarray, " time"]
-    observed: Bool[np.ndarray, "trajectory time x"]
-    truth: Stored
-    error: Stored
-    std_mu: Stored
-    std_predictive: Stored
-    std_generalization: Stored
-    offsets: Float[np.ndarray, "level trajectory time channel x"]
-    pit: Float[np.ndarray, " bin"]
-    unaware: tuple[Region, ...]
-    aware: tuple[Region, ...]
-    scanned: int
-    space: tuple[int, ...]
-
-    @property
-    def mean(self) -> Stored:
-        """The mean of the prediction, the truth and its error."""
-        return self.truth + self.error
-
-    @property
-    def std_total(self) -> Stored:
-        """√U_tot, where U_tot = U_pred + U_gen."""
-        return np.hypot(self.std_predictive, self.std_generalization)
-
-    @property
-    def quantiles(self) -> Float[np.ndarray, "level trajectory time channel x"]:
-        """Quantiles of the prediction at `LEVELS`."""
-        return self.mean + self.std_total * self.offsets
 
 
 def compute_test_fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     *,
     trajectories: int = _MOST_TRAJECTORIES,
     scanned: int | None = None,
@@ -106,12 +61,14 @@ def compute_test_fields(
     These are the first ones, and in place of the last of them the one with the region that is furthest off.
     """
     num_rows, key = int(pairs.num_rows), evaluation_key(0)
+    if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
+        scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
     scanned = min(scanned or num_rows, num_rows)
     points = pairs.horizon * math.prod(pairs.field_shape[:2])
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
     times = np.arange(0, pairs.horizon, math.ceil(points / _MOST_POINTS))
     if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both: what takes long is to compile it
-        fields, sums = _fields(predictor, pairs, key, rows, times, progress)
+        fields, sums = _whole_fields(predictor, pairs, key, rows, times, progress)
         found = join([part[: scanned * pairs.horizon] for part in sums], pairs.horizon)
     else:
         found = scan(predictor, pairs.of(range(scanned)), key=key, progress=progress)
@@ -120,7 +77,7 @@ def compute_test_fields(
     if fields is None:
         if unaware and unaware[0].trajectory not in rows and len(rows) > 1:
             rows[-1] = unaware[0].trajectory
-        fields, _ = _fields(predictor, pairs, key, rows, times, progress)
+        fields, _ = _whole_fields(predictor, pairs, key, rows, times, progress)
     return StoredFields(
         trajectories=np.asarray(rows),
         steps=times + 1,
@@ -130,38 +87,97 @@ def compute_test_fields(
         aware=aware,
         scanned=scanned,
         space=pairs.field_shape[1:],
+        windows=_windows(predictor, pairs, key, [*unaware, *aware], rows, progress),
     )
 
 
-def _fields(
+def _whole_fields(
     predictor: Predictor,
-    pairs: Pairs,
+    pairs: Pairs | StreamedPairs,
     key: PRNGKeyArray,
     rows: Sequence[int],
     times: Int[np.ndarray, " time"],
     progress: bool,
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Fields, offsets of quantiles and masks along a line, for some trajectories and times; and the pairs' sums."""
-    index = (np.asarray(rows)[:, None] * pairs.horizon + times).ravel()
-    chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, len(index)))
+    """Fields of some trajectories and times along the line through the middle; and the pairs' sums."""
+    index = np.asarray(rows)[:, None] * pairs.horizon + times
+    line = np.broadcast_to(_middle(pairs.field_shape[1:]), (*index.shape, len(pairs.field_shape) - 2))
+    return _fields(predictor, pairs, key, index, line, progress)
+
+
+def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
+    """The places on all axes but the first of the line that is kept."""
+    return np.asarray([size // 2 for size in space[1:]], int)
+
+
+def _windows(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    key: PRNGKeyArray,
+    regions: Sequence[Region],
+    rows: Sequence[int],
+    progress: bool,
+) -> Windows | None:
+    """Windows for regions that the stored trajectories do not show, the first of the list first; None for none."""
+    middle, length = _middle(pairs.field_shape[1:]), min(_WINDOW_STEPS, pairs.horizon)
+    chosen: list[tuple[int, int, tuple[int, ...]]] = []  # a trajectory, the first time, a line
+
+    def shows(trajectory: int, first: int, line: Sequence[int], region: Region) -> bool:
+        inside = first < region.steps[0] and region.steps[1] <= first + length
+        on_line = all(a <= at <= b for at, (a, b) in zip(line, region.points[1:], strict=True))
+        return trajectory == region.trajectory and inside and on_line
+
+    for region in regions:
+        is_stored = region.trajectory in rows and shows(region.trajectory, region.steps[0] - 1, middle.tolist(), region)
+        if not is_stored and not any(shows(*window, region) for window in chosen):
+            first = int(np.clip(sum(region.steps) // 2 - length // 2 - 1, 0, pairs.horizon - length))
+            chosen.append((region.trajectory, first, tuple((a + b) // 2 for a, b in region.points[1:])))
+    chosen = chosen[: max(1, _MOST_POINTS // (length * math.prod(pairs.field_shape[:2])))]
+    if not chosen:
+        return None
+    trajectories, firsts, lines = (np.asarray(part, int) for part in zip(*chosen, strict=True))
+    times = firsts[:, None] + np.arange(length)
+    line = np.broadcast_to(lines.reshape(len(chosen), 1, -1), (*times.shape, len(middle)))
+    fields, _ = _fields(predictor, pairs, key, trajectories[:, None] * pairs.horizon + times, line, progress)
+    return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
+
+
+def _fields(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    key: PRNGKeyArray,
+    index: Int[np.ndarray, "row time"],
+    line: Int[np.ndarray, "row time axis"],
+    progress: bool,
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Fields, offsets of quantiles and masks of some pairs along a line each; and the pairs' sums."""
+    shape, index, line = index.shape, index.ravel(), line.reshape(index.size, -1)
+    # As many for windows as for whole trajectories: one program serves both.
+    chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, pairs.horizon))
     parts, sums = [], []
     with CountDisplay("predicting test fields", enabled=progress) as display:
         for start in range(0, len(index), chunk):
             # Filled up with the last pair: one program serves all chunks.
-            numbers = index[np.minimum(np.arange(start, start + chunk), len(index) - 1)]
-            fields, own = jax.device_get(_fields_of(predictor, pairs, key, jnp.asarray(numbers)))
+            numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
+            arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
+            ready = hold(pairs, index[numbers], chunk)
+            fields, own = jax.device_get(_fields_of(predictor, ready, key, *arguments))
             parts.append({name: values[: len(index) - start] for name, values in fields.items()})
             sums.append([values[: len(index) - start] for values in own])
             display.update(min(start + chunk, len(index)), len(index))
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    cut = {name: values.reshape(len(rows), len(times), *values.shape[1:]) for name, values in whole.items()}
+    cut = {name: values.reshape(*shape, *values.shape[1:]) for name, values in whole.items()}
     joined = [np.concatenate(values) for values in zip(*sums, strict=True)]
     return cut | {"offsets": np.moveaxis(cut["offsets"], 2, 0)}, joined
 
 
 @eqx.filter_jit
 def _fields_of(
-    predictor: Predictor, pairs: Pairs, key: PRNGKeyArray, index: Int[Array, " batch"]
+    predictor: Predictor,
+    pairs: AbstractPairs,
+    key: PRNGKeyArray,
+    index: Int[Array, " batch"],
+    line: Int[Array, "batch axis"],
 ) -> tuple[dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]], tuple[Float[Array, "batch ..."], ...]]:
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
@@ -174,8 +190,8 @@ def _fields_of(
         "offsets": jnp.moveaxis(quantile_offsets(mixture), 0, 1),
         "observed": batch.mask[:, 0],
     }
-    line = (..., *(size // 2 for size in batch.y.shape[3:]))
-    return {name: values[line] for name, values in fields.items()}, sums_of(mixture, batch)
+    along = jax.vmap(lambda values, at: values[(..., *(at[axis] for axis in range(line.shape[1])))])
+    return {name: along(values, line) for name, values in fields.items()}, sums_of(mixture, batch)
 
 
 def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
@@ -192,74 +208,6 @@ def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
     wanted = ndtri(jnp.asarray(LEVELS, mean.dtype))
     offsets = jax.vmap(lambda score: jnp.interp(wanted, score, grid), in_axes=1, out_axes=1)(scores)
     return offsets.reshape(len(LEVELS), *mean.shape)
-
-
-def write_test_fields(path: Path, stored: StoredFields) -> None:
-    """Writes the file in one move."""
-    rms = float(np.sqrt(np.mean(np.square(stored.truth, dtype=np.float64))))
-    unit = 2.0 ** round(math.log2(rms)) if 0 < rms < math.inf else 1.0
-    header = {
-        "format": _FORMAT,
-        "unit": unit,
-        "levels": LEVELS,
-        "scanned": stored.scanned,
-        "space": stored.space,
-        "pit": stored.pit.tolist(),
-        "unaware": [region._asdict() for region in stored.unaware],
-        "aware": [region._asdict() for region in stored.aware],
-    }
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
-        arrays: dict[str, Any] = {name: (getattr(stored, name) / unit).astype(np.float16) for name in _FIELDS}
-    offsets = np.clip(np.rint(np.nan_to_num(stored.offsets) / _OFFSET_STEP), -127, 127).astype(np.int8)
-    arrays |= {name: getattr(stored, name) for name in ("trajectories", "steps", "observed")} | {"offsets": offsets}
-    with replacing(path) as file:
-        np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
-
-
-def read_test_fields(path: Path) -> StoredFields:
-    """Reads a file that `write_test_fields` wrote."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
-                raise ValueError("of another version")
-            fields = {name: file[name].astype(np.float32) * np.float32(header["unit"]) for name in _FIELDS}
-            fields["offsets"] = file["offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
-            fields |= {name: file[name] for name in ("trajectories", "steps", "observed")}
-        count, times, _, points = fields["truth"].shape
-        shapes = dict.fromkeys(_FIELDS, fields["truth"].shape) | {
-            "offsets": (len(LEVELS), *fields["truth"].shape),
-            "trajectories": (count,),
-            "steps": (times,),
-            "observed": (count, times, points),
-        }
-        if any(fields[name].shape != shape for name, shape in shapes.items()):
-            raise ValueError("its arrays do not fit each other")
-        if not fields["truth"].size or any(fields[name].dtype.kind not in "iu" for name in ("trajectories", "steps")):
-            raise ValueError("it has no trajectories, or no whole numbers for them and their steps")
-        pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
-        if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
-            raise ValueError("its PIT values are no counts")
-        return StoredFields(
-            **fields,
-            pit=pit,
-            unaware=tuple(_region(stored, len(space)) for stored in header["unaware"]),
-            aware=tuple(_region(stored, len(space)) for stored in header["aware"]),
-            scanned=int(header["scanned"]),
-            space=space,
-        )
-    except _UNREADABLE as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not readable ({error})"
-        raise InputError(f"{path}: {reason}; expected what `crossreg train` writes") from error
-
-
-def _region(stored: dict[str, Any], dimensions: int) -> Region:
-    (first, last), points = stored["steps"], tuple((int(a), int(b)) for a, b in stored["points"])
-    steps = (int(first), int(last))
-    error, std = float(stored["error"]), float(stored["std"])
-    if not (0 <= error < math.inf and 0 <= std < math.inf) or not points or len(points) != dimensions:
-        raise ValueError("a region has no finite error and standard deviation, or other axes than the field")
-    return Region(int(stored["trajectory"]), int(stored["channel"]), steps, points, error, std)
 
 
 def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = False) -> StoredFields:

@@ -1,60 +1,122 @@
-"""`crossreg train`: one run from a config to its folder."""
+"""`crossreg train`: one run from a config to its folder, which a killed training goes on in."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config
+from crossreg.data.files.load import resolved
 from crossreg.data.pairs import Data, load_data
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import TrainingDisplay
+from crossreg.routing import Routed, merge, route
 from crossreg.studies.cohort import start_cohort
-from crossreg.studies.run_folder import METRICS, MODEL, append_history, check_free, final_metrics, open_run, write_json
-from crossreg.studies.test_fields import TEST_FIELDS, compute_test_fields, write_test_fields
+from crossreg.studies.locks import locked
+from crossreg.studies.manifest import drop, entered, is_sound, record_json, recorded
+from crossreg.studies.programs import Training
+from crossreg.studies.run_folder import (
+    HISTORY,
+    METRICS,
+    MODEL,
+    TEST_FIELDS,
+    check_same,
+    final_metrics,
+    load_run,
+    open_run,
+    read_metrics,
+    reopen,
+    write_beginning,
+)
+from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.snapshots import Kept, Lines, Resumable
+from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
-from crossreg.training.loop import train_replicas, unstack
+from crossreg.training.loop import unstack
 
 
 def train_side_by_side(
     configs: dict[str, Config], data: dict[str, Data], folders: dict[str, Path], *, progress: bool = True
 ) -> dict[str, Surrogate]:
-    """Trains several runs at once, the one that is furthest behind first, each into its folder."""
-    trainings = {name: train_replicas(*start_cohort([config], [data[name]])) for name, config in configs.items()}
+    """Trains several new runs at once, the one that is furthest behind first, each into its folder."""
+    started = {name: start_cohort([config], [data[name]]) for name, config in configs.items()}
     # Only once the models stand: a config that cannot be built leaves no folder behind.
     for name, config in configs.items():
         open_run(folders[name], config, data[name])
+    trainings = {name: Resumable(*started[name], _lines(folders[name])) for name in configs}
     steps = {name: config.train.steps for name, config in configs.items()}
-    done = dict.fromkeys(configs, 0.0)
-    models: dict[str, Surrogate] = {}
-    with TrainingDisplay(steps, folders=folders, enabled=progress) as display:
-        while trainings:
-            name = min(trainings, key=lambda n: done[n])
-            report = next(trainings[name])
-            done[name] = report.step / steps[name]
-            if report.record is not None:
-                append_history(folders[name], report.record)
-            display.update(name, report)
-            if report.step == steps[name]:
-                models[name] = unstack(report.models, 0)
-                save_model(folders[name] / MODEL, models[name])
-                del trainings[name]
-                if report.record is not None and report.record.diverged_at[0] >= 0:
-                    step = int(report.record.diverged_at[0])
-                    print(f"crossreg: {name} diverged at step {step}; its last finite state is kept", file=sys.stderr)
-    return {name: models[name] for name in configs}
+    _train(trainings, steps, folders, progress=progress)
+    return {name: _store(trainings[name], started[name][0], folders[name]) for name in configs}
 
 
-def train_run(config: Config, folder: Path, *, progress: bool = True) -> dict[str, Any]:
-    """Trains one run and scores it; returns what `metrics.json` holds."""
-    check_free(folder)
+def train_run(config: Config, folder: Path, *, progress: bool = True, saving: Saving = USUAL) -> dict[str, Any]:
+    """Trains one run and scores it, from where an earlier process has left it; returns what `metrics.json` holds."""
+    config = dataclasses.replace(config, data=resolved(config.data))
+    check_same(folder, config)
     data = load_data(config.data)
-    name = folder.name or "run"
-    model = train_side_by_side({name: config}, {name: data}, {name: folder}, progress=progress)[name]
+    started = start_cohort([config], [data])
+    identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
+    with locked(folder, "training"):
+        reopen(folder, data.digest, identity)
+        write_beginning(folder, config, data)
+        if all(is_sound(folder, name) for name in (HISTORY, MODEL)):
+            if all(is_sound(folder, name) for name in (METRICS, TEST_FIELDS)):
+                print(f"crossreg: {folder} holds this run, finished; its scores again", file=sys.stderr)
+                return read_metrics(folder)
+            model = load_run(folder).model
+        else:
+            drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
+            kept = Kept(folder, "train", identity, saving)
+            training, name = Resumable(*started, _lines(folder), kept), folder.name or "run"
+            if training.begun_at:
+                print(f"crossreg: {folder} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+            if training.begun_at < config.train.steps:
+                with training.saved_on_stop():
+                    _train({name: training}, {name: config.train.steps}, {name: folder}, progress=progress)
+                    training.save()
+            model = _store(training, started[0], folder, identity=identity)
+            training.forget(but_the_last=True)
+        return _score(model, data, config, folder, progress=progress)
+
+
+def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progress: bool) -> dict[str, Any]:
     if progress:
         print("scoring …", file=sys.stderr, flush=True)
-    metrics = final_metrics(model, data, config, progress=progress)
-    write_json(folder / METRICS, metrics)
+    metrics = final_metrics(model, data, config, progress=progress, folder=folder)
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
-    write_test_fields(folder / TEST_FIELDS, compute_test_fields(predictor, data.test, progress=progress))
+    fields = compute_test_fields(predictor, data.test, progress=progress)
+    with entered(folder, TEST_FIELDS) as entry:
+        write_test_fields(folder / TEST_FIELDS, fields, announce=entry)
+    record_json(folder, METRICS, metrics)
     return metrics
+
+
+def _lines(folder: Path) -> Lines:
+    return Lines(folder / HISTORY, lambda record: [record.of(0)])
+
+
+def _train(trainings: dict[str, Resumable], steps: dict[str, int], folders: dict[str, Path], *, progress: bool) -> None:
+    """Trains to the end."""
+    going = {name: training.reports() for name, training in trainings.items()}
+    with TrainingDisplay(steps, folders=folders, enabled=progress) as display:
+        while going:
+            name = min(going, key=lambda n: trainings[n].step / steps[n])
+            report = next(going[name])
+            display.update(name, report)
+            if report.step == steps[name]:
+                del going[name]
+    for name, training in trainings.items():
+        if (step := int(training.snapshot.state.diverged_at[0])) >= 0:
+            print(f"crossreg: {name} diverged at step {step}; its last finite state is kept", file=sys.stderr)
+
+
+def _store(training: Resumable, models: Surrogate, folder: Path, *, identity: str = "-") -> Surrogate:
+    """The trained model; it and its history are stored."""
+    state = training.snapshot.state
+    model = unstack(merge(Routed(state.theta_psi.tree(), state.rho.tree(), route(models).static)), 0)
+    with recorded(folder, HISTORY) as file:
+        file.write(training.history)
+    with entered(folder, MODEL) as entry:
+        save_model(folder / MODEL, model, identity=identity, announce=entry)
+    return model

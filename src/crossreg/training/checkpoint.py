@@ -1,13 +1,12 @@
-"""A model on disk: its arrays by name in one NPZ file, no pickle.
+"""Models and trainings on disk: their arrays by name in one sealed NPZ file (`sealed.py`), no pickle.
 
 The file holds numbers only. What they belong to is rebuilt from the run's config, and every
-name, shape and type is checked against it before a number is used.
+name, shape and type is checked against it before a number is read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
@@ -15,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from crossreg.errors import InputError
-from crossreg.files import replacing
 from crossreg.nn.surrogate import Surrogate
+from crossreg.sealed import Kind, read_sealed, write_sealed
 
 Tree = TypeVar("Tree")
+Announce = Callable[[Path], None]
 
 
 def named_arrays(tree: PyTree) -> dict[str, Any]:
@@ -28,16 +27,22 @@ def named_arrays(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
 
 
-def save_model(path: Path, model: Surrogate) -> None:
+def save_model(path: Path, model: Surrogate, *, identity: str = "-", announce: Announce | None = None) -> None:
     """Writes the parameters of a model in one move."""
-    save_arrays(path, eqx.filter(model, eqx.is_inexact_array))
+    save_arrays(path, eqx.filter(model, eqx.is_inexact_array), identity=identity, announce=announce)
 
 
-def save_arrays(path: Path, tree: PyTree) -> None:
-    """Writes the arrays of a pytree in one move."""
+def save_arrays(
+    path: Path,
+    tree: PyTree,
+    *,
+    identity: str = "-",
+    announce: Announce | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Writes the arrays of a pytree, and `more` beside them, in one move."""
     arrays = {name: np.asarray(array) for name, array in named_arrays(eqx.filter(tree, eqx.is_array)).items()}
-    with replacing(path) as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+    write_sealed(path, arrays | dict(more or {}), identity=identity, announce=announce)
 
 
 def load_model(path: Path, like: Surrogate) -> Surrogate:
@@ -45,31 +50,22 @@ def load_model(path: Path, like: Surrogate) -> Surrogate:
     return load_arrays(path, like)
 
 
-def load_arrays(path: Path, like: Tree, *, replica: int | None = None) -> Tree:
+def load_arrays(path: Path, like: Tree, *, replica: int | None = None, identity: str | None = None) -> Tree:
     """The pytree stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s).
 
     With `replica`, the file holds stacked arrays, and `like` is one of them.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            stored = {name: file[name] for name in file.files}
-            if replica is not None:
-                stored = {name: array[replica] for name, array in stored.items()}
-    except (OSError, ValueError, IndexError, BadZipFile, EOFError) as error:
-        raise InputError(f"{path}: not a readable checkpoint ({error})") from error
-    return assemble(stored, like, path)
+    return load_with(path, like, {}, replica=replica, identity=identity)[0]
 
 
-def assemble(stored: Mapping[str, np.ndarray], like: Tree, path: Path) -> Tree:
-    """The pytree of the structure of `like` whose arrays are stored by name; `path` is where, to say what is wrong."""
+def load_with(
+    path: Path, like: Tree, more: dict[str, Kind], *, replica: int | None = None, identity: str | None = None
+) -> tuple[Tree, dict[str, np.ndarray]]:
+    """The same, and what else was written beside the pytree."""
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
     expected = named_arrays(dynamic)
-    for name, leaf in expected.items():
-        if name not in stored:
-            raise InputError(f"{path}: has no array {name}, which the run's config asks for")
-        if (stored[name].shape, stored[name].dtype) != (leaf.shape, leaf.dtype):
-            raise InputError(
-                f"{path}: {name} is {stored[name].dtype}{stored[name].shape}, not {leaf.dtype}{leaf.shape}"
-            )
-    leaves = [jnp.asarray(stored[name]) for name in expected]
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)
+    lead: tuple[None, ...] = () if replica is None else (None,)
+    kinds = {name: Kind((*lead, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in expected.items()}
+    stored = read_sealed(path, kinds | more, "checkpoint", identity=identity, pick=replica)
+    leaves = [jnp.asarray(stored.pop(name)) for name in expected]
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static), stored

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
@@ -28,9 +29,12 @@ from crossreg.nn.waiting import Path
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge, route
 from crossreg.streams import MEMBER_STREAM
+from crossreg.training.feeding import Feed
 from crossreg.training.step import Task, TrainState, init_state, path_of, reg_step, train_step, with_engine
 
 _CHUNK_SECONDS = 1.0
+# Of data in files, what is kept in memory to be scored along the way.
+_MONITOR_BYTES = 2**23
 MONITOR_POINTS = 2**13
 # As many as a train step draws: 30 would cost a tenth of a training.
 MONITOR_SAMPLES = 10
@@ -133,7 +137,10 @@ def make_task(data: Data, seed: int, member: int = 0) -> Task:
     key = jax.random.key(seed)
     if member:
         key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
-    return Task(key, data.train, data.reg, data.unseen)
+    monitor = data.unseen
+    if isinstance(monitor, StreamedPairs):
+        monitor = monitor.evenly_spaced(_MONITOR_BYTES)
+    return Task(key, data.train, data.reg, monitor)
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
@@ -228,7 +235,7 @@ def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> 
     `advance_periods`, and what is left belongs to `advance`, however large the chunks are: which of them takes a step
     must not depend on how fast a machine is.
     """
-    limit = min((step // config.evaluate_every + 1) * config.evaluate_every, config.steps)
+    limit = min((step // config.look_every + 1) * config.look_every, config.steps)
     if not periods or step >= config.settled_after:
         return min(step + chunk, limit)
     limit, every = min(limit, config.settled_after), config.k_reg
@@ -317,8 +324,17 @@ def train_replicas(
     config = _of_program(config, tasks)
     static = route(models).static
     snapshot = first_snapshot(models) if start is None else start
+    feed = Feed(tasks, config, learns_on_reg=bool(snapshot.state.rho.vector.size))
+    try:
+        yield from _train_fed(snapshot, static, tasks, config, feed)
+    finally:
+        feed.close()
+
+
+def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed) -> Iterator[Progress]:
+    """`train_replicas` on what the feed has ready."""
     step = first = int(snapshot.step)
-    recorded = step - step % config.evaluate_every
+    recorded = step - step % config.look_every
     chunk, busy, untimed = 1, 0.0, 0
     if jax.default_backend() != "cpu":
         # Beside the first step's program: the host has nothing else to do.
@@ -328,7 +344,9 @@ def train_replicas(
     while step < config.steps:
         stop = _next_stop(step, chunk, config, periods=_has_periods(snapshot.state, config))
         before = time.perf_counter()
-        state = take_steps(snapshot.state, static, tasks, step, stop, config)
+        state = snapshot.state
+        for part, begin, end in feed.parts(step, stop):
+            state = take_steps(state, static, part, begin, end, config)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
@@ -342,7 +360,7 @@ def train_replicas(
                 none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
-        if step % config.evaluate_every == 0 or step == config.steps:
+        if step % config.look_every == 0 or step == config.steps:
             record = _record(state, static, tasks, config, step, step - recorded)
             recorded = step
             zero = jnp.zeros_like(state.train_loss)

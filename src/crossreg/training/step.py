@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import AbstractPairs
@@ -139,10 +139,15 @@ def _rate_factor(step, config: TrainConfig):
     return jnp.minimum(1.0, (1 - done) / _FINAL_DECAY)
 
 
+def keys_of(key: PRNGKeyArray, stream: Int[Array, ""] | int, step: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The keys of a step's batch and of its noise."""
+    batch_key, noise_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, stream), step))
+    return batch_key, noise_key
+
+
 def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
     r"""Step t, from 1: $(\theta,\psi)$ goes down $\nabla\mathcal L_{train}(B_{train}; \theta, \psi, \omega_{1:S})$."""
-    key = jax.random.fold_in(jax.random.fold_in(task.key, TRAIN_STREAM), step)
-    batch_key, noise_key = jax.random.split(key)
+    batch_key, noise_key = keys_of(task.key, TRAIN_STREAM, step)
     batch = task.train.sample(batch_key, config.batch_size)
     num_samples = config.train_samples or config.num_samples
 
@@ -166,8 +171,7 @@ def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, "
 
 def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
     r"""After step t: ρ goes down $\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$."""
-    key = jax.random.fold_in(jax.random.fold_in(task.key, REG_STREAM), step)
-    batch_key, noise_key = jax.random.split(key)
+    batch_key, noise_key = keys_of(task.key, REG_STREAM, step)
     batch = task.reg.sample(batch_key, config.batch_size)
 
     def loss_of(rho):

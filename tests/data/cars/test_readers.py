@@ -293,7 +293,7 @@ def test_ply_and_npy_layout(tmp_path):
             ),
             r"tri_mesh\.ply: promises 6300000000 vertices and 63 faces, but has \d+ bytes",
         ),
-        (lambda f: write(f / "data/b/tri_mesh.ply", ply(*body(9, 7)[:2])[:-9]), "not a readable PLY mesh"),
+        (lambda f: write(f / "data/b/tri_mesh.ply", ply(*body(9, 7)[:2])[:-9]), "faces, but ends before them"),
         (
             lambda f: write(f / "data/b/tri_mesh.ply", b"\n".join(ply(*body(9, 7)[:2], text=True).split(b"\n")[:-9])),
             r"tri_mesh\.ply: promises 63 vertices and 63 faces, but ends before them",
@@ -372,17 +372,11 @@ def test_damaged_vtk_files(tmp_path, content, message, capfd):
         find_cars(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("package", "file"),
-    [("trimesh", "a.ply"), ("h5py", "train/a.h5")],
-)
-def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, package, file):
-    write(tmp_path / file, "ply\n")
-    write((tmp_path / file).with_name("a.npy"), np.ones(4))
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, "trimesh.exchange.ply", raising=False)
+def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    write(tmp_path / "train" / "a.h5", "")
+    monkeypatch.setitem(sys.modules, "h5py", None)
     cars = find_cars(tmp_path)
-    with pytest.raises(InputError, match=f"needs the package {package}, which is not installed"):
+    with pytest.raises(InputError, match="needs the package h5py, which is not installed"):
         cars.read(cars.train[0])
 
 

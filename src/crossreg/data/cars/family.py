@@ -94,5 +94,9 @@ def write_family(path: Path, cars: list[Surface]) -> None:
 
 def read_family(path: Path) -> list[Surface]:
     """Reads cars that were written."""
-    (vertices, normals, pressure, faces), header = read_arrays(path, _FIELDS, "car cache", about=("names",))
-    return [Surface(*car, faces) for car in zip(header["names"], vertices, normals, pressure, strict=True)]
+    (*parts, faces), header = read_arrays(path, _FIELDS, "car cache", about=("names",))
+    names = header["names"]
+    if not isinstance(names, list) or {(len(names), *parts[0].shape[1:2])} != {a.shape[:2] for a in parts}:
+        raise InputError(f"{path}: its names, vertices, normals and pressure are not of as many cars and points")
+    vertices, normals, pressure = parts
+    return [Surface(*car, faces) for car in zip(map(str, names), vertices, normals, pressure, strict=True)]

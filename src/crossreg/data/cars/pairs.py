@@ -9,7 +9,7 @@ $$ x \mapsto (x - \bar x_{train}) / s_{train}. $$
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from crossreg.data.cars.transport import transports
 from crossreg.data.pairs import AbstractPairs, Batch, Data
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
+from crossreg.nn.units import Units
 
 _SAME_EDGES = 0.95
 _POSITIONS = slice(0, 3)  # which of the nine channels are the car's own coordinates
@@ -37,6 +38,7 @@ class CarPairs(AbstractPairs):
     num_vertices: Int[Array, " car"]
     rows: Int[Array, " row"]
     num_rows: Int[Array, ""]
+    units: Units | None = eqx.field(static=True, default=None)
     shared: ClassVar[tuple[str, ...]] = ("channels", "decode", "pressure", "num_vertices")
 
     @property
@@ -151,7 +153,8 @@ def make_car_data(
 
     def split(number: int) -> CarPairs:
         rows = jnp.arange(ends[number], ends[number + 1], dtype=jnp.int32)
-        return CarPairs(*arrays, rows, jnp.asarray(rows.size, jnp.int32))
+        named: dict[str, Any] = dict(zip(CarPairs.shared, arrays, strict=True))
+        return CarPairs(**named, rows=rows, num_rows=jnp.asarray(rows.size, jnp.int32))
 
     content = digest(channels.astype(np.float32), decode, pressure, np.asarray(arrays[3]), ends)
     return Data(split(0), split(1), split(2), content), scale

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from crossreg.data.cars.car_set import CarSet, split_cars
-from crossreg.data.cars.mesh_files import match_shapenet, read_hdf5, read_npz, read_ply, read_pressure
+from crossreg.data.cars.mesh_files import match_shapenet, read_hdf5, read_npz, read_pressure
+from crossreg.data.cars.ply_files import read_ply
 from crossreg.data.cars.surface import Surface, make_surface
 from crossreg.data.cars.vtk_files import read_vtk
 from crossreg.errors import InputError

@@ -4,7 +4,7 @@ const drawCoverage = (entry) => {
   chart(at("coverage"), {
     name: "coverage", title: "Coverage", height: 300, x: "nominal coverage", y: "empirical coverage",
     xRange: [0, 1], yRange: [0, 1], diagonal: true,
-    series: known.map(([label, y], i) => ({ label, x: report.levels, y, marks: true, color: colorOf(i), dash: DASHES[i] })),
+    series: known.map(([label, y]) => ({ label, x: report.levels, y, marks: true, ...SPLITS[label] })),
   });
   const total = entry.pit.reduce((sum, n) => sum + n, 0) || 1;
   const count = entry.pit.length;
@@ -20,49 +20,54 @@ const drawCoverage = (entry) => {
   });
 };
 
-// Of a field in more than one dimension the maps have the line through the middle of the other axes.
-const isOnLine = (entry, region) =>
-  region.points.slice(1).every(([low, high], i) => {
-    const middle = Math.floor(entry.space[i + 1] / 2);
-    return low <= middle && middle <= high;
-  });
+// Whether a piece shows a region: it is of its trajectory, has its steps, and its line runs through it.
+const shows = ({ number, steps, line }, region) =>
+  number === region.trajectory && steps[0] <= region.steps[0] && steps[steps.length - 1] >= region.steps[1] &&
+  region.points.slice(1).every(([low, high], i) => low <= line[i] && line[i] <= high);
 
-const listRegions = (table, entry, regions) => {
+const listRegions = (table, entry, regions, none) => {
   table.textContent = "";
+  if (!regions.length) {
+    table.append(make("tbody", {}, make("tr", {}, make("td", {}, none))));
+    return;
+  }
   const heads = ["", "error / √U_tot", "RMS error", "√U_tot", "trajectory", "steps", "points"];
   if (entry.channels > 1) heads.push("channel");
   table.append(make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)))));
   const body = make("tbody");
   regions.forEach((region, rank) => {
-    const index = entry.trajectories.findIndex((stored) => stored.number === region.trajectory);
+    const index = entry.trajectories.findIndex((piece) => shows(piece, region));
     const points = region.points.map((ends) => ends.join("–")).join(" × ");
     const ratio = region.ratio === null ? "∞" : region.ratio.toFixed(1); // no error bar at all
     const sizes = [ratio, written(region.error), written(region.std)];
     const cells = [...sizes, region.trajectory, region.steps.join("–"), points];
     if (entry.channels > 1) cells.push(region.channel);
+    const row = make("tr");
     let first = String(rank + 1);
-    if (index >= 0 && isOnLine(entry, region)) {
+    if (index >= 0) {
       const said = `Show region ${rank + 1}: trajectory ${region.trajectory}, steps ${region.steps.join(" to ")}`;
       first = make("button", { type: "button", "aria-label": said }, `${rank + 1} ▸`);
-      first.addEventListener("click", () => showRegion(region, index));
+      first.addEventListener("click", () => {
+        for (const other of document.querySelectorAll("#shown tr.now")) other.classList.remove("now");
+        row.classList.add("now");
+        showRegion(region, index);
+      });
     }
-    body.append(make("tr", {}, make("td", {}, first), ...cells.map((text) => make("td", {}, String(text)))));
+    row.append(make("td", {}, first), ...cells.map((text) => make("td", {}, String(text))));
+    body.append(row);
   });
   table.append(body);
 };
 
 const showRegion = (region, index) => {
-  const entry = entryNow();
   Object.assign(state, { trajectory: index, channel: region.channel, region });
   const middle = (region.steps[0] + region.steps[1]) / 2;
-  const away = entry.steps.map((step) => Math.abs(step - middle));
-  state.time = away.indexOf(Math.min(...away));
+  const away = pieceNow().steps.map((step) => Math.abs(step - middle));
   at("trajectory").value = index;
   at("channel").value = region.channel;
-  drawMaps();
-  drawRegion();
-  drawTime();
-  at("maps").scrollIntoView({ block: "nearest" });
+  drawPiece();
+  goTo(away.indexOf(Math.min(...away)), Math.floor((region.points[0][0] + region.points[0][1]) / 2));
+  document.querySelector(".stage").scrollIntoView({ block: "start" });
 };
 
 const drawSigma = (entry) => {
@@ -78,7 +83,7 @@ const drawSigma = (entry) => {
       kind: "dots",
       x: pairs.map(([site]) => site),
       y: pairs.map(([, value]) => value),
-      color: colorOf(0),
+      color: "var(--site-middle)",
       radius: 4,
     }],
   });
@@ -89,40 +94,68 @@ const choose = (select, labels) => {
   labels.forEach((label, index) => select.add(new Option(label, index)));
 };
 
+// All that changes with the trajectory or the channel.
+const drawPiece = () => {
+  const { steps } = pieceNow();
+  state.time = clamp(state.time, steps.length);
+  at("time").max = steps.length - 1;
+  drawMaps();
+  drawRegion();
+  drawTime();
+};
+
+const nameOf = ({ number, window, steps, line }, entry) => {
+  const aside = line.length && window ? `, line through ${line.join(", ")}` : "";
+  if (window) return `number ${number}, steps ${steps[0]}–${steps[steps.length - 1]}${aside}`;
+  const isWorst = entry.unaware.length && entry.unaware[0].trajectory === number;
+  return `number ${number}${isWorst ? " (with the worst region)" : ""}`;
+};
+
 const drawEntry = () => {
   const entry = entryNow();
   const isThere = entry.trajectories.length > 0;
+  play(false);
   at("shown").hidden = !isThere;
   at("why").hidden = isThere;
   at("why").textContent = `The test trajectories of this run are not shown: ${entry.why}`;
-  for (const id of ["trajectory", "channel", "time", "level"]) at(id).disabled = !isThere;
+  for (const id of ["trajectory", "channel"]) at(id).disabled = !isThere;
   drawSigma(entry);
   if (!isThere) return;
-  state.trajectory = Math.min(state.trajectory, entry.trajectories.length - 1);
-  state.channel = Math.min(state.channel, entry.channels - 1);
-  state.time = Math.min(state.time, entry.steps.length - 1);
-  choose(at("trajectory"), entry.trajectories.map((stored) => `number ${stored.number}`));
+  state.trajectory = clamp(state.trajectory, entry.trajectories.length);
+  state.channel = clamp(state.channel, entry.channels);
+  state.point = clamp(state.point, entry.points);
+  choose(at("trajectory"), entry.trajectories.map((piece) => nameOf(piece, entry)));
   choose(at("channel"), Array.from({ length: entry.channels }, (_, i) => String(i)));
   at("trajectory").value = state.trajectory;
   at("channel").value = state.channel;
   at("channel-choice").hidden = entry.channels === 1;
-  at("time").max = entry.steps.length - 1;
   const [steps, points] = constants.block;
+  const every = [...entry.unaware, ...entry.aware].every((region) => entry.trajectories.some((p) => shows(p, region)));
   at("scanned").textContent =
     `${entry.scanned} test trajectories were cut into regions of ${steps} time steps and ${points} points along each ` +
-    "axis. Regions are ranked by root mean squares; of those that touch, the worst is listed. Those of a trajectory " +
-    `that is stored here${entry.space.length > 1 ? ", and on the line that is," : ""} can be shown in the maps.`;
-  at("map-said").textContent = "Point at a map for values.";
-  drawMaps();
-  drawRegion();
-  drawTime();
+    "axis, ranked by root mean squares. A place of a trajectory is listed once, at its worst time. " +
+    (every ? "▸ shows a region in the maps above." : "▸ shows a region in the maps above, where this page holds it.");
+  at("map-said").textContent = "";
+  drawPiece();
   drawCoverage(entry);
-  listRegions(at("unaware"), entry, entry.unaware);
-  listRegions(at("aware"), entry, entry.aware);
+  const limit = constants.knows;
+  listRegions(at("unaware"), entry, entry.unaware, `No region is off by more than ${limit} standard deviations.`);
+  listRegions(at("aware"), entry, entry.aware, "No region.");
+};
+
+const sayWhatIsKept = () => {
+  const there = report.entries.filter((entry) => entry.trajectories.length);
+  const whole = there.map((entry) => entry.trajectories.filter((piece) => !piece.window).length);
+  const windows = there.some((entry) => entry.trajectories.some((piece) => piece.window));
+  const counts = [...new Set(whole)].sort((a, b) => a - b).join(" or ");
+  at("chosen").textContent =
+    `This page holds ${counts || "no"} whole test ${counts === "1" ? "trajectory" : "trajectories"} of each of ` +
+    `${there.length} of ${report.runs} runs: first the one with the region that is furthest off, where one is stored, ` +
+    `then those with the lowest numbers${windows ? "; and windows around the other regions that are listed" : ""}. ` +
+    report.chosen;
 };
 
 const startFields = () => {
-  const there = report.entries.filter((entry) => entry.trajectories.length);
   if (!report.entries.length) {
     at("shown").hidden = at("sigma-part").hidden = at("choices-fields").hidden = true;
     at("why").hidden = false;
@@ -131,33 +164,50 @@ const startFields = () => {
   }
   const groups = new Set(report.entries.map((entry) => entry.group)).size > 1;
   choose(at("entry"), report.entries.map((entry) => (groups ? `${entry.group}: ${entry.label}` : entry.label)));
-  const most = Math.max(0, ...there.map((entry) => entry.trajectories.length));
-  at("chosen").textContent =
-    `This page holds test trajectories of ${there.length} of ${report.runs} runs, up to ${most} of each: the first ` +
-    `ones and, where all were looked through, the one with the region that is furthest off. ${report.chosen}`;
-  state.entry = Math.max(0, report.entries.findIndex((entry) => entry.trajectories.length));
+  sayWhatIsKept();
+  const isGiven = takePlace();
+  if (!isGiven) {
+    state.entry = Math.max(0, report.entries.findIndex((entry) => entry.trajectories.length));
+    const piece = pieceNow();
+    const [worst] = entryNow().unaware || [];
+    const isShown = piece && worst && shows(piece, worst);
+    // The page opens where the run is furthest off, if that is a whole trajectory's business.
+    state.time = isShown ? Math.max(0, piece.steps.indexOf(worst.steps[0] + 2)) : Math.floor((piece?.steps.length || 0) / 2);
+  }
   at("entry").value = state.entry;
-  state.time = Math.floor((entryNow().steps || []).length / 2);
   buildMaps();
   drawEntry();
-  at("choices-fields").addEventListener("submit", (event) => event.preventDefault());
+  if (isGiven) at("explore").scrollIntoView();
+  for (const id of ["choices-fields", "sliders"]) at(id).addEventListener("submit", (event) => event.preventDefault());
   at("entry").addEventListener("change", () => {
     state.entry = Number(at("entry").value);
     state.region = null;
     drawEntry();
+    keepPlace();
   });
   for (const name of ["trajectory", "channel"]) {
     at(name).addEventListener("change", () => {
       state[name] = Number(at(name).value);
       state.region = null;
-      drawMaps();
-      drawRegion();
-      drawTime();
+      drawPiece();
+      keepPlace();
     });
   }
   at("time").addEventListener("input", () => {
+    play(false);
     state.time = Number(at("time").value);
     drawTime();
+    keepPlace();
   });
-  at("level").addEventListener("input", drawTime);
+  at("level").addEventListener("input", () => {
+    drawTime();
+    keepPlace();
+  });
+  at("play").addEventListener("click", () => play(at("play").getAttribute("aria-pressed") !== "true"));
+  addEventListener("hashchange", () => {
+    if (!takePlace()) return;
+    at("entry").value = state.entry;
+    state.region = null;
+    drawEntry();
+  });
 };

@@ -1,5 +1,6 @@
-// Test trajectories: maps over space and time, and the field at a chosen time.
-const at = (id) => document.getElementById(id);
+// Test trajectories: maps over space and time.
+const report = JSON.parse(at("report").textContent);
+window.report = { drawn };
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 const constants = report.constants;
 const colors = Object.fromEntries(Object.entries(constants.colors).map(([name, text]) => [name, bytes(text)]));
@@ -14,10 +15,16 @@ const numbers = ({ top, data }) => {
   });
 };
 
-// A trajectory is decoded when it is first looked at.
+// Where the reader is. A piece is a stored trajectory, or a window of one.
+const state = { entry: 0, trajectory: 0, channel: 0, time: 0, point: 0, region: null };
+const entryNow = () => report.entries[state.entry];
+const pieceNow = () => entryNow().trajectories[state.trajectory];
+const place = (entry, time, point) => (time * entry.channels + state.channel) * entry.points + point;
+
+// A piece is decoded when it is first looked at.
 const decoded = new Map();
-const fieldsOf = (entry, index) => {
-  const stored = entry.trajectories[index];
+const fieldsNow = () => {
+  const stored = pieceNow();
   if (!decoded.has(stored)) {
     const fields = {};
     for (const name of STORED) fields[name] = numbers(stored[name]);
@@ -31,15 +38,11 @@ const fieldsOf = (entry, index) => {
   return decoded.get(stored);
 };
 
-const state = { entry: 0, trajectory: 0, channel: 0, time: 0, region: null };
-const entryNow = () => report.entries[state.entry];
-const place = (entry, time, point) => (time * entry.channels + state.channel) * entry.points + point;
-
 const MAPS = [
   ["truth", "Truth", "RdBu_r"],
   ["size", "|error|", "viridis"],
-  ["std_mu", "Std_ω[μ], spread of the means", "viridis"],
-  ["std", "Total standard deviation √U_tot", "viridis"],
+  ["std_mu", "Std_ω[μ]", "viridis"],
+  ["std", "√U_tot, total", "viridis"],
 ];
 const QUANTITIES = {
   truth: "truth",
@@ -54,18 +57,20 @@ const QUANTITIES = {
 // All but the largest 0.5%, so that one point does not darken the rest.
 const topOf = (values) => {
   const sorted = values.filter(Number.isFinite).sort();
-  return sorted.length ? sorted[Math.floor(0.995 * (sorted.length - 1))] || 1 : 1;
+  return sorted.length ? sorted[Math.floor(0.995 * (sorted.length - 1))] : 0;
 };
+const ofChannel = (entry, values) =>
+  values.filter((_, i) => Math.floor(i / entry.points) % entry.channels === state.channel);
 
+// Errors and standard deviations share one range, which holds all but the largest 0.5% of either.
 const rangesOf = (entry, fields) => {
-  const own = (values) => values.filter((_, i) => Math.floor(i / entry.points) % entry.channels === state.channel);
-  const limit = own(fields.truth).reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0) || 1;
-  const top = topOf(own(fields.std));
+  const limit = ofChannel(entry, fields.truth).reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0) || 1;
+  const top = Math.max(topOf(ofChannel(entry, fields.size)), topOf(ofChannel(entry, fields.std))) || 1;
   return { truth: [-limit, limit], size: [0, top], std_mu: [0, top], std: [0, top] };
 };
 
-const paint = (canvas, entry, values, [low, high], palette) => {
-  const [times, points] = [entry.steps.length, entry.points];
+const paint = (canvas, entry, times, values, [low, high], palette) => {
+  const { points } = entry;
   canvas.width = times;
   canvas.height = points;
   const image = new ImageData(times, points);
@@ -87,127 +92,97 @@ const gradient = (palette) => {
   return `linear-gradient(to right, ${stops.join(", ")})`;
 };
 
+const clamp = (value, count) => Math.min(count - 1, Math.max(0, value));
+
 const buildMaps = () => {
   for (const [name, title, palette] of MAPS) {
-    const canvas = make("canvas", { role: "img", "data-map": name });
-    const now = make("div", { class: "now" });
-    const region = make("div", { class: "region", hidden: "" });
+    const canvas = make("canvas", { role: "img", tabindex: 0, "data-map": name });
+    const marks = ["now", "here", "region"].map((kind) => make("div", { class: kind, ...(kind === "now" ? {} : { hidden: "" }) }));
     const bar = make("i");
     bar.style.background = gradient(colors[palette]);
-    const box = make("div", { class: "map", id: `map-${name}` },
+    const frame = make("div", { class: "frame" }, canvas, ...marks);
+    at("maps").append(make("div", { class: "map", id: `map-${name}` },
       make("h4", {}, title),
-      make("div", { class: "frame" }, make("span", { class: "up" }, "grid point"), canvas, now, region),
+      make("div", { class: "place" }, make("span", { class: "up", "aria-hidden": "true" }, "grid point"), frame),
       make("div", { class: "along" }, make("span"), make("span", {}, "time step"), make("span")),
-      make("div", { class: "bar" }, make("span"), bar, make("span")));
+      make("div", { class: "bar" }, make("span"), bar, make("span"))));
     const under = (event) => {
-      const [entry, bounds] = [entryNow(), canvas.getBoundingClientRect()];
-      const inside = (share, count) => Math.min(count - 1, Math.max(0, Math.floor(share * count)));
+      const [entry, bounds, times] = [entryNow(), canvas.getBoundingClientRect(), pieceNow().steps.length];
+      const inside = (share, count) => clamp(Math.floor(share * count), count);
       return [
-        inside((event.clientX - bounds.left) / bounds.width, entry.steps.length),
+        inside((event.clientX - bounds.left) / bounds.width, times),
         entry.points - 1 - inside((event.clientY - bounds.top) / bounds.height, entry.points),
       ];
     };
     canvas.addEventListener("pointermove", (event) => sayPoint(...under(event)));
-    canvas.addEventListener("click", (event) => {
-      state.time = under(event)[0];
-      drawTime();
-      sayPoint(...under(event));  // a tap moves no pointer
+    canvas.addEventListener("click", (event) => goTo(...under(event))); // a tap moves no pointer
+    canvas.addEventListener("keydown", (event) => {
+      const far = event.shiftKey ? 10 : 1;
+      const moves = { ArrowLeft: [-far, 0], ArrowRight: [far, 0], ArrowUp: [0, far], ArrowDown: [0, -far] };
+      const [later, up] = moves[event.key] || [0, 0];
+      if (!(later || up) && event.key !== "Enter") return;
+      event.preventDefault();
+      goTo(state.time + later, state.point + up);
     });
-    at("maps").append(box);
   }
 };
 
-const sayPoint = (time, point) => {
+// Chooses a time and a point: the maps mark it, and the field at that time shows its values.
+const goTo = (time, point) => {
   const entry = entryNow();
-  const fields = fieldsOf(entry, state.trajectory);
+  state.time = clamp(time, pieceNow().steps.length);
+  state.point = clamp(point, entry.points);
+  cursors.slice = state.point;
+  for (const mark of document.querySelectorAll(".frame .here")) mark.hidden = false;
+  drawTime();
+  sayPoint(state.time, state.point);
+  keepPlace();
+};
+
+const sayPoint = (time, point) => {
+  const [entry, fields] = [entryNow(), fieldsNow()];
   const index = place(entry, time, point);
   const values = Object.entries(QUANTITIES).map(([name, title]) => `${title} ${written(fields[name][index])}`);
   const seen = fields.observed[time * entry.points + point] ? "observed" : "hidden";
-  at("map-said").textContent = `Step ${entry.steps[time]}, point ${point} (${seen} in the input): ${values.join("; ")}`;
+  at("map-said").textContent =
+    `Step ${pieceNow().steps[time]}, point ${point} (${seen} in the input): ${values.join("; ")}`;
 };
 
 const drawMaps = () => {
-  const entry = entryNow();
-  const fields = fieldsOf(entry, state.trajectory);
+  const [entry, fields, { number, steps }] = [entryNow(), fieldsNow(), pieceNow()];
   const ranges = rangesOf(entry, fields);
-  const { number } = entry.trajectories[state.trajectory];
   for (const [name, title, palette] of MAPS) {
     const box = at(`map-${name}`);
     const [low, high] = ranges[name];
     const canvas = box.querySelector("canvas");
-    paint(canvas, entry, fields[name], ranges[name], colors[palette]);
+    paint(canvas, entry, steps.length, fields[name], ranges[name], colors[palette]);
     const said = `${title} of test trajectory ${number}, ${written(low)} to ${written(high)}`;
-    canvas.setAttribute("aria-label", said);
+    canvas.setAttribute("aria-label", `${said}. Arrow keys move through time and space and read values.`);
     const [first, , last] = box.querySelectorAll(".along span");
-    first.textContent = entry.steps[0];
-    last.textContent = entry.steps[entry.steps.length - 1];
+    first.textContent = steps[0];
+    last.textContent = steps[steps.length - 1];
     const ends = box.querySelectorAll(".bar span");
     ends[0].textContent = written(low);
     ends[1].textContent = name === "truth" ? written(high) : `≥ ${written(high)}`;
     drawn[`map-${name}`] = { trajectory: number, range: ranges[name], values: fields[name] };
   }
+  at("range-said").textContent =
+    `|error|, Std_ω[μ] and √U_tot share one range, 0 to ${written(ranges.std[1])}: it holds 99.5% of the errors and of ` +
+    "√U_tot, and what is larger has the brightest colour.";
 };
 
 // The place of a region in the maps, as shares of the frame.
 const drawRegion = () => {
-  const [entry, region] = [entryNow(), state.region];
+  const [entry, region, { steps }] = [entryNow(), state.region, pieceNow()];
   for (const box of document.querySelectorAll(".frame .region")) {
     box.hidden = !region;
     if (!region) continue;
-    const times = entry.steps.length;
-    const first = entry.steps.findIndex((step) => step >= region.steps[0]);
-    const last = entry.steps.findLastIndex((step) => step <= region.steps[1]);
+    const first = steps.findIndex((step) => step >= region.steps[0]);
+    const last = steps.findLastIndex((step) => step <= region.steps[1]);
     const [low, high] = region.points[0];
-    box.style.left = `${(100 * first) / times}%`;
-    box.style.width = `${(100 * (last + 1 - first)) / times}%`;
+    box.style.left = `${(100 * first) / steps.length}%`;
+    box.style.width = `${(100 * (last + 1 - first)) / steps.length}%`;
     box.style.bottom = `${(100 * low) / entry.points}%`;
     box.style.height = `${(100 * (high + 1 - low)) / entry.points}%`;
   }
-};
-
-// Offset of a quantile from the mean in standard deviations, between the stored ones.
-const offsetAt = (fields, index, score) => {
-  const { scores, offset_steps: steps } = constants;
-  const size = fields.truth.length;
-  let k = 0;
-  while (k < scores.length - 2 && scores[k + 1] < score) k++;
-  const share = (score - scores[k]) / (scores[k + 1] - scores[k]);
-  return ((1 - share) * fields.offsets[k * size + index] + share * fields.offsets[(k + 1) * size + index]) / steps;
-};
-
-const drawTime = () => {
-  const entry = entryNow();
-  const fields = fieldsOf(entry, state.trajectory);
-  at("time").value = state.time;
-  at("time-said").textContent = entry.steps[state.time];
-  const level = Number(at("level").value);
-  at("level-said").textContent = `${level}%`;
-  const share = (100 * (state.time + 0.5)) / entry.steps.length;
-  for (const now of document.querySelectorAll(".frame .now")) now.style.left = `${share}%`;
-  const score = constants.levels[level];
-  const points = Array.from({ length: entry.points }, (_, p) => p);
-  const of = (values) => points.map((p) => values[place(entry, state.time, p)]);
-  const band = (low, high, key, color) => ({
-    band: true, key, label: `${level}% band, ${key}`, color, x: points, y: low, low, high,
-  });
-  const side = (sign) => points.map((p) => {
-    const index = place(entry, state.time, p);
-    return fields.mean[index] + fields.std[index] * offsetAt(fields, index, sign * score);
-  });
-  const predictive = (sign) => points.map((p) => {
-    const index = place(entry, state.time, p);
-    return fields.mean[index] + sign * score * fields.std_predictive[index];
-  });
-  const hidden = points.filter((p) => !fields.observed[state.time * entry.points + p]);
-  chart(at("slice"), {
-    name: "slice",
-    title: `Step ${entry.steps[state.time]} of test trajectory ${entry.trajectories[state.trajectory].number}`,
-    x: "grid point", y: "field", height: 300, xRange: [0, entry.points - 1], ticksBelow: hidden,
-    series: [
-      band(side(-1), side(1), "total", "var(--total)"),
-      band(predictive(-1), predictive(1), "predictive", "var(--predictive)"),
-      { label: "mean", x: points, y: of(fields.mean), color: "var(--mean)" },
-      { label: "truth", x: points, y: of(fields.truth), color: "var(--text)", dash: "2 3", width: 1.8 },
-    ],
-  });
 };

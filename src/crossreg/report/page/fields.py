@@ -2,8 +2,9 @@
 
 An array of numbers is base64 of little-endian int16: k stands for k/32767 of `top`, and −32768 for no number. Quantiles
 are base64 of int8, in steps of (q − m)/√U_tot. A trajectory of 200 times and 160 points takes 0.7 MB, so that a page
-has room for about fifteen: those of the first seed of each method and regime, fewer trajectories of each where there
-are many.
+has room for about fifteen: those of the first seed of each method and regime. Where there are many, it keeps fewer of
+each: first the one with the region that is furthest off, then the windows around the other regions that are listed,
+then further trajectories.
 """
 
 import base64
@@ -15,16 +16,17 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.stats import norm
 
 from crossreg.errors import InputError
 from crossreg.report.comparison import regimes
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
-from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, Region
+from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
+from crossreg.studies.stored_fields import LEVELS, TEST_FIELDS, StoredFields, Windows
 from crossreg.studies.sweep_fields import load_sweep_fields
-from crossreg.studies.test_fields import LEVELS, TEST_FIELDS, StoredFields, load_run_fields
+from crossreg.studies.test_fields import load_run_fields
 
 _MOST_ENTRIES = 12
 _MOST_COMPUTED = 3  # runs without the file, for which it is made: seconds each
@@ -101,16 +103,19 @@ def _of_runs(
 
 
 def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
-    """Entries as the page's script reads them, in so many bytes: fewer trajectories of each, then fewer entries."""
+    """Entries as the page's script reads them, in so many bytes: less of each, then fewer entries."""
     stored = [entry.fields for entry in entries if entry.fields is not None]
     most = max((len(fields.trajectories) for fields in stored), default=1)
-    whole = sum(map(_size, stored))
-    count = next((n for n in range(most, 1, -1) if n * whole <= room), 1)
+    whole = sum(_size(fields) for fields in stored)
+    around = sum(_size(fields.windows) * len(fields.windows.trajectories) for fields in stored if fields.windows)
+    # How many trajectories of each run, and whether with windows.
+    kept = [*((count, True) for count in range(most, 0, -1)), (1, False)]
+    count, windows = next((k for k in kept if k[0] * whole + k[1] * around <= room), (1, False))
     out, used = [], 0
     for entry in entries:
         shown = _about(entry) | {"why": entry.why, "trajectories": []}
         if entry.fields is not None:
-            shown |= _embedded(entry.fields, count)
+            shown |= _embedded(entry.fields, count, windows)
             size = len(json.dumps(shown))
             if used + size > room:
                 why = "left out to keep this file small; a report of its folder alone shows it"
@@ -120,9 +125,9 @@ def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
     return out
 
 
-def _size(fields: StoredFields) -> int:
-    """Bytes of one trajectory in the page, about."""
-    return int((fields.truth[0].size * (2 * len(_NAMES) + len(LEVELS)) + fields.observed[0].size) * 4 / 3) + 10_000
+def _size(part: StoredFields | Windows) -> int:
+    """Bytes of one trajectory, or one window, in the page, about."""
+    return int((part.truth[0].size * (2 * len(_NAMES) + len(LEVELS)) + part.observed[0].size) * 4 / 3) + 2_000
 
 
 def _about(entry: Entry) -> dict[str, Any]:
@@ -131,20 +136,19 @@ def _about(entry: Entry) -> dict[str, Any]:
     return {"group": entry.group, "label": entry.label, "sigma": row["sigma"], "coverage": coverage}
 
 
-def _embedded(fields: StoredFields, count: int) -> dict[str, Any]:
-    stored = [
-        {
-            "number": int(fields.trajectories[i]),
-            "observed": _base64(fields.observed[i].astype("u1")),
-            "offsets": _base64(np.rint(fields.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
-            **{name: encode(getattr(fields, name)[i]) for name in _NAMES},
-        }
-        for i in range(min(count, len(fields.trajectories)))
-    ]
+def _embedded(fields: StoredFields, count: int, windows: bool) -> dict[str, Any]:
+    worst = fields.unaware[0].trajectory if fields.unaware else None
+    order = sorted(range(len(fields.trajectories)), key=lambda i: int(fields.trajectories[i]) != worst)
+    middle = [size // 2 for size in fields.space[1:]]
+    stored = [_piece(fields, i, fields.steps, middle) for i in order[:count]]
+    if windows and (parts := fields.windows) is not None:
+        stored += [
+            _piece(parts, i, parts.steps[i], parts.lines[i].tolist()) | {"window": True}
+            for i in range(len(parts.trajectories))
+        ]
     _, _, channels, points = fields.truth.shape
     return {
         "trajectories": stored,
-        "steps": fields.steps.tolist(),
         "channels": channels,
         "points": points,
         "space": list(fields.space),
@@ -152,6 +156,18 @@ def _embedded(fields: StoredFields, count: int) -> dict[str, Any]:
         "pit": fields.pit.tolist(),
         "unaware": [_region(region) for region in fields.unaware],
         "aware": [_region(region) for region in fields.aware],
+    }
+
+
+def _piece(part: StoredFields | Windows, i: int, steps: Int[np.ndarray, " time"], line: list[int]) -> dict[str, Any]:
+    """One trajectory, or a window of one, along a line."""
+    return {
+        "number": int(part.trajectories[i]),
+        "steps": steps.tolist(),
+        "line": line,
+        "observed": _base64(part.observed[i].astype("u1")),
+        "offsets": _base64(np.rint(part.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
+        **{name: encode(getattr(part, name)[i]) for name in _NAMES},
     }
 
 
@@ -183,4 +199,5 @@ def constants() -> dict[str, Any]:
         "levels": [0.0, *norm.ppf(0.5 + np.arange(1, 99) / 200).tolist()],
         "offset_steps": _OFFSET_STEPS,
         "block": [BLOCK_STEPS, BLOCK_POINTS],
+        "knows": KNOWS,
     }

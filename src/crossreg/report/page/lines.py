@@ -13,7 +13,10 @@ import numpy as np
 from crossreg.report.comparison import Line, collect, regime_of, regimes, setting_of, varying
 from crossreg.report.curves import curve_groups, fixed_part
 from crossreg.report.history import history_line, mean_log, number
-from crossreg.report.page.folders import Car, History, Row, Sweep
+from crossreg.report.looks import looks_of
+from crossreg.report.page.folders import Car, Sweep
+from crossreg.report.page.rows import History, Row
+from crossreg.report.page.unfinished import Unfinished
 
 _LOSSES = ("train_loss", "reg_nll", "reg_ece", "reg_std_mu")
 _FIELDS = {
@@ -86,7 +89,26 @@ def described(group: Group) -> dict[str, Any]:
                 }
             )
         found.append({"label": regime_label(part[0], group.lines), "lines": lines})
-    return {"name": group.name, "regimes": found, "curves": curves(group.lines)}
+    return _with_looks({"name": group.name, "regimes": found, "curves": curves(group.lines)})
+
+
+def _with_looks(group: dict[str, Any]) -> dict[str, Any]:
+    """A group with the look of every label in it, the same in all of its figures and in those of `crossreg figures`."""
+    labels = [line["label"] for regime in group["regimes"] for line in regime["lines"]]
+    labels += [series["label"] for curve in group["curves"] for series in curve["series"]]
+    return group | {"looks": looks_of(dict.fromkeys(labels))}
+
+
+def described_unfinished(items: Sequence[Unfinished]) -> dict[str, Any] | None:
+    """The curves so far of what is not complete: all runs together, each sweep and car experiment on its own."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        place = "runs that are not complete" if item.kind == "run" else f"{item.kind} {item.name}, so far"
+        for label, history in item.histories.items():
+            line = {"label": label, "seeds": 1, "coverage": {}, "ece": {}, "history": mean_history([history])}
+            found.setdefault(place, []).append(line)
+    regimes = [{"label": place, "lines": lines} for place, lines in found.items()]
+    return _with_looks({"name": "not complete", "regimes": regimes, "curves": []}) if regimes else None
 
 
 def described_car(car: Car) -> dict[str, Any]:
@@ -104,7 +126,8 @@ def described_car(car: Car) -> dict[str, Any]:
                 "history": mean_history([history]) if history else None,
             }
         )
-    return {"name": car.name, "regimes": [{"label": "test cars", "lines": lines}], "curves": []}
+    regime = {"label": "test cars", "trained": "first seed", "lines": lines}
+    return _with_looks({"name": car.name, "regimes": [regime], "curves": []})
 
 
 def _mean_coverage(rows: Sequence[Row], split: str) -> list[float] | None:

@@ -1,8 +1,9 @@
 // The figures of every group, the list of sections, and the colours.
 const MOST_SHOWN = 6;
+const MOST_SITES = 12;
 
-// How the curve of a method looks: one colour each, and another dash where colours come again.
-const lookOf = (i) => ({ color: colorOf(i), dash: DASHES[Math.floor(i / STYLES) % 3], hidden: i >= MOST_SHOWN });
+// How a method looks: as everywhere, by its family; of many, the first are switched on.
+const looksIn = (group, label, i) => ({ ...lookOf(report.groups[group].looks[label] || [i, 0]), hidden: i >= MOST_SHOWN });
 const eceOf = (line, split) => (isNumber(line.ece[split]) ? line.ece[split].toFixed(3) : "–");
 
 const calibration = (box, group, regime, split) => chart(box, {
@@ -11,18 +12,21 @@ const calibration = (box, group, regime, split) => chart(box, {
   x: "nominal coverage", y: "empirical coverage", xRange: [0, 1], yRange: [0, 1], diagonal: true, legend: true,
   series: regime.lines.flatMap((line, i) => {
     const named = { key: line.label, label: `${line.label} (ECE ${eceOf(line, split)})` };
-    return line.coverage[split] ? [{ ...named, x: report.levels, y: line.coverage[split], marks: true, ...lookOf(i) }] : [];
+    return line.coverage[split] ? [{ ...named, x: report.levels, y: line.coverage[split], marks: true, ...looksIn(group, line.label, i) }] : [];
   }),
 });
 
+// What the curves of a training are of: cars are tested on others than they are trained on.
+const trainedOn = (regime) => regime.trained || regime.label;
 const LOSSES = [["train_loss", "train", ""], ["reg_nll", "reg", "6 3"]];
 const losses = (box, group, regime) => chart(box, {
   name: `losses-${group}`,
   title: "Losses while training",
-  note: `${regime.label}; solid: NLL on train batches, dashed: NLL on reg, mean over seeds`,
+  note: `${trainedOn(regime)}; solid: NLL on train batches, dashed: NLL on reg${regime.trained ? "" : ", mean over seeds"}`,
   x: "step", y: "NLL per point", cut: true,
   series: regime.lines.flatMap((line, i) => LOSSES.flatMap(([key, split, dash]) => {
-    const look = { color: colorOf(i), dash, hidden: i >= MOST_SHOWN / 2 };
+    const shade = shadeOf(report.groups[group].looks[line.label] || [i, 0]);
+    const look = { color: shade, dash, hidden: i >= MOST_SHOWN / 2 };
     const label = `${line.label}, ${split}`;
     return line.history ? [{ label, x: line.history.step, y: line.history[key], ...look }] : [];
   })),
@@ -30,17 +34,18 @@ const losses = (box, group, regime) => chart(box, {
 
 const monitored = (box, group, regime) => chart(box, {
   name: `ece-${group}`,
-  title: "ECE on reg while training", note: regime.label, x: "step", y: "ECE", floor: 0,
+  title: "ECE on reg while training", note: trainedOn(regime), x: "step", y: "ECE", floor: 0,
   series: regime.lines.flatMap(({ label, history }, i) =>
-    (history ? [{ label, x: history.step, y: history.reg_ece, ...lookOf(i) }] : [])),
+    (history ? [{ label, x: history.step, y: history.reg_ece, ...looksIn(group, label, i) }] : [])),
 });
 
 const sigmas = (box, group, regime, { label, history }) => chart(box, {
   name: `sigma-${group}-${label}`,
   title: `σ per site while training, ${label}`,
-  note: `${regime.label}; geometric mean over channels, mean over seeds`,
-  x: "step", y: "σ", log: true,
-  series: Object.entries(history.sigma).map(([site, y], i) => ({ label: site, x: history.step, y, ...lookOf(i) })),
+  note: `${trainedOn(regime)}; geometric mean over channels${regime.trained ? "" : ", mean over seeds"}`,
+  x: "step", y: "σ", log: true, least: 1,
+  series: Object.entries(history.sigma).map(([site, y], i, all) => (
+    { label: site, x: history.step, y, color: siteColor(i, all.length), hidden: i >= MOST_SITES })),
 });
 
 const overField = (box, group, curve, number) => chart(box, {
@@ -48,7 +53,7 @@ const overField = (box, group, curve, number) => chart(box, {
   title: `${curve.y} against ${curve.x}`,
   note: `${curve.where ? `${curve.where}; ` : ""}mean and 95% interval over seeds`,
   x: curve.x, y: curve.y, cut: curve.y === "test NLL", floor: curve.y === "test NLL" ? undefined : 0, legend: true,
-  series: curve.series.map((s, i) => ({ ...s, marks: true, radius: 4, ...lookOf(i) })),
+  series: curve.series.map((s, i) => ({ ...s, marks: true, radius: 4, ...looksIn(group, s.label, i) })),
 });
 
 const redraws = [];
@@ -60,7 +65,9 @@ const startGroup = (box) => {
   const drawCurves = () => curves.forEach((place, i) => overField(place, number, group.curves[i], i));
   const select = make("select", { id: `regime-${number}` });
   group.regimes.forEach((regime, index) => select.add(new Option(regime.label, index)));
-  const label = make("label", { for: select.id }, "Regime of the figures below");
+  const counts = group.regimes.map((regime) => regime.lines.length);
+  select.value = counts.indexOf(Math.max(...counts)); // where there is most to compare
+  const label = make("label", { for: select.id }, "Figures of");
   const choice = make("div", { class: "regime" }, label, select);
   choice.hidden = group.regimes.length < 2;
   box.append(choice);
@@ -86,17 +93,6 @@ const startGroup = (box) => {
   drawCurves();
   drawRegime();
 };
-
-// The theme of the system, unless the reader has chosen one.
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const setTheme = () => {
-  document.documentElement.dataset.theme = at("theme").value || (dark.matches ? "dark" : "light");
-  const car = at("choices");
-  if (car) car.dispatchEvent(new Event("change"));
-};
-at("theme").addEventListener("change", setTheme);
-dark.addEventListener("change", setTheme);
-setTheme();
 
 for (const section of document.querySelectorAll("main > section:not([hidden])")) {
   const title = section.querySelector("h2").textContent;

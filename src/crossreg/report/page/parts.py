@@ -1,101 +1,17 @@
-"""The parts of the page that need no script: what was run, and the tables. All text is escaped here."""
+"""Tables and lists as HTML. All text is escaped here."""
 
 import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crossreg.config import changed_fields, to_dict
-from crossreg.report.comparison import SCORES, TITLES, shared_settings, verdicts, with_interval
+from crossreg.report.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
 from crossreg.report.comparison_tables import Cell, cells, common_setting, duel_cells, sections, settings_cells
-from crossreg.report.page.folders import Found, Run, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
+from crossreg.report.verdicts import verdicts
 
-_MOST_DETAILS = 40
 _SPLIT_SCORES = ("rmse", "rms_predictive", "rms_generalization")
-_ASKED = ("name", "methods", "seeds", "first_seed", "steps", "grid")
-
-
-def what_was_run(found: Found) -> str:
-    """Settings, versions and times of everything that was found."""
-    parts = [_runs(found.runs)] if found.runs else []
-    if found.runs and not any(run.row for run in found.runs):
-        parts.append('<p class="notice">None of these runs is finished, so that there are no scores yet.</p>')
-    parts += [_sweep(sweep) for sweep in found.sweeps]
-    parts += [
-        f"<h3>{html.escape(car.name)}</h3><p>A car experiment. Its settings are listed under Cars.</p>"
-        for car in found.cars
-    ]
-    if found.problems:
-        shown = [f"{name}: {why}" for name, why in found.problems[:_MOST_DETAILS]]
-        if len(found.problems) > _MOST_DETAILS:
-            shown.append(f"and {len(found.problems) - _MOST_DETAILS} more")
-        lines = "".join(f"<li>{html.escape(text)}</li>" for text in shown)
-        parts.append(f'<div class="notice"><p>Left out, or could not be read:</p><ul>{lines}</ul></div>')
-    return "".join(parts)
-
-
-def _runs(runs: Sequence[Run]) -> str:
-    """One run in full; of several, a table of what differs and the details of each behind a button."""
-    if len(runs) == 1:
-        return _run(runs[0])
-    flat = [_flat_settings(run) for run in runs]
-    differ = [name for name in flat[0] if len({str(settings[name]) for settings in flat}) > 1]
-    header = ["run", *differ, "state"]
-    body = [
-        [run.name, *(_word(settings[name]) for name in differ), run.state]
-        for run, settings in zip(runs, flat, strict=True)
-    ]
-    each = "".join(
-        f"<details><summary>{html.escape(run.name)}</summary>{_run(run)}</details>" for run in runs[:_MOST_DETAILS]
-    )
-    if len(runs) > _MOST_DETAILS:
-        each += f'<p class="hint">and {len(runs) - _MOST_DETAILS} more.</p>'
-    said = f"<p>{len(runs)} runs. The table has the settings in which they differ.</p>"
-    listing = f'<div class="tall">{table([header, *body], "Runs and what differs between them")}</div>'
-    return f"{said}{listing}<details><summary>Everything that is known of each run</summary>{each}</details>"
-
-
-def _flat_settings(run: Run) -> dict[str, Any]:
-    return {name: value for part in to_dict(run.config).values() for name, value in part.items()}
-
-
-def _run(run: Run) -> str:
-    changed = changed_fields(run.config)
-    versions = {name: value for name, value in run.versions.items() if name != "device"}
-    first = {"run": run.name, "state": run.state, "device": run.versions.get("device", "–")}
-    parts = [listed(first)]
-    parts.append(
-        f"<h4>Settings that differ from the default</h4>{listed(changed)}"
-        if changed
-        else "<p>Every setting is at its default.</p>"
-    )
-    every = "".join(f"<h4>{html.escape(part)}</h4>{listed(fields)}" for part, fields in to_dict(run.config).items())
-    parts.append(f"<details><summary>All settings</summary>{every}</details>")
-    parts.append(f"<details><summary>Versions</summary>{listed(versions)}</details>" if versions else "")
-    return "".join(parts)
-
-
-def _sweep(sweep: Sweep) -> str:
-    asked = {
-        name.replace("_", " "): sweep.asked[name] for name in _ASKED if sweep.asked.get(name) not in (None, [], "")
-    }
-    starts = sweep.asked.get("starts")
-    starts = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    asked["finished runs"] = f"{len(sweep.rows)}" + (f", {sweep.missing} are missing" if sweep.missing else "")
-    if starts:
-        asked["device"] = starts[-1].get("device", "–")
-    parts = [f"<h3>Sweep {html.escape(sweep.name)}</h3>", listed(asked)]
-    if isinstance(sweep.asked.get("config"), dict):
-        config = "".join(
-            f"<h4>{html.escape(str(part))}</h4>{listed(fields)}"
-            for part, fields in sweep.asked["config"].items()
-            if isinstance(fields, dict)
-        )
-        parts.append(f"<details><summary>Settings that all runs share, before the sweep changes them</summary>{config}")
-        parts.append("</details>")
-    if starts:
-        parts.append(f"<details><summary>Versions</summary>{listed(starts[-1])}</details>")
-    return "".join(parts)
+# A reader on a phone sees the first columns: the method and its scores; the regime stands above its methods.
+_LAST = ("seeds", "diverged")
 
 
 def scores(group: Group) -> str:
@@ -103,9 +19,8 @@ def scores(group: Group) -> str:
     lines = group.lines
     parts = []
     for title, part in sections(lines):
-        header, body = cells(part)
         parts.append(f"<h4>{html.escape(title)}</h4>" if title else "")
-        parts.append(table([list(map(Cell, header)), *body], f"Scores{': ' * bool(title)}{title}"))
+        parts.append(_scores_table(part, lines, f"Scores{': ' * bool(title)}{title}"))
     said = [f"All with {shared_settings(group.rows)}."] if shared_settings(group.rows) else []
     said = [sentence for sentence in [*said, common_setting(lines), *verdicts(lines)] if sentence]
     parts.append("<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in said) + "</ul>" if said else "")
@@ -122,6 +37,24 @@ def scores(group: Group) -> str:
     return "".join(parts)
 
 
+def _scores_table(part: Sequence[Line], lines: Sequence[Line], label: str) -> str:
+    """One row for each method of a regime, the regime above them; scores first, and how many seeds they are of last."""
+    header, body = cells(part)
+    first = header.index("method")
+    counts = [header.index(name) for name in _LAST]
+    if not any(line.diverged for line in part):
+        counts.pop()
+    split = [header.index("train + reg")] if "train + reg" in header else []
+    columns = [first, *(i for i in range(first + 1, len(header)) if header[i] not in _LAST), *counts, *split]
+    rows: list[Sequence[str | Cell]] = [[header[i] for i in columns]]
+    done = 0
+    for group in regimes(part):
+        rows.append([regime_label(group[0], lines)])
+        rows += [[row[i] for i in columns] for row in body[done : done + len(group)]]
+        done += len(group)
+    return table(rows, label)
+
+
 def _residuals(group: Group) -> str:
     header = ["", "split", *(TITLES[f"test_{score}"].removeprefix("test ") for score in _SPLIT_SCORES)]
     body = []
@@ -135,13 +68,22 @@ def _residuals(group: Group) -> str:
 
 
 def table(rows: Sequence[Sequence[str | Cell]], label: str) -> str:
-    """An HTML table that scrolls by itself where it is too wide; the first row is its head. Clear winners are bold."""
+    """An HTML table that scrolls by itself where it is too wide; the first row is its head. Clear winners are bold.
+
+    A row of one cell is a heading of those below it.
+    """
     head, *body = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     lines = ["<tr>" + "".join(f'<th scope="col">{html.escape(cell.text)}</th>' for cell in head) + "</tr>"]
     inner = []
     for row in body:
         texts = [f"<b>{html.escape(c.text)}</b>" if c.bold else html.escape(c.text) for c in row]
-        inner.append("<tr>" + "".join(f"<td>{text}</td>" for text in texts) + "</tr>")
+        if len(row) == 1 < len(head):
+            inner.append(
+                f'<tr class="part"><th scope="rowgroup" colspan="{len(head)}"><span>{texts[0]}</span></th></tr>'
+            )
+        else:
+            first = f'<th scope="row">{texts[0]}</th>'
+            inner.append(f"<tr>{first}{''.join(f'<td>{text}</td>' for text in texts[1:])}</tr>")
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(label)}"><table><thead>'
         + "".join(lines)
@@ -151,15 +93,16 @@ def table(rows: Sequence[Sequence[str | Cell]], label: str) -> str:
 
 def listed(values: Mapping[str, Any]) -> str:
     """Names and values, one below the other."""
-    pairs = ((html.escape(str(name).replace("_", " ")), html.escape(_word(value))) for name, value in values.items())
+    pairs = ((html.escape(str(name).replace("_", " ")), html.escape(word(value))) for name, value in values.items())
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in pairs) + "</dl>"
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A value as a reader would write it."""
     if value is None or value != value:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_word, value)) or "–"
+        return ", ".join(map(word, value)) or "–"
     return str(value)

@@ -11,55 +11,74 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import check_is_folder, replacing
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import car_page
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page import parts
 from crossreg.report.page.fields import constants, embed, load_entries
-from crossreg.report.page.folders import Car, Found, distinct, find
-from crossreg.report.page.lines import Group, described, described_car, make_group
+from crossreg.report.page.folders import Car, Found, find
+from crossreg.report.page.lines import Group, described, described_car, described_unfinished, make_group
+from crossreg.report.page.rows import distinct
+from crossreg.report.page.settings import versions_line, what_was_run
+from crossreg.report.shared import shared_file, shared_scripts, shared_style
 
 LARGEST = 12_000_000  # bytes
 _SPARE = 150_000
+DEFAULT = "report.html"
+_UNFINISHED = (
+    '<h3>Not complete</h3><p class="hint">What there is so far of what has not ended, or cannot be read whole. The'
+    ' reasons stand under What was run.</p><div class="figures" data-group="{}"></div>'
+)
 _CHOSEN = {
     "runs": "Of runs that differ in their seed alone, it is the first.",
     "sweep": "Of a sweep, they are of the first seed of every method in the first regime, and of XReg, or the first"
     " method, in the others.",
 }
-_SCRIPTS = ("charts.js", "fields.js", "entries.js", "page.js")
+_SCRIPTS = ("fields.js", "slice.js", "entries.js", "page.js")
 
 
-def write_report(folder: Path, output: Path, *, progress: bool = False) -> Path:
-    """Writes the page of all that is below a folder."""
+def write_report(folder: Path, output: Path | None = None, *, progress: bool = False) -> Path:
+    """Writes the page of all that is below a folder, by default as `report.html` into it."""
+    check_is_folder(folder)
+    output = folder / DEFAULT if output is None else output
     check_output(output)
     found = find(folder, progress=progress)
     groups = make_groups(found)
     entries = load_entries(found, groups, progress=progress)
+    drawn = [described(group) for group in groups]
+    open_part = described_unfinished(found.unfinished)
+    places = {"cars": len(drawn), "unfinished": len(drawn) + bool(found.cars)}
+    drawn += [described_car(car) for car in found.cars[:1]] + ([open_part] if open_part else [])
     inside = {
         "runs": sum(len(group.rows) for group in groups) - len(found.references),
         "chosen": _CHOSEN["sweep" if found.sweeps else "runs"],
         "levels": list(LEVELS),
         "constants": constants(),
-        "groups": [*(described(group) for group in groups), *(described_car(car) for car in found.cars[:1])],
+        "groups": drawn,
     }
+    results = [_results(number, group, len(groups)) for number, group in enumerate(groups)]
+    if open_part:
+        results.append(_UNFINISHED.format(places["unfinished"]))
     texts = {
-        "style": _file("page.css"),
+        "style": shared_style() + _file("page.css"),
+        "theme": shared_file("theme.js"),
         "title": html.escape(found.name),
         "about": html.escape(_about(found)),
-        "settings": parts.what_was_run(found),
-        "results": "".join(_results(number, group, len(groups)) for number, group in enumerate(groups)),
+        "settings": what_was_run(found),
+        "results": "".join(results),
+        "results_hidden": "" if results else "hidden",
         "explore_hidden": "" if groups else "hidden",
         "cars": "",
         "plotly": "",
-        "script": '(() => {\n"use strict";\n' + "".join(_file(name) for name in _SCRIPTS) + "})();",
+        "script": '(() => {\n"use strict";\n' + shared_scripts() + "".join(map(_file, _SCRIPTS)) + "})();",
     }
-    scripts = [texts["script"]]
+    scripts = [texts["theme"], texts["script"]]
     room = LARGEST - _SPARE - sum(len(text.encode(errors="replace")) for text in texts.values())
     room -= len(json_text(inside))
     if found.cars:
         scripts += [plotly_script(), _car_script()]
-        texts |= _cars(found.cars, room // 2 if entries else room, len(groups))
+        texts |= _cars(found.cars, room // 2 if entries else room, places["cars"])
         room -= len(texts["cars"].encode(errors="replace")) + len(texts["plotly"].encode(errors="replace"))
     texts["policy"] = policy(scripts)
     texts["data"] = json_text(inside | {"entries": embed(entries, room)})
@@ -89,7 +108,7 @@ def check_output(output: Path) -> None:
 
 def make_groups(found: Found) -> list[Group]:
     """What is compared: all single runs with each other, and the rows of each sweep."""
-    rows = distinct([*(run.row for run in found.runs if run.row is not None), *found.references])
+    rows = distinct([*(run.row for run in found.runs), *found.references])
     histories = {run.name: run.history for run in found.runs}
     groups = [make_group("runs", rows, histories)] if rows else []
     return groups + [make_group(s.name, distinct(s.rows), s.histories, s) for s in found.sweeps]
@@ -98,7 +117,10 @@ def make_groups(found: Found) -> list[Group]:
 def _about(found: Found) -> str:
     """What the page is of, in a few words."""
     kinds = (("run", found.runs), ("sweep", found.sweeps), ("car experiment", found.cars))
-    return ", ".join(f"{len(items)} {name}{'s' * (len(items) > 1)}" for name, items in kinds if items)
+    parts = [f"{len(items)} {name}{'s' * (len(items) > 1)}" for name, items in kinds if items]
+    rows = sum(len(sweep.rows) for sweep in found.sweeps)
+    parts += [f"{rows:,} rows of sweeps"] if rows else []
+    return ", ".join([*parts, f"{len(found.unfinished)} not complete"] if found.unfinished else parts)
 
 
 def _results(number: int, group: Group, count: int) -> str:
@@ -114,7 +136,8 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
     shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
     template = resources.files("crossreg.report").joinpath("car_page.html").read_text(encoding="utf-8")
     main = template[template.index("<main>") + len("<main>") : template.index("</main>")]
-    settings = {k: v for k, v in run.summary.items() if k not in ("methods", "settings")}
+    settings = {car_page.WORDS.get(k, k): v for k, v in run.summary.items() if k not in ("methods", "settings")}
+    settings |= {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
     texts = {
         "band": str(car_page.BAND),
         "table": car_page.scores_table(run),

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from crossreg.config import Config, from_dict
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
@@ -22,13 +20,12 @@ from crossreg.report.history import CURVES, history_line, number, whole
 from crossreg.report.progress_file import PROGRESS
 from crossreg.report.watch.history import GrowingLines
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
+from crossreg.settings_files import LONGEST, parse_settings
 
 OWN_SETTINGS = "own settings"
 SECONDS_OF_SILENCE = 120.0
 _SCORES = {"nll": "nll", "ece": "ece_mix", "crps": "crps", "rmse": "rmse", "std_mu": "std_mu"}
 _TAIL = 2**16
-_LONGEST_SETTINGS = 2**16
-_DEEPEST_SETTINGS = 20
 _KNOWN = ("xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm", "unregularized", "fixed-noise")
 Files = Mapping[str, Stamp]
 
@@ -114,27 +111,12 @@ def method_of(config: Config) -> str:
 
 def read_settings(inside: Inside, parts: Parts) -> dict[str, Any]:
     """A YAML file of settings; empty where it cannot be read."""
-    text = inside.read(parts, 0, _LONGEST_SETTINGS) or b""
-    # The loader in C takes a tenth of the time: there may be thousands of runs.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = inside.read(parts, 0, LONGEST) or b""
     try:
-        found = yaml.load(text, Loader=loader) if _is_plain(text, loader) else {}
-    except (yaml.YAMLError, ValueError, RecursionError):
+        found = parse_settings(text, "settings")
+    except InputError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _is_plain(text: bytes, loader: Any) -> bool:
-    """Whether YAML has no aliases, which grow without bound when printed, and is not so deep that the loader in C dies.
-
-    Nothing that is written here has either.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST_SETTINGS:
-            return False
-    return True
 
 
 def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
@@ -186,13 +168,15 @@ def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
     last = last_line(inside, history, files["metrics.jsonl"]) if history else {}
     diverged_at = last.get("diverged_at", -1)
     progress = read_progress(inside, parts, files)
-    state, step, scores = "unfinished", last.get("step"), {}
+    step, scores = last.get("step"), {}
+    state = "trained" if step is not None and step == steps else "unfinished"
     newest = [files[name].mtime_ns / 1e9 for name in ("metrics.json", "metrics.jsonl", "config.yaml") if name in files]
     when = newest[0] if newest else None
     if "metrics.json" in files:
         state, scores = "finished", scores_of(inside.json((*parts, "metrics.json")))
     if progress is not None:
-        state = "training" if progress[1] <= SECONDS_OF_SILENCE else "silent"
+        at_work = "scoring" if progress[0]["now"] == "scoring" else "training"
+        state = at_work if progress[1] <= SECONDS_OF_SILENCE else "silent"
         step = progress[0]["step"]
     entry = Entry(
         parts, "", "run", method, regime, state, step, steps, scores, diverged_at if diverged_at >= 0 else None, when,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crossreg.report.history import history_line
+from crossreg.report.looks import family_of
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
 from crossreg.report.watch.history import GrowingLines, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp
@@ -227,6 +228,7 @@ def _described(identity: str, entry: Entry) -> dict[str, Any]:
         "name": _name_of(entry.folder),
         "kind": entry.kind,
         "method": entry.method,
+        "color": family_of(entry.method),
         "regime": dict(entry.regime),
         "state": entry.state,
         "step": entry.step,

@@ -9,15 +9,17 @@ const SCORES = [
   ["Std_ω[μ]", "test_std_mu", 4], ["rel. L2", "test_relative_l2", 3], ["reg NLL", "reg_nll", 3], ["reg ECE", "reg_ece", 3],
 ];
 const PANELS = [
-  ["train_loss", "train loss", {}], ["reg_loss", "reg loss", {}],
-  ["reg_nll", "NLL on reg", {}], ["reg_ece", "ECE on reg", { floor: 0 }],
+  ["train_loss", "train loss", { cut: true }], ["reg_loss", "reg loss", { cut: true }],
+  ["reg_nll", "NLL on reg", { cut: true }], ["reg_ece", "ECE on reg", { floor: 0 }],
 ];
 const SETTLED = ["finished", "diverged"];
 // `taken`: of which state of a run its curve is.
 const state = {
   version: -1, runs: [], ticked: new Map(), curves: new Map(), taken: new Map(), shown: PAGE, live: [], silent: [],
 };
-const at = (id) => document.getElementById(id);
+// What every chart shows, for those who test the page.
+window.watch = { drawn };
+const EVERY_SITE = "all sites (geometric mean)";
 
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store" });
@@ -77,7 +79,7 @@ function cells(row, values) {
 
 function heading(titles) {
   const row = make("tr");
-  for (const [text, left] of titles) row.append(make("th", { scope: "col", ...(left ? { class: "left" } : {}) }, text));
+  for (const [text, left, more = ""] of titles) row.append(make("th", { scope: "col", class: `${left ? "left" : ""} ${more}` }, text));
   return make("thead", {}, row);
 }
 
@@ -106,14 +108,14 @@ function drawList() {
     box.checked = state.ticked.has(run.id);
     box.addEventListener("change", () => tick(run.id, box));
     body.append(cells(make("tr"), [
-      [box, "left"], [run.name, "left"], [run.method, "left"], [regime(run), "left"],
+      [make("label", {}, box, ` ${run.name}`, make("small", { class: "under" }, run.method)), "left"], [run.method, "left method"],
+      ...columns.map(([, key, digits]) => number(run.scores[key], digits)),
       [stateOf(run), run.diverged_at == null && run.state !== "diverged" ? "left" : "left warn"],
-      [when(run), "left"], ...columns.map(([, key, digits]) => number(run.scores[key], digits)),
+      [regime(run), "left"], [when(run), "left"],
     ]));
   }
   at("runs").replaceChildren(heading([
-    ["compare", true], ["run", true], ["method", true], ["regime", true], ["state", true],
-    ["written", true], ...columns.map(([title]) => [title]),
+    ["run", true], ["method", true, "method"], ...columns.map(([title]) => [title]), ["state", true], ["regime", true], ["written", true],
   ]), body);
   at("more").hidden = found.length <= state.shown;
   if (focused) at("runs").querySelector(`[data-run="${focused}"]`)?.focus();
@@ -126,11 +128,15 @@ function tick(id, box) {
     return;
   }
   if (box.checked) {
-    // A colour stays with its run while it is ticked.
-    const taken = new Set(state.ticked.values());
-    let free = 0;
-    while (taken.has(free)) free++;
-    state.ticked.set(id, free);
+    // A look stays with its run while it is ticked: the colour of its family, and dashes that no other of them has.
+    const looks = [...state.ticked.values()];
+    const family = state.runs.find((run) => run.id === id)?.color;
+    const free = [0, 1, 2, 3, 4, 5].find((color) => !looks.some((look) => look[0] === color)) ?? 0;
+    const color = family ?? free;
+    const taken = new Set(looks.filter((look) => look[0] === color).map((look) => look[1]));
+    let count = 0;
+    while (taken.has(count)) count++;
+    state.ticked.set(id, [color, count]);
   } else {
     state.ticked.delete(id);
   }
@@ -141,11 +147,15 @@ function drawComparison() {
   const ticked = state.runs.filter((run) => state.ticked.has(run.id));
   at("compare").hidden = !ticked.length;
   if (!ticked.length) return;
-  const styled = ticked.map((run) => ({ run, style: looks(state.ticked.get(run.id)), curve: state.curves.get(run.id) }));
-  const panels = PANELS.map(([key, title, options]) => chart(
-    styled.filter(({ curve }) => curve).map(({ run, style, curve }) => ({
-      label: label(run), style, x: curve.step, y: curve[key].mean, low: curve[key].low, high: curve[key].high,
-    })), { title, key: false, ...options }));
+  const styled = ticked.map((run) => (
+    { run, look: lookOf(state.ticked.get(run.id)), curve: state.curves.get(run.id) }));
+  const curved = styled.filter(({ curve }) => curve);
+  const last = Math.max(1, ...curved.flatMap(({ curve }) => curve.step));
+  const charts = PANELS.map(([key, title, options]) => [make("div"), {
+    name: `compared-${key}`, title, x: "step", y: title, height: 240, xRange: [0, last], ...options,
+    series: curved.map(({ run, look, curve }) => ({ key: run.id, label: label(run), ...look, ...curveOf(curve, key) })),
+  }]).filter(([, options]) => options.series.some((one) => one.y.some(isNumber)));
+  charts.push(...sigmaPanel(curved, last));
   const columns = SCORES.filter(([, key]) => ticked.some((run) => run.scores[key] != null));
   // The easier regime would win: only runs of one are held against each other.
   const task = (run) => JSON.stringify([run.regime.scenario, run.regime.observed_fraction, run.regime.train_size]);
@@ -155,102 +165,44 @@ function drawComparison() {
     return key !== "test_std_mu" && values.length > 1 && run.scores[key] === Math.min(...values);
   };
   const body = make("tbody");
-  for (const { run, style } of styled) {
+  for (const { run, look } of styled) {
+    const name = make("span", {}, sample(look), ` ${called(run)}`);
     body.append(cells(make("tr"), [
-      [sample(style), "left"], [called(run), "left"], [regime(run), "left"], [stateOf(run), "left"],
-      ...columns.map(([, key, digits]) => [number(run.scores[key], digits), isBest(run, key) ? "best" : ""]),
+      [name, "left"], ...columns.map(([, key, digits]) => [number(run.scores[key], digits), isBest(run, key) ? "best" : ""]),
+      [stateOf(run), "left"], [regime(run), "left"],
     ]));
   }
   const without = styled.filter(({ curve }) => curve && !curve.step.length).map(({ run }) => label(run));
   at("uncurved").hidden = !without.length;
   at("uncurved").textContent = `No history was found of ${without.join("; ")}.`;
-  at("compared").replaceChildren(...panels);
+  replaced(at("compared"), charts.map(([place]) => place), charts);
   at("scores").replaceChildren(heading([
-    ["", true], ["run", true], ["regime", true], ["state", true], ...columns.map(([title]) => [title]),
+    ["run", true], ...columns.map(([title]) => [title]), ["state", true], ["regime", true],
   ]), body);
 }
 
-function replicas(one) {
-  const rows = [...one.replicas].sort((a, b) => (b.diverged_at >= 0) - (a.diverged_at >= 0));
-  const body = make("tbody");
-  for (const replica of rows) {
-    const fell = replica.diverged_at >= 0;
-    body.append(cells(make("tr"), [
-      [replica.name, "left"], number(replica.train_loss, 3), number(replica.reg_loss, 3), number(replica.reg_nll, 3),
-      number(replica.reg_ece, 3), [fell ? `diverged at step ${replica.diverged_at}` : "going on", fell ? "left warn" : "left"],
-    ]));
+// σ of one site, or of all of them as a geometric mean, in every run that has it.
+function sigmaPanel(curved, last) {
+  const sites = [...new Set(curved.flatMap(({ curve }) => Object.keys(curve.sigma)))];
+  at("site").closest(".choices").hidden = !sites.length;
+  const wanted = [EVERY_SITE, ...sites];
+  if (wanted.join("\n") !== [...at("site").options].map((option) => option.value).join("\n")) {
+    const chosen = at("site").value;
+    at("site").replaceChildren(...wanted.map((site) => new Option(site, site)));
+    if (wanted.includes(chosen)) at("site").value = chosen;
   }
-  const table = make("table", {}, heading([
-    ["replica", true], ["train loss"], ["reg loss"], ["reg NLL"], ["reg ECE"], ["state", true],
-  ]), body);
-  return make("div", { class: "replicas", tabindex: "0", role: "region", "aria-label": "replicas" }, table);
-}
-
-function titled(one) {
-  return one.kind === "run" ? one.name : `${one.name}: ${one.label}`;
-}
-
-function training(one, opened) {
-  const curve = state.curves.get(one.id);
-  const card = make("article", { class: "training", "data-live": one.id });
-  card.append(make("h3", {}, titled(one)));
-  const parts = [];
-  if (one.points) {
-    parts.push(`trained ${Math.round(100 * (one.trained || 0))}%`, `scored ${one.scored} of ${one.points}`);
-    if (one.number) parts.push(`program ${one.number} of ${one.programs}`);
-  }
-  parts.push(one.now === "compiling" ? "compiling …" : one.now === "scoring" ? "scoring …" : `step ${one.step} of ${one.steps}`);
-  parts.push(`time left ${one.left}`);
-  card.append(make("p", {}, parts.join(" · ")));
-  const share = one.points ? one.trained || 0 : one.steps ? one.step / one.steps : 0;
-  card.append(make("progress", { max: 1, value: share, "aria-label": "trained" }));
-  const fallen = one.replicas.filter((replica) => replica.diverged_at >= 0);
-  if (fallen.length) {
-    const names = fallen.slice(0, 6).map((r) => `${r.name || "this run"} at step ${r.diverged_at}`).join("; ");
-    card.append(make("p", { class: "warn" },
-      `${fallen.length} of ${one.replicas.length} diverged: ${names}${fallen.length > 6 ? " …" : ""}`));
-  }
-  if (curve && curve.step.length) {
-    const line = (key, style, text) => ({
-      label: text, style, x: curve.step, y: curve[key].mean, low: curve[key].low, high: curve[key].high,
-    });
-    const options = { last: one.steps };
-    const sites = Object.entries(curve.sigma).map(([site, y], i) => ({ label: site, style: looks(i), x: curve.step, y }));
-    const panels = [
-      chart([line("train_loss", "k0", "train loss"), line("reg_nll", "k1 dash", "NLL on reg")], { title: "NLL per point", ...options }),
-      chart([line("reg_ece", "k0", "ECE on reg")], { title: "ECE on reg", floor: 0, key: false, ...options }),
-    ];
-    if (curve.reg_loss.mean.some((value) => value !== null)) {
-      panels.splice(1, 0, chart([line("reg_loss", "k1", "reg loss")], { title: "what ρ minimises on reg", key: false, ...options }));
-    }
-    if (sites.length) panels.push(chart(sites, { title: "σ per site (geometric mean)", log: true, ...options }));
-    card.append(make("div", { class: "panels" }, ...panels));
-    if (one.replicas.length > 1) {
-      card.append(make("p", { class: "hint" }, "Means over replicas that have not diverged; bands from the least to the largest."));
-    }
-  } else {
-    card.append(make("p", { class: "hint" }, "Curves begin with the first look at reg."));
-  }
-  if (one.replicas.length > 1) {
-    const more = make("details", {}, make("summary", {}, `${one.replicas.length} replicas`), replicas(one));
-    more.open = opened.has(one.id);
-    card.append(more);
-  }
-  return card;
-}
-
-function drawLive() {
-  const opened = new Set([...document.querySelectorAll("#live details[open]")].map((d) => d.closest("article").dataset.live));
-  const scrolled = new Map([...document.querySelectorAll("#live .replicas")].map((d) => [d.closest("article").dataset.live, d.scrollTop]));
-  const focused = document.activeElement?.closest?.("#live article");
-  const kept = focused ? [focused.dataset.live, document.activeElement.tagName] : null;
-  const cards = state.live.map((one) => training(one, opened));
-  at("live").replaceChildren(...(cards.length ? cards : [make("p", { class: "hint" }, "Nothing trains at the moment.")]));
-  for (const [id, top] of scrolled) {
-    const list = at("live").querySelector(`[data-live="${id}"] .replicas`);
-    if (list) list.scrollTop = top;
-  }
-  if (kept) at("live").querySelector(`[data-live="${kept[0]}"] ${kept[1].toLowerCase()}`)?.focus();
+  if (!sites.length) return [];
+  const site = at("site").value;
+  const mean = (values) => {
+    const logs = values.filter((value) => isNumber(value) && value > 0).map(Math.log);
+    return logs.length ? Math.exp(logs.reduce((sum, value) => sum + value, 0) / logs.length) : null;
+  };
+  const series = curved.map(({ run, look, curve }) => {
+    const y = site === EVERY_SITE ? curve.step.map((_, i) => mean(Object.values(curve.sigma).map((one) => one[i]))) : curve.sigma[site];
+    return { key: run.id, label: label(run), ...look, x: curve.step, y: y || [] };
+  }).filter((one) => one.y.some(isNumber));
+  const options = { name: "compared-sigma", title: `σ of ${site}`, x: "step", y: "σ", height: 240, xRange: [0, last] };
+  return [[make("div"), { ...options, log: true, least: 1, series }]];
 }
 
 function drawSilent() {
@@ -262,7 +214,7 @@ function drawSilent() {
 }
 
 let asked = 0;
-let drawn = "";
+let latest = "";
 
 async function refresh() {
   const mine = ++asked;
@@ -297,8 +249,8 @@ async function refresh() {
     }));
     if (mine !== asked) return;
     const now = JSON.stringify([live.live, state.version, [...state.ticked], wanted.map((id) => state.curves.get(id)?.step)]);
-    if (now !== drawn) {
-      drawn = now;
+    if (now !== latest) {
+      latest = now;
       drawLive();
       drawComparison();
     }
@@ -320,6 +272,14 @@ async function follow() {
 
 at("filter").addEventListener("input", () => { state.shown = PAGE; drawList(); });
 at("order").addEventListener("change", drawList);
+at("site").addEventListener("change", drawComparison);
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === width) return; // charts are drawn for the width they have
+  width = innerWidth;
+  drawLive();
+  drawComparison();
+});
 at("more").addEventListener("click", () => { state.shown += PAGE; drawList(); });
 at("clear").addEventListener("click", () => { state.ticked.clear(); drawList(); refresh(); });
 follow();

@@ -26,16 +26,20 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
+from crossreg.files import check_is_folder
+from crossreg.report.shared import SCRIPTS, STYLES
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
 
 _SECONDS_FOR_A_REQUEST = 10.0
 _MOST_CONNECTIONS = 32
+_PACKAGES = {"watch": "crossreg.report.watch", "shared": "crossreg.report.shared"}
 _FILES = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/draw.js": ("draw.js", "text/javascript"),
+    "/": ("watch", "page.html", "text/html"),
+    **{f"/{name}": ("shared", name, "text/css") for name in STYLES},
+    "/page.css": ("watch", "page.css", "text/css"),
+    **{f"/{name}": ("shared", name, "text/javascript") for name in ("theme.js", *SCRIPTS)},
+    **{f"/{name}": ("watch", name, "text/javascript") for name in ("live.js", "page.js")},
 }
 _CURVE = re.compile(r"/api/curve/([0-9a-f]{16})", re.ASCII)
 _POLICY = (
@@ -141,16 +145,17 @@ class WatchServer(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0, *, seconds: float | None = None):
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder")
+        check_is_folder(folder)
         if not 0 <= port <= 65535:
             raise InputError(f"--port {port}: must lie between 0 (any that is free) and 65535")
         self.seconds = _SECONDS_FOR_A_REQUEST if seconds is None else seconds
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._host = host.strip("[]").lower()
         self._listing = Listing(Inside(folder))
-        package = resources.files("crossreg.report.watch")
-        self._pages = {path: ((package / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()}
+        self._pages = {
+            path: (resources.files(_PACKAGES[home]).joinpath(name).read_bytes(), kind)
+            for path, (home, name, kind) in _FILES.items()
+        }
         self._answers: dict[str, Callable[[], dict[str, Any]]] = {
             "/api/live": self._listing.live,
             "/api/runs": self._listing.runs,

@@ -59,7 +59,8 @@ class SweepPlan:
 
     def trainings(self, row: Entry) -> list[str]:
         """The keys of a row's trainings; none where the plan has no such row."""
-        from crossreg.studies.sweep import point_key, trainings_of
+        from crossreg.studies.sweep import trainings_of
+        from crossreg.studies.sweep_folder import point_key
 
         digest = str(self._asked.get("data"))
         place = (row.method, row.regime.get("seed"), *(row.regime.get(name) for name in _PLACE))
@@ -79,7 +80,7 @@ def read_plan(inside: Inside, parts: Parts, stamp: Stamp) -> SweepPlan:
 
 def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Point]]":
     """The points of a sweep by what a row says of itself."""
-    from crossreg.studies.sweep import points_of
+    from crossreg.studies.sweep_folder import points_of
 
     try:
         points = points_of(asked, "sweep.json") if _is_plannable(asked) else []

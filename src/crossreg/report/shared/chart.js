@@ -1,85 +1,13 @@
 // Line charts, histograms and marks as SVG. What a chart draws is kept in `drawn`, by the chart's name.
-const report = JSON.parse(document.getElementById("report").textContent);
 const drawn = {};
-window.report = { drawn };
-const STYLES = 6;
-const DASHES = ["", "6 3", "2 3"];
-// What a reader has switched on or off, by the chart's name and the key of a series: it outlives every redrawing.
+// What a reader has switched on or off, by the chart's name and the key of a series, and where values are read: both
+// outlive every redrawing.
 const switched = {};
+const cursors = {};
 const keyOf = (series) => series.key || series.label;
 const isOff = (name, series) => {
   const chosen = switched[name] || (switched[name] = new Map());
   return chosen.has(keyOf(series)) ? chosen.get(keyOf(series)) : Boolean(series.hidden);
-};
-
-const make = (name, attributes = {}, ...children) => {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
-const shape = (name, attributes = {}, text = "") => {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.textContent = text;
-  return element;
-};
-
-// Numbers as people write them; what is none is a dash.
-const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-const written = (value, digits = 3) => {
-  if (!isNumber(value)) return "–";
-  if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en").replace("-", "−");
-  const size = Math.abs(value);
-  const isFar = size !== 0 && (size < 1e-3 || size >= 1e5);
-  const text = isFar ? value.toExponential(digits - 1) : Number(value.toPrecision(digits));
-  return String(text).replace(/-/g, "−");
-};
-
-const ticks = (low, high, count) => {
-  const rough = (high - low) / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
-  const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
-    found.push(Number((k * step).toPrecision(12)));
-  }
-  return found;
-};
-// Places of marks on a logarithmic axis: 1, 2 and 5 of each decade where there are few decades.
-const decades = (low, high) => {
-  const every = Math.max(1, Math.ceil((high - low) / 6));
-  const found = [];
-  for (let k = Math.floor(low); k <= high; k += every) {
-    for (const n of high - low < 2.2 ? [1, 2, 5] : [1]) found.push(k + Math.log10(n));
-  }
-  const inside = found.filter((k) => k >= low && k <= high);
-  return inside.length > 1 ? inside : ticks(low, high, 3);
-};
-
-// The range of values and their intervals. Where `cut` asks for it, a few that are far off are left outside; the largest
-// of each curve is told by an arrow.
-const rangeOf = (values, options) => {
-  const sorted = values.filter(isNumber).sort((a, b) => a - b);
-  if (!sorted.length) return [0, 1];
-  let [low, high] = [sorted[0], sorted[sorted.length - 1]];
-  const upper = sorted[Math.floor(0.9 * (sorted.length - 1))];
-  const isCut = options.cut && sorted.length > 4 && upper > low && high - low > 4 * (upper - low);
-  if (isCut) high = upper + 0.5 * (upper - low);
-  if (options.floor !== undefined) low = options.floor;
-  if (high === low) [low, high] = [low - 0.5 * (Math.abs(low) || 1), high + 0.5 * (Math.abs(high) || 1)];
-  const margin = 0.05 * (high - low);
-  return [low === options.floor ? low : low - margin, high + margin];
-};
-
-const sample = (series) => {
-  const svg = shape("svg", { viewBox: "0 0 26 11", "aria-hidden": "true" });
-  const { color, dash = "", kind, marks } = series;
-  const line = { x1: 0, x2: 26, y1: 5.5, y2: 5.5, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash };
-  if (series.band) svg.append(shape("rect", { x: 0, y: 1, width: 26, height: 9, fill: color }));
-  else if (kind !== "dots") svg.append(shape("line", line));
-  if (kind === "dots" || marks) svg.append(shape("circle", { cx: 13, cy: 5.5, r: 3, fill: color }));
-  return svg;
 };
 
 // All values that a curve reaches, the ends of its intervals and bands too.
@@ -162,6 +90,11 @@ const drawSeries = (svg, s, options, axes, aside) => {
     return;
   }
   const points = s.x.map((x, i) => [x, s.y[i], i]).filter(([x, y]) => isNumber(x) && known(y));
+  if (s.low && points.some(([, , i]) => s.high[i] > s.low[i])) {
+    const side = (ends) => points.filter(([, , i]) => known(ends[i])).map(([x, , i]) => [px(x), py(ends[i])]);
+    const ends = joined([...side(s.high), ...side(s.low).reverse()]);
+    svg.append(shape("polygon", { points: ends, fill: s.color, "fill-opacity": 0.15 }));
+  }
   if (options.bars) {
     const width = (px(1) - px(0)) * options.bars;
     for (const [x, y] of points) {
@@ -178,25 +111,27 @@ const drawSeries = (svg, s, options, axes, aside) => {
     const half = s.half && s.half[i];
     const ends = half ? [y - half, y + half] : [];
     if (half) line(ends.map((end) => [px(x) + aside, py(end)]), { stroke: s.color, "stroke-width": 1.5 });
-    if (s.marks || s.kind === "dots" || points.length < 3) {
+    if (s.marks || s.kind === "dots" || points.length < 12) {
       const look = { r: s.radius || 3, fill: s.color, "fill-opacity": s.kind === "dots" ? 0.75 : 1 };
       svg.append(shape("circle", { cx: px(x), cy: py(y), ...look }));
     }
   }
 };
 
-// A chart in `place`. options: {name, title, note, x, y, log, floor, cut, xRange, yRange, diagonal, level, bars, names,
-// series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, hidden?}]}. A label may change
-// while a reader looks; the key, by default the label, does not.
+// A chart in `place`. options: {name, title, note, x, y, log, floor, cut, least, xRange, yRange, diagonal, level, bars,
+// names, legend, series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, hidden?}]}. A label
+// may change while a reader looks; the key, by default the label, does not.
 const chart = (place, options) => {
-  place.textContent = "";
   const caption = make("figcaption", {}, options.title);
   if (options.note) caption.append(make("small", {}, options.note));
   const figure = make("figure", { "data-chart": options.name }, caption);
-  place.append(figure);
+  // A chart that is drawn again while someone reads it stays where it was.
+  const [before, isRead] = [cursors[options.name], document.activeElement === place.querySelector("svg[role=img]")];
+  place.replaceChildren(figure);
+  if (before !== undefined) cursors[options.name] = before;
   const series = options.series.filter((s) => !isOff(options.name, s));
   drawn[options.name] = series.map(({ label, x, y, half, low, high }) => ({ label, x, y, half, low, high }));
-  const [width, height] = [Math.max(260, place.clientWidth || 400), options.height || 270];
+  const [width, height] = [Math.max(230, place.clientWidth || 400), options.height || 270];
   const axes = axesOf(options, series, width, height);
   const { box, px, py } = axes;
   const said = `${options.title}: ${options.y} against ${options.x}; ${series.map((s) => s.label).join(", ")}.`;
@@ -216,49 +151,79 @@ const chart = (place, options) => {
   }
   figure.append(svg);
   addReading(figure, svg, options, series, axes, width);
+  if (isRead) svg.focus({ preventScroll: true });
   if (options.series.length > 1 || options.legend) addLegend(figure, options, () => chart(place, options));
 };
 
-// A cursor that follows the pointer or the arrow keys, and the values there in words.
+// What every curve has at a place, as pairs of a series and words.
+const valuesAt = (series, x) => series.flatMap((s) => {
+  const i = s.x.indexOf(x);
+  if (i < 0) return [];
+  if (s.band) return [[s, `${written(s.low[i])} to ${written(s.high[i])}`]];
+  if (s.kind === "dots") return [[s, s.x.flatMap((other, j) => (other === x ? [written(s.y[j])] : [])).join(", ")]];
+  const spread = s.low && s.high[i] > s.low[i] ? ` (${written(s.low[i])} to ${written(s.high[i])})` : "";
+  return [[s, `${written(s.y[i], 4)}${s.half && s.half[i] ? ` ± ${written(s.half[i], 2)}` : spread}`]];
+});
+
+// A cursor that follows the pointer or the arrow keys, and the values there: beside it, and in words for those who hear
+// the page.
 const addReading = (figure, svg, options, series, { px, box, first, last }, width) => {
   const all = [...new Set(series.flatMap((s) => s.x))].filter((x) => x >= first && x <= last).sort((a, b) => a - b);
   const cursor = shape("line", { y1: box.top, y2: box.bottom, class: "cursor", visibility: "hidden" });
   svg.append(cursor);
-  const hint = "Point at the figure, or use the arrow keys in it, for values.";
-  const readout = make("p", { class: "readout", "aria-live": "polite" }, hint);
-  figure.append(readout);
+  const readout = make("p", { class: "readout unseen", "aria-live": "polite" });
+  const tip = make("div", { class: "tip", "aria-hidden": "true", hidden: "" });
+  figure.append(readout, tip);
   let place = -1;
   const read = (index) => {
     place = Math.min(Math.max(index, 0), all.length - 1);
     if (place < 0) return;
     const x = all[place];
+    cursors[options.name] = x;
     cursor.setAttribute("visibility", "visible");
     cursor.setAttribute("x1", px(x));
     cursor.setAttribute("x2", px(x));
-    const at = options.names ? options.names[x] : `${options.x} ${written(x)}`;
-    const values = series.flatMap((s) => {
-      const i = s.x.indexOf(x);
-      if (i < 0) return [];
-      if (s.band) return `${s.label} ${written(s.low[i])} to ${written(s.high[i])}`;
-      if (s.kind === "dots") return s.x.flatMap((other, j) => (other === x ? [written(s.y[j])] : [])).join(", ");
-      return `${s.label} ${written(s.y[i], 4)}${s.half && s.half[i] ? ` ± ${written(s.half[i], 2)}` : ""}`;
-    });
-    readout.textContent = `${at}: ${values.join("; ")}`;
+    const title = options.names ? options.names[x] : `${options.x} ${written(x)}`;
+    const values = valuesAt(series, x);
+    const plain = values.map(([s, text]) => (s.kind === "dots" ? text : `${s.label} ${text}`));
+    readout.textContent = `${title}: ${plain.join("; ")}`;
+    tip.replaceChildren(make("b", {}, title), ...values.map(([s, text]) => make("span", {},
+      sample(s), make("span", {}, s.label), make("span", { class: "value" }, text))));
+    tip.hidden = false;
+    // Beside the cursor where there is room, and inside of the figure in any case.
+    const [room, wide] = [figure.clientWidth, tip.offsetWidth];
+    const across = (px(x) / width) * room;
+    const beside = across < room / 2 ? across + 12 : across - 12 - wide;
+    tip.style.left = `${Math.max(0, Math.min(beside, room - wide))}px`;
+    // Where it would hide the curves, as on a phone, it stands below them.
+    const [above, drawing] = [figure.getBoundingClientRect().top, svg.getBoundingClientRect()];
+    tip.style.top = `${(wide > room / 2 - 12 ? drawing.bottom : drawing.top + box.top + 4) - above}px`;
+  };
+  const hide = () => {
+    delete cursors[options.name];
+    cursor.setAttribute("visibility", "hidden");
+    tip.hidden = true;
   };
   const point = (event) => {
     const bounds = svg.getBoundingClientRect();
-    const at = ((event.clientX - bounds.left) / bounds.width) * width;
-    const nearest = all.reduce((best, x, i) => (Math.abs(px(x) - at) < Math.abs(px(all[best]) - at) ? i : best), 0);
-    read(nearest);
+    const x = ((event.clientX - bounds.left) / bounds.width) * width;
+    read(all.reduce((best, one, i) => (Math.abs(px(one) - x) < Math.abs(px(all[best]) - x) ? i : best), 0));
   };
   // A tap moves no pointer: it only puts one down.
   for (const kind of ["pointermove", "pointerdown"]) svg.addEventListener(kind, point);
+  svg.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
+  svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
     const moves = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: all.length - 1 };
+    if (event.key === "Escape") hide();
     if (!(event.key in moves)) return;
     event.preventDefault();
     read(moves[event.key]);
   });
+  if (options.name in cursors) {
+    const index = all.indexOf(cursors[options.name]);
+    read(index < 0 ? all.length - 1 : index);
+  }
 };
 
 const addLegend = (figure, { name, series }, redraw) => {
@@ -276,4 +241,3 @@ const addLegend = (figure, { name, series }, redraw) => {
   }
   figure.append(legend);
 };
-const colorOf = (index) => `var(--c${index % STYLES})`;

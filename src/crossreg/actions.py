@@ -1,0 +1,252 @@
+"""What each command does, once its flags are read. JAX is imported by those that need it."""
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from crossreg.commands import (
+    Car,
+    DataFiles,
+    Evaluate,
+    Export,
+    Extract,
+    Figures,
+    Predict,
+    Quickstart,
+    Report,
+    Sweep,
+    Table,
+    Train,
+    Watch,
+)
+from crossreg.config import Config, load_yaml, to_dict
+from crossreg.errors import InputError
+from crossreg.flags import plain
+from crossreg.studies.saving import Saving
+
+DIVERGED = 4  # exit code: more runs have diverged than --max-diverged allows
+
+
+def _saving(command: Train | Sweep | Car) -> Saving:
+    if not 0 <= command.max_diverged <= 1:
+        raise InputError(f"--max-diverged {command.max_diverged}: must be a share of the runs, in [0, 1]")
+    return Saving(command.save_every, command.force_resume).checked()
+
+
+def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
+    """The exit code, by how many runs have diverged."""
+    if diverged <= command.max_diverged * runs:
+        return 0
+    print(
+        f"crossreg: {diverged} of {runs} runs diverged, more than --max-diverged {command.max_diverged:g}",
+        file=sys.stderr,
+    )
+    return DIVERGED
+
+
+def train(command: Train) -> int:
+    """Trains one run."""
+    from crossreg.studies.run_folder import diverged_at
+    from crossreg.studies.train import train_run
+
+    metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=_saving(command))
+    _print_scores(command.out, metrics, as_json=command.json)
+    if not command.json:
+        print(f"{command.out}: `crossreg report {shlex.quote(str(command.out))}` makes a page of it")
+    return _verdict(int(diverged_at(command.out) >= 0), 1, command)
+
+
+def evaluate(command: Evaluate) -> None:
+    """Scores a run again."""
+    from crossreg.studies.run_folder import final_metrics, load_run
+
+    run = load_run(command.folder)
+    metrics = final_metrics(run.model, run.load_data(command.data), run.config, progress=not command.quiet)
+    _print_scores(command.folder, metrics, as_json=command.json)
+
+
+def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> None:
+    from crossreg.report.tables import channel_table, decomposition_table, scores_table, sigma_lines
+    from crossreg.studies.run_folder import channel_names, scored_name
+
+    if as_json:
+        print(json.dumps(metrics, allow_nan=False))
+        return
+    print(scores_table({scored_name(folder): metrics}))
+    print(decomposition_table(metrics))
+    if channels := channel_table(metrics, channel_names(folder)):
+        print(channels)
+    if metrics["sigma"]:
+        print(sigma_lines(metrics["sigma"]))
+
+
+def data(command: DataFiles) -> None:
+    """Says what is in files of one's own."""
+    from crossreg.data.files.check import check_data
+    from crossreg.report.data_check import check_text, draw_check
+
+    found = check_data(command.path, field=command.field, axes=command.axes)
+    draw_check(found, command.picture)
+    print(json.dumps(found.summary, allow_nan=False) if command.json else check_text(found.summary, command.picture))
+
+
+def predict(command: Predict) -> None:
+    """Applies a run to fields of a file."""
+    from crossreg.studies.prediction import predict_file
+    from crossreg.studies.run_folder import load_run
+
+    arrays = predict_file(
+        load_run(command.folder),
+        command.input,
+        command.output,
+        levels=command.levels,
+        mask_file=command.mask,
+        no_mask=command.no_mask,
+        progress=not command.quiet,
+    )
+    print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+
+
+def export(command: Export) -> None:
+    """Writes a run as files that need no crossreg."""
+    from crossreg.export.write import export_run
+
+    about = export_run(
+        command.folder,
+        command.output,
+        seed=command.seed,
+        num_samples=command.samples,
+        levels=command.levels,
+        mask_input=command.mask_input,
+        progress=not command.quiet,
+    )
+    if command.json:
+        print(json.dumps(about, allow_nan=False))
+        return
+    for file, apart in about["largest_difference"].items():
+        said = "not checked: onnxruntime is not installed"
+        if apart is not None:
+            said = f"within {max(apart.values()):.1e} of `crossreg predict`"
+        print(f"{command.output / file}: {said}")
+    print(f"{command.output / 'README.md'} says how to call them")
+
+
+def quickstart(command: Quickstart) -> None:
+    """Three methods side by side."""
+    from crossreg.studies.quickstart import quickstart
+
+    quickstart(command.out, steps=command.steps, progress=not command.quiet, as_json=command.json)
+
+
+def sweep(command: Sweep) -> int:
+    """Trains and scores many runs."""
+    from crossreg.report.table_files import write_tables
+    from crossreg.studies.grids import default_steps, plan
+    from crossreg.studies.sweep import describe_sweep, run_sweep
+
+    base = None
+    if command.config:
+        base = load_yaml(command.config, base=Config().replace(steps=default_steps(command.name)))
+    points = plan(
+        command.name,
+        methods=command.methods,
+        seeds=command.seeds,
+        first_seed=command.first_seed,
+        steps=command.steps,
+        grid=command.grid,
+        base=base,
+    )
+    if command.plan:
+        print(describe_sweep(points, command.out))
+        return 0
+    asked = {
+        "name": command.name,
+        "methods": command.methods,
+        "seeds": command.seeds,
+        "first_seed": command.first_seed,
+        "steps": points[0].config.train.steps,
+        "grid": list(command.grid),
+        "config": to_dict(base or Config()),
+    }
+    rows = run_sweep(points, command.out, progress=not command.quiet, asked=asked, saving=_saving(command))
+    text = write_tables(rows, command.out, width=_terminal_width())
+    print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
+    return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
+
+
+def table(command: Table) -> None:
+    """The table of a sweep."""
+    from crossreg.report.table_files import write_tables
+    from crossreg.studies.sweep_folder import all_rows, asked_rows
+
+    every = all_rows(command.folder)
+    rows, total = (every, len(every)) if command.all else asked_rows(command.folder)
+    text = write_tables(rows, command.folder, missing=total - len(rows), width=_terminal_width())
+    if command.json:
+        print("\n".join(json.dumps(row, allow_nan=False) for row in rows))
+        return
+    print(text)
+    if len(every) > len(rows):
+        print(f"{len(every) - len(rows)} further runs of earlier sweeps are in the folder: --all shows them too")
+
+
+def _terminal_width() -> int | None:
+    """How wide the terminal is, or None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def figures(command: Figures) -> None:
+    """Draws what a folder allows."""
+    from crossreg.studies.figures import draw_figures
+
+    for path in draw_figures(command.folder, command.out, progress=not command.quiet):
+        print(path)
+
+
+def report(command: Report) -> None:
+    """Writes one page."""
+    from crossreg.report.page.write import write_report
+
+    print(write_report(command.folder, command.output, progress=not command.quiet))
+
+
+def extract(command: Extract) -> None:
+    """One run out of a sweep."""
+    from crossreg.studies.extract import extract
+
+    metrics = extract(
+        command.folder,
+        command.out,
+        method=command.method,
+        seed=command.seed,
+        where=command.where,
+        progress=not command.quiet,
+    )
+    _print_scores(command.out, metrics, as_json=command.json)
+
+
+def car(command: Car) -> int:
+    """The experiment on car surfaces."""
+    from crossreg.report.car_figures import draw_car_figures
+    from crossreg.report.car_page import write_car_page
+    from crossreg.studies.car import run_car
+    from crossreg.studies.car_summary import car_table
+
+    summary = run_car(plain(command.settings), command.out, progress=not command.quiet, saving=_saving(command))
+    if not command.quiet:
+        print("drawing …", file=sys.stderr, flush=True)
+    draw_car_figures(command.out, progress=not command.quiet)
+    page = write_car_page(command.out)
+    print(json.dumps(summary, allow_nan=False) if command.json else f"{car_table(summary)}\n{page}")
+    methods = summary["methods"].values()
+    return _verdict(sum(m["diverged"] for m in methods), sum(m["seeds"] for m in methods), command)
+
+
+def watch(command: Watch) -> None:
+    """Serves the page that follows what trains."""
+    from crossreg.report.watch.server import watch
+
+    watch(command.folder, host=command.host, port=command.port, open_browser=command.open)

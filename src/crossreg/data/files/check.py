@@ -1,0 +1,209 @@
+"""`crossreg data check`: what is in a user's files, before anything is trained on them.
+
+Of large files evenly spaced steps are looked at, not all.
+"""
+
+import math
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from crossreg.config import OWN_DATA, DataConfig, ModelConfig
+from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source
+from crossreg.data.files.split import split_source, suggested_sizes
+from crossreg.errors import InputError
+
+# Below this share of the spread, a step is so small that the change is the better thing to predict.
+_SMALL_STEP = 0.3
+_TINY_STEP = 0.003
+# Beyond this many times the change between neighbours, the ends of an axis do not meet.
+_NOT_PERIODIC = 4.0
+_FEW_TRAJECTORIES = 10
+_MOST_STEPS = 2048
+_MANY_DIGITS = 1e4
+
+
+class Found(NamedTuple):
+    """What was found, as plain values, and a trajectory to draw: some of its times, and which they are."""
+
+    summary: dict[str, Any]
+    fields: Float[np.ndarray, "time channel *space"]
+    times: list[int]
+
+
+class _Sums(NamedTuple):
+    """Of each channel, over the steps that were looked at."""
+
+    missing: np.ndarray  # a share
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    change: np.ndarray
+    jump: np.ndarray  # (channel, axis): from the last point to the first, in units of that between neighbours
+
+
+def check_data(path: Path, *, field: str | None = None, axes: str | None = None) -> Found:
+    """Looks at the trajectories at a path."""
+    source = open_source(path, field=field, axes=axes)
+    steps = _steps(source)
+    sums = _look(source, steps)
+    config = DataConfig(**(OWN_DATA | {"data": str(path), "field": field, "axes": axes}))
+    size = math.prod(source.shape) * 4
+    channels = [
+        {
+            "name": name,
+            "missing": round(sums.missing[i] * math.prod(source.shape) / len(source.names)),
+            "min": _number(sums.low[i]),
+            "max": _number(sums.high[i]),
+            "mean": _number(sums.mean[i]),
+            "std": _number(sums.std[i]),
+            "one_step_change": _number(sums.change[i] / sums.std[i]) if sums.std[i] > 0 else None,
+            "jump_at_the_ends": [_number(value) for value in sums.jump[i]],
+        }
+        for i, name in enumerate(source.names)
+    ]
+    split, options = _suggest(source, config, channels)
+    command = ["crossreg", "train", "--data", str(path)]
+    command += ["--field", field] if field else []
+    command += ["--axes", axes] if axes else []
+    summary = {
+        "path": str(path),
+        "kind": source.kind,
+        "trajectories": source.samples,
+        "times": source.times,
+        "channels": channels,
+        "space": list(source.space),
+        "gib": size / 2**30,
+        "in_memory": size <= config.in_memory_gib * 2**30,
+        "looked_at_steps": len(steps),
+        "all_steps": source.samples * (source.times - 1),
+        "mask": source.has_mask,
+        "split": split,
+        "command": shlex.join([*command, *options, "--out", "runs/own"]),
+        "notes": [*source.notes, *_warnings(source, channels)],
+    }
+    shown = np.unique(np.linspace(0, source.times - 1, min(source.times, 128)).round().astype(int)).tolist()
+    if len(source.space) > 1:
+        shown = [shown[0], shown[len(shown) // 2], shown[-1]]
+    fields = np.concatenate([source.frames(0, slice(time, time + 1)) for time in shown])
+    return Found(summary, fields, shown)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _steps(source: Source) -> list[tuple[int, int]]:
+    """The steps to look at, as sample and first time."""
+    total, most = source.samples * (source.times - 1), max(2, SAMPLED_BYTES // (2 * source.frame_bytes))
+    if not total:
+        raise InputError(f"--data {source.path}: has no trajectory")
+    most = total if total <= most else min(most, _MOST_STEPS)
+    numbers = np.unique(np.linspace(0, total - 1, most).round().astype(int)).tolist()
+    return [(number // (source.times - 1), number % (source.times - 1)) for number in numbers]
+
+
+def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
+    """One pass over the steps, a trajectory's at a time where all of them are wanted."""
+    wanted: dict[int, list[int]] = {}
+    for sample, time in steps:
+        wanted.setdefault(sample, []).append(time)
+    channels, dims = len(source.names), len(source.space)
+    count, values, total, squares, change, pairs = (np.zeros(channels) for _ in range(6))
+    low, high = np.full(channels, np.inf), np.full(channels, -np.inf)
+    between, ends = np.zeros((channels, dims)), np.zeros((channels, dims))
+    offset = None
+    for sample, times in wanted.items():
+        whole = source.frames(sample, slice(0, source.times)) if len(times) == source.times - 1 else None
+        for block in [whole] if whole is not None else (source.frames(sample, slice(t, t + 2)) for t in times):
+            u = np.moveaxis(block, 1, 0).astype(np.float64)
+            flat = u.reshape(channels, -1)
+            there = np.isfinite(flat)
+            if offset is None:
+                offset = np.array([v[k].mean() if k.any() else 0.0 for v, k in zip(flat, there, strict=True)])
+            centred = np.where(there, flat - offset[:, None], 0.0)
+            values += flat.shape[1]
+            count += there.sum(1)
+            total += centred.sum(1)
+            squares += (centred**2).sum(1)
+            low = np.minimum(low, np.where(there, flat, np.inf).min(1))
+            high = np.maximum(high, np.where(there, flat, -np.inf).max(1))
+            step = np.diff(u, axis=1).reshape(channels, -1)
+            change += np.nansum(step**2, 1)
+            pairs += np.isfinite(step).sum(1)
+            for axis in range(dims):
+                inner = np.diff(u, axis=2 + axis)
+                outer = np.asarray(u.take(0, 2 + axis) - u.take(-1, 2 + axis))
+                between[:, axis] += [_mean_square(v) for v in inner]
+                ends[:, axis] += [_mean_square(v) for v in outer]
+    assert offset is not None  # there is at least one step
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / count
+        std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+        jump = np.sqrt(ends / between)
+        return _Sums(1 - count / values, low, high, offset + mean, std, np.sqrt(change / pairs), jump)
+
+
+def _mean_square(values: np.ndarray) -> float:
+    there = values[np.isfinite(values)]
+    return float(np.mean(there**2)) if there.size else 0.0
+
+
+def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """A split that can be trained on, and flags that suit the data."""
+    options = []
+    modes = ModelConfig().num_modes
+    if min(source.space) < 2 * modes - 1:
+        options += ["--num-modes", str(max(1, min(source.space) // 2))]
+    changes = [channel["one_step_change"] for channel in channels if channel["one_step_change"] is not None]
+    if changes and max(changes) < _SMALL_STEP:
+        options.append("--predict-increment")
+    if any(channel["missing"] for channel in channels) or source.has_mask:
+        options.append("--mask-channel")
+    if source.samples < 3 and source.splits is None:
+        if source.times < 6:
+            return {}, options
+        train, reg, test = suggested_sizes(source.times - 3)
+        return {"by": "time", "train": train, "reg": reg, "test": test}, ["--split", "time", *options]
+    parts = split_source(source, config)
+    by = "trajectory" if source.splits is None else "folder"
+    return {"by": by} | {name: len(part.samples) for name, part in parts.items()}, options
+
+
+def _warnings(source: Source, channels: list[dict[str, Any]]) -> list[str]:
+    """What a user should know before training."""
+    notes = []
+    for channel in channels:
+        name, std = channel["name"], channel["std"]
+        if std is None:
+            notes.append(f"{name} has no value at all")
+        elif std == 0:
+            notes.append(f"{name} never changes: leave it out")
+        elif max(abs(channel["min"]), abs(channel["max"])) > _MANY_DIGITS * std:
+            notes.append(f"{name} varies little around a large number, which float32 resolves badly: subtract it")
+        change = channel["one_step_change"]
+        if change is not None and change < _TINY_STEP:
+            notes.append(
+                f"{name} hardly changes in a step ({change:.1g} of its spread): --time-stride takes larger ones"
+            )
+        open_axes = [
+            a for a, jump in zip("xyz", channel["jump_at_the_ends"], strict=False) if (jump or 0) > _NOT_PERIODIC
+        ]
+        if open_axes:
+            notes.append(
+                f"{name} is not periodic along {', '.join(open_axes)}: the network's Fourier layers take it to be, and"
+                " are less sure near the ends"
+            )
+    if source.splits is None and 3 <= source.samples < _FEW_TRAJECTORIES:
+        notes.append(
+            f"{source.samples} trajectories are few: reg and test have one or two, and what is learned on reg is noisy"
+        )
+    if source.samples < 3 and source.splits is None:
+        few = "1 trajectory" if source.samples == 1 else f"{source.samples} trajectories"
+        how = "its times can be divided instead" if source.times >= 6 else "too short to be divided in time"
+        notes.append(f"{few}, where train, reg and test need one each: {how}")
+    return notes

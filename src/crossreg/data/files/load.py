@@ -1,0 +1,107 @@
+"""From a config to the three splits of a user's own files."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from crossreg.config import OWN_DATA, DataConfig
+from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
+from crossreg.data.files.split import NAMES, Part, split_source
+from crossreg.data.files.streamed import Reader, StreamedPairs, stream
+from crossreg.data.pairs import Data, Pairs, make_pairs
+from crossreg.errors import InputError
+from crossreg.nn.units import Units
+
+
+def load_file(path: Path | str, **fields) -> Data:
+    """The train, reg and test pairs of your own trajectories; `fields` are those of [`DataConfig`][]."""
+    settings: dict[str, Any] = OWN_DATA | {"data": str(path)} | fields
+    return load_files(DataConfig(**settings))
+
+
+def resolved(config: DataConfig) -> DataConfig:
+    """The config with the sizes that follow from the files, and their whole path, so that a run finds them again."""
+    if config.data is None:
+        return config
+    path = Path(config.data).resolve()
+    source = _open(config)
+    parts = split_source(source, config)
+    found = {"data": str(path), "scenario": path.name}
+    if config.split == "time":
+        steps = {name: len(part.times) - 1 if part.samples else 0 for name, part in parts.items()}
+        return dataclasses.replace(config, **found, **{f"{name}_size": size for name, size in steps.items()})
+    found |= {f"{name}_size": len(part.samples) for name, part in parts.items()}
+    found |= {f"{name}_horizon": len(parts[name].times) - 1 for name in ("train", "test")}
+    return dataclasses.replace(config, **found)
+
+
+def _open(config: DataConfig) -> Source:
+    return open_source(Path(str(config.data)), field=config.field, axes=config.axes)
+
+
+def load_files(config: DataConfig) -> Data:
+    """The pairs of own files: in memory, or, where the files are too large for it, read when they are needed."""
+    source = _open(config)
+    parts = split_source(source, config)
+    units = units_of(source, parts["train"])
+    used = sum(len(part.samples) * len(part.times) for part in parts.values())
+    streams = used * source.frame_bytes > config.in_memory_gib * 2**30
+
+    def pairs(number: int, name: str) -> Pairs | StreamedPairs:
+        part = parts[name]
+        if streams and part.samples:
+            return stream(Reader(source, part, number, config, units))
+        # An empty split is a row that does not count, of any one step.
+        part = part if part.samples else Part((), part.times[:2])
+        return in_memory(source, part, number, config, units)
+
+    train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
+    return Data(train, reg, test, source.digest, names=source.names)
+
+
+def in_memory(source: Source, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:
+    """A split with all of its fields on the device."""
+    samples = part.samples or (0,)  # an empty split has a row that does not count
+    array = np.empty((len(samples), len(part.times), *source.shape[2:]), np.float32)
+    observed = np.ones((len(samples), len(part.times), *source.space), bool) if source.has_mask else None
+    for row, sample in enumerate(samples):
+        array[row] = source.frames(sample, part.slice)
+        if observed is not None:
+            observed[row] = source.observed(sample, part.slice)
+    return make_pairs(
+        jnp.asarray(array),
+        range(len(part.samples)),
+        number,
+        config,
+        observed=None if observed is None else jnp.asarray(observed),
+        has_gaps=bool(np.isnan(array).any()),
+        units=units,
+    )
+
+
+def units_of(source: Source, train: Part) -> Units:
+    """Mean and standard deviation of each channel over the train split, or over evenly spaced fields of a large one."""
+    channels = len(source.names)
+    count, total, squares = (np.zeros(channels) for _ in range(3))
+    offset: Float[np.ndarray, " channel"] | None = None
+    for sample, times in sampled_frames(source, train.samples, train.slice, SAMPLED_BYTES):
+        values = np.moveaxis(source.frames(sample, times), 1, 0).reshape(channels, -1).astype(np.float64)
+        if offset is None:
+            # Squares of what is left of a large offset keep their digits.
+            offset = np.nan_to_num([np.nanmean(v) if np.isfinite(v).any() else 0.0 for v in values])
+        values -= offset[:, None]
+        count += np.isfinite(values).sum(1)
+        total += np.nansum(values, 1)
+        squares += np.nansum(values**2, 1)
+    if offset is None or not count.all():
+        empty = [name for name, n in zip(source.names, count, strict=True) if not n]
+        raise InputError(f"--data {source.path}: {', '.join(empty) or 'the train split'} has no value at all")
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    # As float32, which they are used as: a run reads them back from a file.
+    offsets, scales = ((offset + mean).astype(np.float32), np.where(std > 0, std, 1).astype(np.float32))
+    return Units(tuple(map(float, offsets)), tuple(map(float, scales)))

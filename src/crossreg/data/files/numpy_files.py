@@ -1,0 +1,93 @@
+"""NPY and NPZ files: (sample, time, channel, *space), or as --axes says.
+
+Of an NPZ file with several arrays, --field names the ones to take, which stand side by side as channels. One called
+`mask` is the observation mask.
+"""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossreg.array_files import map_npy, open_npz
+from crossreg.data.files.axes import SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
+from crossreg.data.files.source import Opened, Segment
+from crossreg.errors import InputError
+
+MASK = "mask"
+
+
+class Member:
+    """An array of an NPZ file, read as a whole when it is first needed: a ZIP file has no other way."""
+
+    def __init__(self, path: Path, name: str):
+        self._path, self._name, self._values = path, name, None
+        with open_npz(path) as archive:
+            self.shape, self.dtype, _ = archive.header(name)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        if self._values is None:
+            with open_npz(self._path) as archive:
+                self._values = archive.read(self._name)
+        return self._values[index]
+
+
+def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+    """The trajectories of one file."""
+    arrays, mask = _arrays(path, f"--data {path}"), None
+    if isinstance(arrays, dict):
+        mask = arrays.get(MASK)
+        chosen, notes = choose_fields(path, {k: v for k, v in arrays.items() if k != MASK}, fields, axes)
+    else:
+        if fields:
+            raise InputError(f"--field {','.join(fields)}: {path} is a single array without a name")
+        chosen, notes = {"field": arrays}, ()
+    return Opened(path.suffix[1:].upper(), (make_segment(path, chosen, axes, mask),), notes)
+
+
+def _arrays(path: Path, where: str) -> Any:
+    """The array of an NPY file, not read into memory, or those of an NPZ file by their names."""
+    if not zipfile.is_zipfile(path):
+        return map_npy(path, where)
+    with open_npz(path, where) as archive:
+        return {name: Member(path, name) for name in archive.names}
+
+
+def choose_fields(
+    path: Path, arrays: dict[str, Any], fields: tuple[str, ...], axes: str | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arrays that were asked for, or the only one that fits; and what to say of the choice."""
+    shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in "fiub"}
+    if fields:
+        unknown = [name for name in fields if name not in arrays]
+        if unknown:
+            raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
+        return {name: arrays[name] for name in fields}, ()
+    fitting = [n for n, shape in shapes.items() if (len(shape) == len(axes) if axes else 4 <= len(shape) <= 6)]
+    if len(fitting) == 1:
+        return {fitting[0]: arrays[fitting[0]]}, (f"the field is {fitting[0]}",) if len(arrays) > 1 else ()
+    if len(shapes) == 1:
+        return {name: arrays[name] for name in shapes}, ()
+    why = "several arrays fit" if fitting else f"none has the axes {axes or 'sample, time, channel, space'}"
+    raise InputError(f"--data {path}: {why}; say --field NAME (or A,B), and --axes; {listed(shapes)}")
+
+
+def make_segment(path: Path, arrays: dict[str, Any], axes: str | None, mask: Any, missing: Any = None) -> Segment:
+    """Arrays of one file side by side as channels."""
+    variables = []
+    for name, array in arrays.items():
+        where = str(path) if name == "field" else f"{path}: {name}"
+        check_numeric(array.dtype, where)
+        letters = axes_of(len(array.shape), axes, where)
+        channels = dict(zip(letters, array.shape, strict=True)).get("c")
+        gap = None if missing is None else missing(array)
+        variables.append(Variable(array, letters, channel_names(name, channels), where, missing=gap))
+    samples = {variable.size("b") or 1 for variable in variables}
+    if len(samples) > 1:
+        shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
+        raise InputError(f"--data {path}: its fields differ in shape: {shapes}")
+    first = variables[0]
+    space = sum(letter in SPACE for letter in first.axes)
+    observed = None if mask is None else mask_variable(mask, first, space, f"{path}: {MASK}")
+    return Segment(samples.pop(), tuple(variables), observed)

@@ -1,0 +1,109 @@
+"""Which trajectories of a source, or which times of each, are train, reg and test.
+
+Sizes that are not given are 10% for reg, 20% for test, at least one each, and what is left for train.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from crossreg.config import DataConfig
+from crossreg.data.files.source import Source
+from crossreg.errors import InputError
+
+_REG_SHARE, _TEST_SHARE = 0.1, 0.2
+NAMES = ("train", "reg", "test")
+
+
+class Part(NamedTuple):
+    """A split: some samples of a source, at some times."""
+
+    samples: tuple[int, ...]
+    times: range
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.times.start, self.times.stop, self.times.step)
+
+
+def suggested_sizes(count: int) -> tuple[int, int, int]:
+    """70/10/20 of so many trajectories, or times: train, reg and test."""
+    reg, test = (max(1, round(share * count)) for share in (_REG_SHARE, _TEST_SHARE))
+    return count - reg - test, reg, test
+
+
+def split_source(source: Source, config: DataConfig) -> dict[str, Part]:
+    """The samples and times of train, reg and test."""
+    times = range(0, source.times, config.time_stride)
+    if len(times) < 2:
+        raise InputError(f"--time-stride {config.time_stride}: leaves {len(times)} of {source.times} times")
+    if config.split == "time":
+        return _by_time(source, config, times)
+    sizes = (config.train_size, config.reg_size, config.test_size)
+    if source.splits is not None:
+        pools = [list(source.splits[name]) for name in NAMES]
+        sizes = [len(pool) if size is None else size for pool, size in zip(pools, sizes, strict=True)]
+        for name, size, pool in zip(NAMES, sizes, pools, strict=True):
+            if size > len(pool):
+                raise InputError(f"--{name}-size {size}: {source.path} has {len(pool)} trajectories for {name}")
+        rng = np.random.default_rng(config.split_seed)
+        # All of a split in the order of its files; some of it as the seed has them.
+        chosen = [
+            pool if size == len(pool) else rng.permutation(pool)[:size].tolist()
+            for size, pool in zip(sizes, pools, strict=True)
+        ]
+    else:
+        chosen = _cut(_shuffled(source, config), _sizes(sizes, source.samples, f"{source.path}", "trajectories"))
+    horizons = (config.train_horizon, config.train_horizon, config.test_horizon)
+    return {
+        name: Part(tuple(samples), times[: None if horizon is None else horizon + 1])
+        for name, samples, horizon in zip(NAMES, chosen, horizons, strict=True)
+    }
+
+
+def _shuffled(source: Source, config: DataConfig) -> list[int]:
+    return np.random.default_rng(config.split_seed).permutation(source.samples).tolist()
+
+
+def _cut(order: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+    """Test first, reg behind it, then train: another train size leaves the others as they are."""
+    train, reg, test = sizes
+    order = list(order)
+    return [order[test + reg : test + reg + train], order[test : test + reg], order[:test]]
+
+
+def _sizes(sizes: Sequence[int | None], count: int, where: str, what: str) -> list[int]:
+    """Sizes with those that were not given filled in; refused where there are not so many."""
+    if count < 3 and None in sizes and what == "trajectories":
+        raise InputError(
+            f"--data {where}: has {count} {'trajectory' if count == 1 else what}, one each for train, reg and test are"
+            " 3; --split time divides the times of each instead"
+        )
+    train, reg, test = sizes
+    suggested = suggested_sizes(count)
+    reg, test = suggested[1] if reg is None else reg, suggested[2] if test is None else test
+    train = count - reg - test if train is None else train
+    if train < 1 or train + reg + test > count:
+        raise InputError(
+            f"--train-size {train}, --reg-size {reg} and --test-size {test}: together at most {count} {what},"
+            f" at least one to train on ({where})"
+        )
+    return [train, reg, test]
+
+
+def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part]:
+    """The first times of every trajectory for train, the next for reg, the last for test: no step crosses a border."""
+    if config.train_horizon is not None or config.test_horizon is not None:
+        raise InputError("--split time: sizes are steps already; leave --train-horizon and --test-horizon out")
+    # A part of n steps has n + 1 times, and parts share none.
+    steps = len(times) - 3
+    if steps < 3:
+        raise InputError(f"--split time: {len(times)} times are too few; train, reg and test need 6")
+    asked = (config.train_size, config.reg_size, config.test_size)
+    train, reg, test = _sizes(asked, steps, f"{source.path}: {len(times)} times", "steps")
+    samples = tuple(range(source.samples))
+    ends = np.cumsum([train + 1, reg + 1, test + 1]).tolist()
+    starts = [0, *ends[:2]]
+    parts = {name: Part(samples, times[a:b]) for name, a, b in zip(NAMES, starts, ends, strict=True)}
+    return parts if reg else parts | {"reg": Part((), times[:2])}

@@ -1,0 +1,111 @@
+"""NetCDF files and Zarr stores, by xarray: dimensions go by their names.
+
+A dimension is time, sample or channel where its name says so (`_KNOWN`); up to three others are space, in the order of
+the file. --axes names them instead. Values that the file marks as missing come as NaN. Nothing is read before it is
+needed.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossreg.data.files.axes import SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
+from crossreg.data.files.numpy_files import MASK
+from crossreg.data.files.source import NETCDF, Opened, Segment
+from crossreg.errors import InputError
+
+_KNOWN = {
+    "t": ("time", "t", "step", "valid_time", "lead_time"),
+    "b": ("sample", "batch", "b", "trajectory", "member", "ensemble", "realization", "run", "case", "number"),
+    "c": ("channel", "c", "variable", "component", "feature", "band"),
+}  # fmt: skip
+_LETTER = {name: letter for letter, names in _KNOWN.items() for name in names}
+
+
+class Lazy:
+    """A variable of a dataset that reads what it is indexed with."""
+
+    def __init__(self, array: Any):
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return np.asarray(self._array[index].values)
+
+
+def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+    """The trajectories of one file or store."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise InputError(f"--data {path}: NetCDF and Zarr need the extra: pip install 'crossreg[xarray]'") from error
+    is_netcdf = path.suffix.lower() in NETCDF
+    try:
+        # Times are not decoded: their order is all that counts, and calendars need a further package.
+        if is_netcdf:
+            dataset = xarray.open_dataset(path, decode_times=False)
+        else:
+            dataset = xarray.open_dataset(path, engine="zarr", decode_times=False, chunks=None, consolidated=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"--data {path}: not readable by xarray ({reason})") from error
+    arrays = {str(name): array for name, array in dataset.data_vars.items() if str(name) != MASK}
+    names, notes = _chosen(path, arrays, fields)
+    variables = []
+    for name in names:
+        where = f"{path}: {name}"
+        check_numeric(arrays[name].dtype, where)
+        letters = _letters(arrays[name], axes, where)
+        channels = dict(zip(letters, arrays[name].shape, strict=True)).get("c")
+        variables.append(Variable(Lazy(arrays[name]), letters, channel_names(name, channels), where))
+    samples = {n for variable in variables if (n := variable.size("b")) is not None}
+    if len(samples) > 1:
+        raise InputError(f"--data {path}: its fields differ in their number of samples: {sorted(samples)}")
+    mask = None
+    if MASK in dataset.data_vars:
+        mask = _mask(dataset[MASK], variables[0], arrays[names[0]].dims, f"{path}: {MASK}")
+    segment = Segment(samples.pop() if samples else 1, tuple(variables), mask)
+    return Opened("NetCDF" if is_netcdf else "Zarr", (segment,), notes)
+
+
+def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """The variables that were asked for, or all that have the dimensions of the largest."""
+    shapes = {name: array.shape for name, array in arrays.items()}
+    unknown = [name for name in fields if name not in arrays]
+    if unknown or not arrays:
+        raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
+    if fields:
+        return list(fields), ()
+    largest = max(arrays.values(), key=lambda array: array.size)
+    # By name: a store lists them in any order.
+    names = sorted(name for name, array in arrays.items() if set(array.dims) == set(largest.dims))
+    return names, (f"the fields are {', '.join(names)}",) if len(arrays) > 1 else ()
+
+
+def _letters(array: Any, axes: str | None, where: str) -> str:
+    """A letter for each dimension, by its name or as --axes has it."""
+    if axes is not None:
+        return axes_of(len(array.dims), axes, where)
+    letters = [_LETTER.get(str(name).lower(), "") for name in array.dims]
+    own = sorted(str(name) for name in array.dims if str(name).lower() in SPACE and len(str(name)) == 1)
+    others = [str(name) for name, letter in zip(array.dims, letters, strict=True) if not letter]
+    # x, y and z are themselves in any order; other names are taken in the order of the file.
+    named = {name: name.lower() for name in own} if len(own) == len(others) else dict(zip(others, SPACE, strict=False))
+    letters = [letter or named.get(str(name), "?") for name, letter in zip(array.dims, letters, strict=True)]
+    said = "".join(letters)
+    space = "".join(sorted(letter for letter in said if letter in SPACE))
+    if "?" in said or len(set(said)) < len(said) or "t" not in said or space not in ("x", "xy", "xyz"):
+        raise InputError(
+            f"--data {where}: has the dimensions {', '.join(map(str, array.dims))}; expected a time, one to three of"
+            " space, and maybe samples and channels; name them with --axes, as in --axes btx"
+        )
+    return said
+
+
+def _mask(array: Any, like: Variable, dims: tuple[Any, ...], where: str) -> Variable:
+    """The mask, its dimensions by their names."""
+    if set(array.dims) <= set(dims) and len(array.dims):
+        letter = dict(zip(dims, like.axes, strict=True))
+        check_numeric(array.dtype, where)
+        return Variable(Lazy(array), "".join(letter[name] for name in array.dims), (), where)
+    return mask_variable(Lazy(array), like, sum(letter in SPACE for letter in like.axes), where)

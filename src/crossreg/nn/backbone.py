@@ -1,0 +1,157 @@
+r"""Any Equinox module as a backbone: noise behind the parts that a selector names, heads on what it gives.
+
+    model = cross_regularize(unet, lambda m: (m.lifting, *m.down_sampling_blocks), data.train, key=key)
+
+A foreign module calls its parts without keys. So a site holds its own: for each sample `Backbone` puts a key into every
+site, and then calls the module as it is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from crossreg.config import ModelConfig
+from crossreg.data.pairs import AbstractPairs
+from crossreg.nn.build import data_scale, pred_start, site_noise
+from crossreg.nn.draws import fold_in
+from crossreg.nn.heads import make_heads
+from crossreg.nn.noise import AbstractNoise
+from crossreg.nn.surrogate import Surrogate
+
+Where = Callable[[Any], Any]
+
+
+class Noisy(eqx.Module):
+    """A part of a foreign module, with noise on what it gives; without a key it is the part alone.
+
+    A part that is called several times in one pass has the same noise in all of them.
+    """
+
+    part: Callable
+    noise: AbstractNoise
+    key: PRNGKeyArray | None = None
+
+    def __call__(self, *args, **kwargs):
+        h = self.part(*args, **kwargs)
+        return h if self.key is None else self.noise(h, key=self.key)
+
+
+class Backbone(eqx.Module):
+    """A foreign module with noisy parts as one stage of a surrogate."""
+
+    module: Callable
+
+    def __call__(
+        self, x: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "width *space"]:
+        """The features of one sample; without a key, of the module as it was."""
+        return (self.module if key is None else _with_keys(self.module, key))(x)
+
+
+def _with_keys(module: PyTree, key: PRNGKeyArray) -> PyTree:
+    """The module with a key of its own in every noisy part."""
+    leaves, structure = jax.tree.flatten(module, is_leaf=lambda node: isinstance(node, Noisy))
+    filled = [
+        Noisy(leaf.part, leaf.noise, fold_in(key, number)) if isinstance(leaf, Noisy) else leaf
+        for number, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, filled)
+
+
+class _Mark(NamedTuple):
+    """Stands in the place of a selected part."""
+
+    number: int
+
+
+def _chosen(module: PyTree, where: Where) -> list[Callable]:
+    """The parts that a selector names."""
+    found = where(module)
+    parts = list(found) if isinstance(found, Sequence) else [found]
+    for part in parts:
+        if not callable(part):
+            raise TypeError(f"where: chose a {type(part).__name__}; noise stands behind parts that are called")
+    return parts
+
+
+def _replaced(module: PyTree, where: Where, parts: Sequence[Any]) -> PyTree:
+    """The module with other parts in the places that a selector names."""
+    return eqx.tree_at(lambda m: list(found) if isinstance(found := where(m), Sequence) else [found], module, parts)
+
+
+def _names(module: PyTree, where: Where, count: int) -> list[str]:
+    """Where each chosen part stands, as one would write it: `blocks[2].conv`."""
+    marked = _replaced(module, where, [_Mark(number) for number in range(count)])
+    leaves, _ = jax.tree_util.tree_flatten_with_path(marked, is_leaf=lambda node: isinstance(node, _Mark))
+    paths = {leaf.number: jax.tree_util.keystr(path).lstrip(".") for path, leaf in leaves if isinstance(leaf, _Mark)}
+    return [paths[number] for number in range(count)]
+
+
+def _shapes(
+    module: PyTree, where: Where, parts: Sequence[Callable], names: Sequence[str], x: jax.ShapeDtypeStruct
+) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """What every chosen part gives, and the module itself; nothing is computed."""
+    seen: dict[int, tuple[int, ...]] = {}
+
+    def recording(number: int, part: Callable) -> Callable:
+        def call(*args, **kwargs):
+            h = part(*args, **kwargs)
+            if not eqx.is_inexact_array(h) or not h.ndim:
+                raise TypeError(f"where: {names[number]} gives no array with channels that could be noisy")
+            if seen.setdefault(number, h.shape) != h.shape:
+                raise ValueError(f"where: {names[number]} gives shapes {seen[number]} and {h.shape} in one pass")
+            return h
+
+        return call
+
+    recorder = _replaced(module, where, [recording(i, part) for i, part in enumerate(parts)]) if parts else module
+    out = jax.eval_shape(recorder, x)
+    if missed := [names[number] for number in range(len(parts)) if number not in seen]:
+        raise ValueError(f"where: {', '.join(missed)} is not called by the module, so that its noise would do nothing")
+    return [seen[number] for number in range(len(parts))], out.shape
+
+
+def cross_regularize(
+    module: Callable,
+    where: Where,
+    pairs: AbstractPairs,
+    *,
+    config: ModelConfig | None = None,
+    key: PRNGKeyArray,
+) -> Surrogate:
+    r"""A surrogate from a module of any kind: fields of `pairs` in, features (width, *space) out.
+
+    `where` names the parts to put noise behind, as for `equinox.tree_at`: one part of the module, several, or none, for
+    a model with heads alone. Linear heads for $\mu$, $\log\sigma_{pred}$ and $\log\sigma_{gen}$ read the features: the
+    module has as many outputs as there are features. The config says which noise it is (generalization by
+    default; dropout for a rival), its start and its bounds, and whether there is a head for $\sigma_{gen}$; its width,
+    blocks, modes and sites are an FNO's and do not count here. All floating-point arrays of the module are trained.
+    """
+    config = config or ModelConfig()
+    channels, *space = pairs.field_shape
+    parts = _chosen(module, where)
+    names = _names(module, where, len(parts)) if parts else []
+    x = jax.ShapeDtypeStruct((pairs.in_channels, *space), jnp.float32)
+    shapes, out = _shapes(module, where, parts, names, x)
+    if len(out) != 1 + len(space) or out[1:] != tuple(space):
+        raise ValueError(
+            f"the module gives {out} from {x.shape}; heads read features of shape (width, {str(space)[1:-1]})"
+        )
+    noisy = [
+        Noisy(part, site_noise(config, name, shape)) for part, name, shape in zip(parts, names, shapes, strict=True)
+    ]
+    heads = make_heads(
+        out[0],
+        channels,
+        generalization=config.generalization_head,
+        log_sigma_pred_start=pred_start(config, data_scale(pairs)),
+        log_sigma_gen_start=config.log_sigma_gen_start,
+        bounds=(config.head_log_sigma_min, config.head_log_sigma_max),
+        key=key,
+    )
+    backbone = Backbone(_replaced(module, where, noisy) if noisy else module)
+    return Surrogate((backbone,), heads, config.predict_increment, pairs.units)

@@ -1,0 +1,72 @@
+"""What `crossreg data check` says, and its picture."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossreg.data.files.check import Found
+from crossreg.errors import InputError
+from crossreg.files import replacing
+
+_MOST_CHANNELS = 6
+
+
+def check_text(summary: dict[str, Any], picture: Path) -> str:
+    """The summary in words."""
+    space = " × ".join(map(str, summary["space"]))
+    size = f"{summary['gib']:.2g} GiB as float32, {'in memory' if summary['in_memory'] else 'read as needed'}"
+    lines = [
+        f"{summary['path']}: {summary['kind']}, {summary['trajectories']:,} trajectories of {summary['times']:,} times,"
+        f" {len(summary['channels'])} channels on {space} points; {size}",
+        "",
+        f"{'channel':<16}{'min':>12}{'max':>12}{'mean':>12}{'std':>12}{'missing':>12}{'step/std':>12}",
+    ]
+    for channel in summary["channels"]:
+        numbers = (channel[name] for name in ("min", "max", "mean", "std"))
+        shown = ["–" if n is None else f"{n:.4g}" for n in (*numbers, channel["missing"], channel["one_step_change"])]
+        lines.append(f"{channel['name']:<16}" + "".join(f"{text:>12}" for text in shown))
+    if summary["looked_at_steps"] < summary["all_steps"]:
+        lines.append(f"from {summary['looked_at_steps']:,} evenly spaced steps of {summary['all_steps']:,}")
+    if summary["mask"]:
+        lines.append("observation mask: in the file")
+    lines += [f"note: {note}" for note in summary["notes"]]
+    if split := summary["split"]:
+        unit = {"time": "steps of every trajectory", "folder": "trajectories, as the folders have them"}
+        sizes = ", ".join(f"{name} {split[name]:,}" for name in ("train", "reg", "test"))
+        lines += ["", f"split: {sizes} {unit.get(split['by'], 'trajectories')}", f"train: {summary['command']}"]
+    return "\n".join([*lines, f"picture: {picture}"])
+
+
+def draw_check(found: Found, path: Path) -> None:
+    """The first trajectory: over space and time, or its first, middle and last field."""
+    from matplotlib.figure import Figure
+
+    names = [channel["name"] for channel in found.summary["channels"]][:_MOST_CHANNELS]
+    fields = found.fields
+    # Of three dimensions, a slice through the middle.
+    while fields.ndim > 4:
+        fields = fields[..., fields.shape[-1] // 2]
+    is_line = fields.ndim == 3
+    columns = 1 if is_line else len(found.times)
+    figure = Figure(figsize=(4.0 * max(columns, 1.6), 2.6 * len(names)), layout="constrained")
+    axes = figure.subplots(len(names), columns, squeeze=False)
+    for row, name in enumerate(names):
+        values = fields[:, row]
+        there = values[np.isfinite(values)]
+        low, high = (there.min(), there.max()) if there.size else (0, 1)
+        for column, panel in enumerate(axes[row]):
+            shown = values if is_line else values[column].T
+            extent = (0, values.shape[-1], found.times[0], found.times[-1] + 1) if is_line else None
+            panel.imshow(
+                shown, origin="lower", aspect="auto" if is_line else "equal", vmin=low, vmax=high, extent=extent
+            )
+            panel.set_title(name if is_line else f"{name}, time {found.times[column]}")
+            panel.set_xlabel("x")
+            panel.set_ylabel("time" if is_line else "y")
+        figure.colorbar(axes[row, 0].images[0], ax=axes[row].tolist())
+    try:
+        with replacing(path) as file:
+            figure.savefig(file, format="png", dpi=110)
+    except OSError as error:
+        raise InputError(f"--picture {path}: cannot write here ({error.strerror})") from error

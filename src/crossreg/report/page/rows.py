@@ -1,0 +1,90 @@
+"""A run folder as what a row of a sweep holds, so that runs compare as rows do. Scores may be anything in a file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crossreg.config import Config, changed_fields
+from crossreg.methods.names import UNTRAINED, parse_method
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report.comparison import regime_of
+from crossreg.report.history import number
+from crossreg.report.watch.folders import method_of
+
+_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
+_IDLE = ("evaluate_every", "engine", "evaluation_samples")  # they change no training
+SUMMARY = "summary.json"
+
+Row = dict[str, Any]
+History = list[dict[str, Any]]
+
+
+def row_of_run(name: str, config: Config, metrics: Mapping[str, Any], history: History) -> Row:
+    """What a sweep would have written of the run."""
+    method = method_of(config)
+    usual = Config() if method == "own settings" else parse_method(method).configs(Config())[0]
+    own = changed_fields(usual)
+    changes = {k: v for k, v in changed_fields(config).items() if own.get(k) != v and k not in (*_COLUMNS, *_IDLE)}
+    data = config.data
+    return scored_row(
+        {
+            "key": name,
+            "method": method,
+            "seed": config.train.seed,
+            "steps": config.train.steps,
+            "changes": {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()},
+            "diverged": any(line["diverged_at"] >= 0 for line in history[-1:]),
+            **{k: getattr(data, k) for k in ("scenario", "observed_fraction", "train_size", "reg_size")},
+            **{k: metrics.get(k) for k in ("test", "reg", "train", "sigma")},
+        }
+    )
+
+
+def scored_row(row: Row) -> Row:
+    """A row with nothing but finite numbers, or None, for its scores."""
+
+    def scores(values: Any) -> dict[str, Any] | None:
+        if not isinstance(values, dict):
+            return None
+        kept: dict[str, Any] = {k: number(v) for k, v in values.items() if k != "coverage"}
+        covered = values.get("coverage")
+        covered = [number(v) for v in covered] if isinstance(covered, list) else []
+        fits = len(covered) == len(LEVELS) and None not in covered
+        return kept | {"coverage": covered if fits else None}
+
+    if any(number(row[name]) is None for name in _COLUMNS[1:]):
+        raise ValueError("a row without its regime")
+    sigma = row.get("sigma")
+    sigma = sigma if isinstance(sigma, dict) else {}
+    return row | {
+        "method": str(row["method"]),
+        "diverged": bool(row["diverged"]),
+        "sigma": {str(site): [number(v) for v in values] for site, values in sigma.items() if isinstance(values, list)},
+        **{split: scores(row.get(split)) for split in ("test", "reg", "train")},
+    }
+
+
+def reference_rows(name: str, summary: Mapping[str, Any], row: Row) -> list[Row]:
+    """Persistence, as the summary of a quickstart has it, in the regime of one of its runs."""
+    if not {"methods", "references"} <= summary.keys():
+        return []
+    sources = [summary[part] for part in ("methods", "references") if isinstance(summary[part], dict)]
+    scored = {method: s for source in sources for method, s in source.items() if isinstance(s, dict)}
+    place = Path(name).as_posix()
+    return [
+        scored_row(row | {"key": f"{place}: {method}", "method": method, "diverged": False, "sigma": {}} | metrics)
+        for method, metrics in scored.items()
+        if method in UNTRAINED and isinstance(metrics.get("test"), dict)
+    ]
+
+
+def distinct(rows: list[Row]) -> list[Row]:
+    """Rows of which no two are the same method, regime and seed: of those that are, the later ones get their name."""
+    seen: set[str] = set()
+    kept = []
+    for row in rows:
+        mask = row.get("changes", {}).get("mask_seed")
+        place = str((sorted(regime_of(row).items(), key=str), row["method"], row["seed"], mask, row["reg_size"]))
+        kept.append(row | {"method": f"{row['method']} ({row['key']})"} if place in seen else row)
+        seen.add(place)
+    return kept

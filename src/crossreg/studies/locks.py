@@ -1,0 +1,28 @@
+"""One process for one folder."""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from crossreg.errors import InputError
+
+LOCK = "lock"
+
+
+@contextlib.contextmanager
+def locked(folder: Path, who: str) -> Iterator[None]:
+    """Makes a folder and keeps others out of it; the system lets go of it when the process ends, however it does."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"--out {folder}: another {who} is at work there") from error
+        for rest in folder.rglob("*.tmp"):
+            rest.unlink(missing_ok=True)  # of a process that was killed: nobody else has the lock
+        yield

@@ -1,0 +1,95 @@
+"""What the training loop learns from, ready on the device: at once, or, of data in files, block by block.
+
+A block is a number of steps. Which pairs they draw follows from the tasks' key and the steps alone, so that a thread
+reads the next block while this one trains, and no number depends on where blocks begin.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from crossreg.config import TrainConfig
+from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.pairs import AbstractPairs, replica_axes
+from crossreg.streams import REG_STREAM, TRAIN_STREAM
+from crossreg.training.step import Task, keys_of
+
+# Bytes of the pairs of a block, of each split; two blocks are there at a time.
+_BLOCK_BYTES = 2**26
+_MOST_STEPS = 500
+
+
+class Feed:
+    """The tasks of a training, for any steps of it."""
+
+    def __init__(self, tasks: Task, config: TrainConfig, *, learns_on_reg: bool):
+        self._tasks, self._config, self._learns_on_reg = tasks, config, learns_on_reg
+        readers = [p.reader for p in (tasks.train, tasks.reg) if isinstance(p, StreamedPairs)]
+        self._streams = bool(readers)
+        if not readers:
+            return
+        if tasks.key.shape[0] != 1:
+            raise ValueError("data in files train one run at a time")
+        batch_bytes = config.batch_size * max(reader.pair_bytes for reader in readers)
+        self._steps = int(np.clip(_BLOCK_BYTES // batch_bytes, 1, _MOST_STEPS))
+        self._pool = ThreadPoolExecutor(1)
+        self._blocks: dict[int, Future[Task]] = {}
+
+    def parts(self, start: int, stop: int) -> Iterator[tuple[Task, int, int]]:
+        """The tasks for steps start+1 … stop, in as many parts as needed, each with its own start and stop."""
+        if not self._streams:
+            yield self._tasks, start, stop
+            return
+        while start < stop:
+            end = min((start // self._steps + 1) * self._steps, stop)
+            yield self._block(start // self._steps), start, end
+            start = end
+
+    def close(self) -> None:
+        """Ends the reading ahead."""
+        if self._streams:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _block(self, number: int) -> Task:
+        """The tasks of a block; the next one is begun."""
+        last = (self._config.steps - 1) // self._steps
+        self._blocks = {n: b for n, b in self._blocks.items() if n in (number, number + 1)}
+        for wanted in (number, min(number + 1, last)):
+            if wanted not in self._blocks:
+                self._blocks[wanted] = self._pool.submit(self._read, wanted)
+        return self._blocks[number].result()
+
+    def _read(self, number: int) -> Task:
+        config, tasks = self._config, self._tasks
+        steps = np.arange(number * self._steps, min((number + 1) * self._steps, config.steps)) + 1
+        capacity = self._steps * config.batch_size
+
+        def held(pairs: AbstractPairs, stream: int, due: Int[np.ndarray, " step"]) -> AbstractPairs:
+            if not isinstance(pairs, StreamedPairs):
+                return pairs
+            numbers = np.zeros(0, int)
+            if due.size:
+                drawn = _drawn(tasks.key, pairs, jnp.asarray(stream), jnp.asarray(due), config.batch_size)
+                numbers = np.asarray(drawn).ravel()
+            return pairs.hold(numbers, capacity)
+
+        is_due = self._learns_on_reg & ((steps % config.k_reg == 0) | (steps > config.settled_after))
+        splits = (held(tasks.train, TRAIN_STREAM, steps), held(tasks.reg, REG_STREAM, steps[is_due]))
+        return eqx.tree_at(lambda t: (t.train, t.reg), tasks, splits)
+
+
+@eqx.filter_jit
+def _drawn(key, pairs: StreamedPairs, stream, steps, batch_size: int) -> Int[Array, "replica step batch"]:
+    """The pairs that each step of each replica draws."""
+
+    def of(key, pairs, step):
+        batch_key, _ = keys_of(key, stream, step)
+        return pairs.draw(batch_key, batch_size)[0]
+
+    of_steps = jax.vmap(of, in_axes=(None, None, 0))
+    return jax.vmap(of_steps, in_axes=(0, replica_axes(pairs), None))(key, pairs, steps)

@@ -1,0 +1,204 @@
+"""Own data from file to report, through the command line."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_fields import fields
+
+from crossreg.cli import main
+from crossreg.config import load_yaml
+from crossreg.studies.run_folder import load_run
+
+SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, Path]:
+    """A file, and a run that was trained on it."""
+    folder = tmp_path_factory.mktemp("made")
+    u = fields(1) * np.array([2e3, 0.05]).reshape(1, 1, 2, 1) + np.array([1e5, -3.0]).reshape(1, 1, 2, 1)
+    u[:, :, 1, 5] = np.nan
+    np.savez(folder / "flow.npz", pressure=u[:, :, 0], velocity=u[:, :, 1], x=np.arange(20.0))
+    flags = ["--data", str(folder / "flow.npz"), "--field", "pressure,velocity", "--axes", "btx"]
+    assert main(["train", *flags, "--out", str(folder / "run"), *SMALL.split()]) == 0
+    return folder / "flow.npz", folder / "run"
+
+
+@pytest.fixture
+def own(made, tmp_path) -> Path:
+    """A copy of the file, to be moved and changed."""
+    return Path(shutil.copy(made[0], tmp_path / "flow.npz"))
+
+
+@pytest.fixture
+def run(made) -> Path:
+    return made[1]
+
+
+def test_from_file_to_report(made, tmp_path, capsys, monkeypatch):
+    own, run = made
+    config = load_yaml(run / "config.yaml").data
+    sizes = (config.train_size, config.reg_size, config.test_size, config.train_horizon, config.test_horizon)
+    assert sizes == (8, 1, 2, 5, 5)
+    assert (config.data, config.scenario, config.observed_fraction) == (str(own.resolve()), "flow.npz", 1.0)
+    monkeypatch.chdir("/")  # a run finds its data from anywhere
+    capsys.readouterr()
+    assert main(["evaluate", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith(("pressure", "velocity"))] == [
+        "pressure",
+        "velocity",
+    ]
+    assert main(["evaluate", str(run), "--json"]) == 0
+    metrics = json.loads(capsys.readouterr().out)
+    assert metrics == json.loads((run / "metrics.json").read_text())
+    pressure, velocity = metrics["test"]["channel_rmse"]
+    assert 100 < pressure < 2e4
+    assert 1e-3 < velocity < 0.5
+    assert main(["report", str(run), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
+    assert "flow.npz" in (tmp_path / "r.html").read_text()
+    assert main(["figures", str(run), "--quiet"]) == 0
+    assert (run / "figures" / "maps.png").exists()
+
+
+def test_predict_reads_and_writes_own_units(run, tmp_path):
+    u = fields(1)[:3, 0] * np.array([2e3, 0.05]).reshape(1, 2, 1) + np.array([1e5, -3.0]).reshape(1, 2, 1)
+
+    def prediction(x):
+        np.save(tmp_path / "x.npy", x)
+        (tmp_path / "p.npz").unlink(missing_ok=True)
+        arguments = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "p.npz"), "--quiet"]
+        assert main(["predict", str(run), *arguments]) == 0
+        return dict(np.load(tmp_path / "p.npz"))
+
+    found = prediction(u)
+    assert 9e4 < found["mean"][:, 0].mean() < 1.1e5
+    assert -4 < found["mean"][:, 1].mean() < -2
+    assert 10 < found["std_total"][:, 0].mean() < 1e4
+    # A value that is not there is what the network takes it for: the mean of its channel.
+    gap, mean = u.copy(), u.copy()
+    gap[0, 1, 7], mean[0, 1, 7] = np.nan, load_run(run).model.units.offset[1]  # pyright: ignore[reportOptionalMemberAccess]
+    np.testing.assert_array_equal(prediction(gap)["mean"], prediction(mean)["mean"])
+
+
+def refused(capsys, *arguments) -> str:
+    capsys.readouterr()
+    assert main([str(a) for a in arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+def test_data_that_moved_or_changed(own, run, tmp_path, capsys):
+    moved = own.rename(tmp_path / "moved.npz")
+    lost = shutil.copytree(run, tmp_path / "lost")
+    text = (lost / "config.yaml").read_text()
+    (lost / "config.yaml").write_text(re.sub("data: /.*", f"data: {own}", text))
+    assert "no such file" in refused(capsys, "evaluate", lost)
+    assert main(["evaluate", str(lost), "--data", str(moved), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((run / "metrics.json").read_text())
+    arrays = dict(np.load(moved))
+    np.savez(moved, **(arrays | {"pressure": arrays["pressure"] + 1}))
+    assert "holds other data than the run was trained on" in refused(capsys, "evaluate", lost, "--data", moved)
+
+
+def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--field", "pressure,velocity", "--axes", "btx"]
+    assert main(["data", "check", "flow.npz", *flags, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    pressure, velocity = summary["channels"]
+    assert (summary["trajectories"], summary["times"], summary["space"]) == (11, 6, [20])
+    assert (pressure["missing"], velocity["missing"]) == (0, 11 * 6)
+    u = np.load(own)
+    np.testing.assert_allclose(
+        [pressure[name] for name in ("min", "max", "mean", "std")],
+        [getattr(u["pressure"], name)() for name in ("min", "max", "mean", "std")],
+        rtol=1e-4,
+    )
+    change = np.sqrt(np.nanmean(np.diff(u["velocity"], axis=1) ** 2)) / np.nanstd(u["velocity"])
+    assert velocity["one_step_change"] == pytest.approx(change, rel=1e-4)
+    assert summary["split"] == {"by": "trajectory", "train": 8, "reg": 1, "test": 2}
+    assert Path("data_check.png").read_bytes().startswith(b"\x89PNG")
+    command = shlex.split(summary["command"])[1:]
+    assert command[:3] == ["train", "--data", "flow.npz"]
+    assert "--mask-channel" in command
+    assert main([*command, *SMALL.split()]) == 0
+    assert main(["data", "check", "flow.npz", *flags, "--picture", "other.png"]) == 0
+    shown = capsys.readouterr().out
+    assert "split: train 8, reg 1, test 2 trajectories" in shown
+    assert "picture: other.png" in shown
+
+
+def test_one_long_trajectory(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("long.npy", fields(1, samples=1, times=63))
+    assert "--split time" in refused(capsys, "train", "--data", "long.npy", "--out", "run", *SMALL.split())
+    assert main(["data", "check", "long.npy", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["split"] == {"by": "time", "train": 42, "reg": 6, "test": 12}
+    assert main([*shlex.split(summary["command"])[1:], *SMALL.split()]) == 0
+    data = load_yaml(Path("runs/own/config.yaml")).data
+    assert (data.train_size, data.reg_size, data.test_size) == (42, 6, 12)
+    capsys.readouterr()
+    assert main(["evaluate", "runs/own", "--json"]) == 0
+
+
+def test_a_config_file_may_name_the_data(own, tmp_path, capsys):
+    settings = f"data: {{data: {own}, field: pressure, axes: btx}}\nmodel: {{num_modes: 4, width: 4, num_blocks: 2}}"
+    (tmp_path / "c.yaml").write_text(settings)
+    assert main(["train", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "run"), *SMALL.split()]) == 0
+    assert load_yaml(tmp_path / "run" / "config.yaml").data.observed_fraction == 1.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--data nowhere.npy", "no such file or folder"),
+        ("--field u", "--field u: says something of --data, which is not given"),
+        ("--data flow.npz", "several arrays fit|none has the axes"),
+        ("--data flow.npz --field pressure --axes bxt --train-size 40", "its grid is|together at most 11"),
+        ("--time-stride 0", "--time-stride 0: must be at least 1"),
+    ],
+)
+def test_refusals_leave_no_folder(own, tmp_path, capsys, monkeypatch, flags, said):
+    monkeypatch.chdir(tmp_path)
+    line = refused(capsys, "train", *flags.split(), "--out", "run", *SMALL.split())
+    assert any(part in line for part in said.split("|"))
+    assert not Path("run").exists()
+
+
+def test_a_sweep_takes_no_files(own, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"data: {{data: {own}, field: pressure, axes: btx}}")
+    said = refused(
+        capsys,
+        "sweep",
+        "grid",
+        "--config",
+        tmp_path / "c.yaml",
+        "--out",
+        tmp_path / "s",
+        "--methods",
+        "xreg",
+        "--grid",
+        "k_reg=1,2",
+    )
+    assert "a sweep takes scenarios" in said
+
+
+def test_data_in_a_file_train_as_those_in_memory(made, tmp_path, capsys):
+    """The whole command, by the flag alone."""
+    flags = ["--data", str(made[0]), "--field", "pressure,velocity", "--axes", "btx", *SMALL.split()]
+    assert main(["train", *flags, "--in-memory-gib", "0", "--out", str(tmp_path / "run")]) == 0
+    expected, found = (json.loads((folder / "metrics.json").read_text()) for folder in (made[1], tmp_path / "run"))
+    for split in ("test", "reg", "train"):
+        for name in ("nll", "rmse", "ece_mix", "channel_rmse", "spearman"):
+            np.testing.assert_allclose(found[split][name], expected[split][name], rtol=1e-3, atol=1e-4)
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found

@@ -1,0 +1,96 @@
+"""How own trajectories are divided."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from made_fields import fields
+
+from crossreg.config import OWN_DATA, Config
+from crossreg.data.files.source import open_source
+from crossreg.data.files.split import split_source, suggested_sizes
+from crossreg.errors import InputError
+
+OWN = Config().replace(data="own", **OWN_DATA).data
+
+
+def source_of(tmp_path, samples=10, times=6):
+    np.save(tmp_path / "u.npy", fields(1, samples=samples, times=times))
+    return open_source(tmp_path / "u.npy")
+
+
+def test_seventy_ten_twenty():
+    assert suggested_sizes(100) == (70, 10, 20)
+    assert suggested_sizes(3) == (1, 1, 1)
+    assert all(sum(suggested_sizes(n)) == n and min(suggested_sizes(n)) >= 1 for n in range(3, 300))
+
+
+def test_no_trajectory_is_in_two_splits_and_the_seed_says_which(tmp_path):
+    source = source_of(tmp_path)
+    parts = split_source(source, OWN)
+    assert [len(part.samples) for part in parts.values()] == [7, 1, 2]
+    assert sorted(s for part in parts.values() for s in part.samples) == list(range(10))
+    assert split_source(source, OWN) == parts
+    others = [split_source(source, dataclasses.replace(OWN, split_seed=seed)) for seed in range(1, 6)]
+    assert len({str(p) for p in [parts, *others]}) > 3
+
+
+def test_a_train_size_leaves_reg_and_test_as_they_are(tmp_path):
+    source = source_of(tmp_path)
+    whole, few = (split_source(source, dataclasses.replace(OWN, train_size=n)) for n in (None, 3))
+    assert (few["reg"], few["test"]) == (whole["reg"], whole["test"])
+    assert few["train"].samples == whole["train"].samples[:3]
+
+
+def test_horizon_and_stride(tmp_path):
+    source = source_of(tmp_path, times=12)
+    parts = split_source(source, dataclasses.replace(OWN, train_horizon=2, time_stride=3))
+    assert list(parts["train"].times) == list(parts["reg"].times) == [0, 3, 6]
+    assert list(parts["test"].times) == [0, 3, 6, 9]
+
+
+def test_in_time_every_trajectory_is_in_all_splits_and_no_time_in_two(tmp_path):
+    source = source_of(tmp_path, samples=2, times=23)
+    parts = split_source(source, dataclasses.replace(OWN, split="time"))
+    assert all(part.samples == (0, 1) for part in parts.values())
+    assert [t for part in parts.values() for t in part.times] == list(range(23))
+    assert [len(part.times) - 1 for part in parts.values()] == [14, 2, 4]
+    none = split_source(source, dataclasses.replace(OWN, split="time", reg_size=0))
+    assert none["reg"].samples == ()
+
+
+@pytest.mark.parametrize(
+    ("samples", "changes", "said"),
+    [
+        (1, {}, r"has 1 trajectory, one each for train, reg and test are 3; --split time divides"),
+        (2, {}, r"has 2 trajectories, .*--split time"),
+        (10, {"train_size": 8}, r"--train-size 8, --reg-size 1 and --test-size 2: together at most 10 trajectories"),
+        (10, {"reg_size": 5, "test_size": 5}, r"--train-size 0, .* at least one to train on"),
+        (10, {"time_stride": 6}, r"--time-stride 6: leaves 1 of 6 times"),
+        (1, {"split": "time", "time_stride": 2}, r"--split time: 3 times are too few"),
+        (1, {"split": "time", "train_horizon": 2}, r"--split time: sizes are steps already"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(tmp_path, samples, changes, said):
+    with pytest.raises(InputError, match=said):
+        split_source(source_of(tmp_path, samples), dataclasses.replace(OWN, **changes))
+
+
+def test_one_or_two_trajectories_with_sizes_that_fit(tmp_path):
+    parts = split_source(source_of(tmp_path, 2), dataclasses.replace(OWN, train_size=1, reg_size=0, test_size=1))
+    assert [len(part.samples) for part in parts.values()] == [1, 0, 1]
+
+
+def test_folders_say_what_is_in_each_split(tmp_path):
+    u = fields(1)
+    for folder, rows in (("train", slice(0, 6)), ("val", slice(6, 8)), ("test", slice(8, 11))):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "u.npy", u[rows])
+    source = open_source(tmp_path)
+    parts = split_source(source, OWN)
+    assert [part.samples for part in parts.values()] == [tuple(range(6)), (6, 7), (8, 9, 10)]
+    few = split_source(source, dataclasses.replace(OWN, train_size=2))
+    assert len(few["train"].samples) == 2
+    assert set(few["train"].samples) < set(range(6))
+    with pytest.raises(InputError, match=r"--reg-size 3: .* has 2 trajectories for reg"):
+        split_source(source, dataclasses.replace(OWN, reg_size=3))

@@ -1,0 +1,261 @@
+"""Stopped trainings end in the same bits, whatever is harmed in between; in this process, where all is quick."""
+
+import json
+import re
+import shutil
+import time
+
+import numpy as np
+import pytest
+from harness import spoil, state_hash
+
+from crossreg.cli import main
+from crossreg.errors import InputError
+from crossreg.report.progress import TrainingDisplay
+from crossreg.stopping import Stopped
+from crossreg.studies import car_training, machine
+from crossreg.studies import train as module
+from crossreg.studies.car import run_car
+from crossreg.studies.car_settings import car_study
+from crossreg.studies.grids import plan
+from crossreg.studies.locks import locked
+from crossreg.studies.saving import Saving
+from crossreg.studies.snapshots import SNAPSHOTS, Kept
+from crossreg.studies.sweep import run_sweep
+from crossreg.studies.train import train_run
+from crossreg.training import loop
+
+OFTEN = Saving(every=0.0)
+
+
+@pytest.fixture(scope="module")
+def whole(waves, tiny, tmp_path_factory):
+    """A run that nothing has stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train_run(tiny, folder, progress=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(waves, tiny, tmp_path_factory):
+    """A sweep that nothing has stopped, and its points."""
+    points = plan("grid", methods="xreg,unregularized+early", seeds=2, steps=20, grid=["mask_seed=3"], base=tiny)
+    folder = tmp_path_factory.mktemp("swept") / "s"
+    run_sweep(points, folder, progress=False)
+    return points, folder
+
+
+def harm(path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+class Stopping(TrainingDisplay):
+    """Stops a training at one of its looks."""
+
+    at = 0
+
+    def update(self, name, report):
+        super().update(name, report)
+        if report.step >= Stopping.at:
+            raise Stopped
+
+
+def stop_at(step: int, config, folder, monkeypatch) -> None:
+    """Trains into a folder until a step."""
+    Stopping.at = step
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "TrainingDisplay", Stopping)
+        with pytest.raises(Stopped):
+            train_run(config, folder, progress=False, saving=OFTEN)
+
+
+@pytest.mark.parametrize(("chunk", "stops"), [(1e-9, (5, 13, 30)), (1e9, (1, 9, 10))])
+def test_stopped_trainings_end_in_the_same_bits(chunk, stops, whole, tiny, tmp_path, monkeypatch, capsys):
+    """However long the chunks are, wherever it was stopped, and several times."""
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", chunk)
+    for step in stops:
+        stop_at(step, tiny, tmp_path / "run", monkeypatch)
+    capsys.readouterr()
+    train_run(tiny, tmp_path / "run", progress=False)
+    said = re.search(r"goes on from step (\d+)", capsys.readouterr().err)
+    assert said is not None
+    assert int(said[1]) >= stops[-1]
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(whole, tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    stop_at(17, tiny, tmp_path / "run", monkeypatch)
+    older, newer = sorted((tmp_path / "run" / SNAPSHOTS).iterdir())
+    newer.write_bytes(newer.read_bytes()[:-7])
+    train_run(tiny, tmp_path / "run", progress=False)
+    said = capsys.readouterr().err
+    assert f"{newer}: not a readable checkpoint" in said
+    assert f"goes on from step {int(older.name.split('.')[1])}" in said
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_finished_run_says_so_and_other_settings_are_refused(whole, tiny, capsys):
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    assert train_run(tiny, whole, progress=False) == json.loads((whole / "metrics.json").read_text())
+    assert "holds this run, finished" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"other settings \(steps 30, not 40; seed 0, not 5\)"):
+        train_run(tiny.replace(steps=40, seed=5), whole, progress=False)
+    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "manifest.json"])
+def test_a_harmed_run_is_not_given_other_settings(name, whole, tiny, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    harm(tmp_path / "run" / name)
+    with pytest.raises(InputError, match="holds a run of other settings"):
+        train_run(tiny.replace(seed=5), tmp_path / "run", progress=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.npz", "metrics.json", "metrics.jsonl", "config.yaml", "mask.npy", "test_fields.npz", "manifest.json"],
+)
+def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_bytes(path.read_bytes()[:-9] + b"!" + path.read_bytes()[-8:])
+    if name in ("metrics.json", "metrics.jsonl", "config.yaml", "manifest.json"):
+        assert main(["figures", str(tmp_path / "run"), "--quiet"]) == 2
+    if name in ("model.npz", "config.yaml", "mask.npy", "manifest.json"):
+        assert main(["evaluate", str(tmp_path / "run"), "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert all(str(tmp_path / "run") in line for line in said.splitlines())
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+    capsys.readouterr()
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert "finished" in capsys.readouterr().err
+
+
+def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "run"
+    stop_at(10, tiny, folder, monkeypatch)
+    usual = machine._conditions()
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"jaxlib": "0.0.1", "devices": "8"})
+    with pytest.raises(InputError, match=r"jaxlib: was .*, is 0.0.1; number of devices: was 1, is 8.*--force-resume"):
+        train_run(tiny, folder, progress=False)
+    train_run(tiny, folder, progress=False, saving=Saving(force=True))
+    assert "goes on under other conditions" in capsys.readouterr().err
+
+
+def test_a_second_process_is_refused(whole, swept, tiny):
+    with locked(whole, "training"), pytest.raises(InputError, match="another training is at work there"):
+        train_run(tiny, whole, progress=False)
+    points, folder = swept
+    with locked(folder, "sweep"), pytest.raises(InputError, match="another sweep is at work there"):
+        run_sweep(points, folder, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("rows.jsonl", "is harmed; scored again"),
+        ("sweep.json", "is harmed; written again"),
+        ("manifest.json", "what cannot be checked is made again"),
+        ("trained/*.npz", "trained again"),
+        ("trained/*.json", "planned again"),
+        ("trained/*.jsonl", "written again"),
+    ],
+)
+def test_a_finished_sweep_is_mended(pattern, said, swept, tmp_path, capsys):
+    points, folder = swept
+    shutil.copytree(folder, tmp_path / "s")
+    rows = run_sweep(points, tmp_path / "s", progress=False)
+    harmed = min((tmp_path / "s").glob(pattern))
+    harm(harmed)
+    capsys.readouterr()
+    assert run_sweep(points, tmp_path / "s", progress=False) == rows
+    assert said in capsys.readouterr().err
+    assert state_hash(tmp_path / "s") == state_hash(folder)
+    run_sweep(points, tmp_path / "s", progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_sweep_on_another_machine_is_refused_unless_forced(swept, tiny, tmp_path, monkeypatch):
+    points, folder = swept
+    shutil.copytree(folder, tmp_path / "s")
+    usual = machine._conditions()
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+    run_sweep(points, tmp_path / "s", progress=False)  # nothing is left to do
+    rows = tmp_path / "s" / "rows.jsonl"
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "slide rule"})
+    with pytest.raises(InputError, match="device: was abacus, is slide rule"):
+        run_sweep(points, tmp_path / "s", progress=False)
+    assert len(run_sweep(points, tmp_path / "s", progress=False, saving=Saving(force=True))) == len(points)
+
+
+def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "cache"))
+    sizes = {"points": 400, "grid": 23, "train_size": 3, "reg_size": 4, "test_size": 2, "seeds": 2}
+    shapes = {"width": 3, "num_modes": 2, "num_blocks": 2, "batch_size": 2, "num_samples": 2}
+    study = car_study("quick").replace(
+        **sizes, **shapes, methods="xreg", steps=8, evaluate_every=3, evaluation_samples=3
+    )
+    summary = run_car(study, tmp_path / "whole", progress=False)
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    Stopping.at = 5
+    with monkeypatch.context() as patch:
+        patch.setattr(car_training, "TrainingDisplay", Stopping)
+        with pytest.raises(Stopped):
+            run_car(study, tmp_path / "car", progress=False, saving=OFTEN)
+    assert run_car(study, tmp_path / "car", progress=False) == summary
+    assert "goes on from step 5" in capsys.readouterr().err
+    for names in (["models/*.npz", "history/xreg.jsonl", "config.yaml", "predictions/xreg.npz"], ["manifest.json"]):
+        for name in names:
+            harm(min((tmp_path / "car").glob(name)))
+        assert main(["figures", str(tmp_path / "car"), "--quiet"]) == 2
+        assert run_car(study, tmp_path / "car", progress=False) == summary
+        assert state_hash(tmp_path / "car") == state_hash(tmp_path / "whole")
+
+
+def test_runs_that_diverge_are_counted_and_leave_the_others_as_they_are(waves, tiny, tmp_path, capsys, monkeypatch):
+    """Of four replicas of one program two meet numbers that are none; the others' bits do not change."""
+    points = plan("grid", methods="unregularized", seeds=2, steps=20, grid=["train_size=3,30"], base=tiny)
+    run_sweep(points, tmp_path / "good", progress=False)
+    spoil(monkeypatch, slice(10, 30))
+    rows = run_sweep(points, tmp_path / "bad", progress=False)
+    assert [(row["train_size"], row["diverged"]) for row in rows] == [(3, False), (3, False), (30, True), (30, True)]
+    good, bad = (np.load(next((tmp_path / name / "trained").glob("*.npz"))) for name in ("good", "bad"))
+    keys = [json.loads(next((tmp_path / n / "trained").glob("*.json")).read_text()) for n in ("good", "bad")]
+    small = [[i for i, item in enumerate(k) if item["config"]["data"]["train_size"] == 3] for k in keys]
+    for name in set(good.files) - {"history"}:
+        np.testing.assert_array_equal(good[name][small[0]], bad[name][small[1]])
+    assert (bad["diverged_at"][small[1]] == -1).all()
+    assert (np.delete(bad["diverged_at"], small[1]) > 0).all()
+    assert all(np.isfinite(bad[name]).all() for name in bad.files if name.startswith("last"))
+
+
+@pytest.mark.parametrize(("flags", "code"), [([], 4), (["--max-diverged", "1"], 0), (["--max-diverged", "2"], 2)])
+def test_a_run_that_diverged_is_marked_and_has_an_exit_code(flags, code, waves, config_file, tmp_path, capsys):
+    arguments = ["train", "--config", str(config_file), "--learning-rate", "1e30", "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--quiet", *flags]) == code
+    assert code == 2 or re.search(r"run \(diverged at step [12]\)", capsys.readouterr().out)
+
+
+def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):
+
+    stop_at(10, tiny, tmp_path / "run", monkeypatch)
+    [path, *_] = sorted((tmp_path / "run" / SNAPSHOTS).iterdir(), reverse=True)
+    with np.load(path) as file:
+        assert int(file["step"]) == 10
+        assert {file[name].dtype.name for name in file.files} == {"float32", "int32", "uint8"}
+    assert len(list((tmp_path / "run" / SNAPSHOTS).iterdir())) == 2
+
+
+def test_a_slow_disk_is_written_to_less_often(waves, tiny, tmp_path, monkeypatch):
+    """A snapshot that takes 0.1 s is followed by a pause of 10 s at least: never more than 1% of the time."""
+    saved = []
+    monkeypatch.setattr(Kept, "save", lambda kept, snapshot, history: saved.append(snapshot) or time.sleep(0.1))
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    train_run(tiny, tmp_path / "run", progress=False, saving=OFTEN)
+    # The first look, and the end; those between come too soon.
+    assert [int(snapshot.step) for snapshot in saved] == [1, tiny.train.steps]

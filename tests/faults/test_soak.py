@@ -1,0 +1,60 @@
+"""A sweep of 2,000 tiny replicas of which 5% are made to diverge: exact counts, and memory that does not grow."""
+
+import csv
+import os
+from pathlib import Path
+
+from harness import long, spoil
+
+from crossreg.cli import main
+from crossreg.config import save_yaml
+from crossreg.studies import sweep
+from crossreg.studies.sweep_folder import read_rows
+
+SIZES = (*range(3, 22), 60)  # 20 sizes of the train split; only the largest one reaches the spoiled trajectories
+SEEDS = 100
+
+
+def resident() -> float:
+    """Memory of this process in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@long
+def test_two_thousand_replicas(waves, tiny, tmp_path, monkeypatch, capsys):
+    memory = []
+
+    class Weighing(sweep.SweepDisplay):
+        def begin(self, *arguments, **named):
+            super().begin(*arguments, **named)
+            memory.append(resident())
+
+        def __exit__(self, *_):
+            super().__exit__(*_)
+            memory.append(resident())
+
+    spoil(monkeypatch, slice(25, 60))
+    monkeypatch.setattr(sweep, "SweepDisplay", Weighing)
+    # Many programs of equal shape: what each of them leaves behind would add up.
+    monkeypatch.setattr("crossreg.studies.programs._MOST_REPLICAS", 100)
+    small = tiny.replace(width=2, num_blocks=2, num_modes=3, num_samples=2, evaluate_every=10, test_size=1, reg_size=2)
+    save_yaml(small, tmp_path / "c.yaml")
+    command = ["sweep", "grid", "--grid", f"train_size={','.join(map(str, SIZES))}", "--methods", "unregularized"]
+    command += ["--seeds", str(SEEDS), "--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out"]
+    assert main([*command, str(tmp_path / "s"), "--max-diverged", "0.05"]) == 0
+    rows = read_rows(tmp_path / "s")
+    assert len(rows) == len({row["key"] for row in rows}) == 2000
+    assert {row["train_size"] for row in rows if row["diverged"]} == {60}
+    assert sum(row["diverged"] for row in rows) == 100
+    with (tmp_path / "s" / "table.csv").open() as file:
+        table = {int(line["train_size"]): line for line in csv.DictReader(file)}
+    assert [(int(line["seeds"]), int(line["diverged"])) for line in table.values()] == [(100, 0)] * 19 + [(100, 100)]
+    # The same command has nothing left to do, and says when that is too many.
+    assert main([*command, str(tmp_path / "s"), "--max-diverged", "0.049"]) == 4
+    assert "100 of 2000 runs diverged, more than --max-diverged 0.049" in capsys.readouterr().err
+    # The first programs compile; behind them there are only more of the same.
+    third = len(memory) // 3
+    growth = memory[-2] - memory[third]
+    print(f"memory in MiB at each program: {[round(m) for m in memory]}; growth behind the first third {growth:.0f}")
+    assert growth < 0.1 * memory[third]
