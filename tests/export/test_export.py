@@ -1,5 +1,6 @@
 """`crossreg export`: what is written equals `crossreg predict`, and runs where crossreg cannot be imported."""
 
+import dataclasses
 import io
 import json
 import socket
@@ -23,9 +24,11 @@ from safetensors.numpy import load_file
 from crossreg.cli import main
 from crossreg.errors import InputError
 from crossreg.export.check import check_artefacts
+from crossreg.export.onnx_graph import to_onnx
 from crossreg.export.program import Settings, make_program
 from crossreg.export.tensors import read_model
 from crossreg.export.write import export_run
+from crossreg.nn.units import Units
 from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import load_run
 
@@ -231,6 +234,20 @@ def test_in_two_dimensions_with_a_mask_for_each_field(tmp_path, tiny, make_run_f
     wanted = _predict_each(load_run(folder), fields, masks, levels=(0.2,), seed=0)
     _assert_close(_run_stablehlo(tmp_path / "out", fields, masks), wanted)
     _assert_close(_run_onnx(tmp_path / "out", fields=fields, mask=masks), wanted)
+
+
+def test_fields_in_units_of_their_own_with_gaps(folder, fields):
+    """What is not finite counts as hidden, and stands at the offset of its channel."""
+    run = load_run(folder)
+    run = run._replace(model=dataclasses.replace(run.model, units=Units((1e3, -2.0), (50.0, 0.1))))
+    x = np.asarray(1e3, np.float32) + 50 * fields[:2]
+    x[:, 1] = -2 + 0.1 * fields[:2, 1]
+    x[1, 0, 3:7] = np.nan
+    program = make_program(run, Settings(SEED, run.config.train.evaluation_samples, (0.3,), mask_input=False))
+    session = onnxruntime.InferenceSession(to_onnx(program, "").SerializeToString())
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(names, {"fields": x}), strict=True))
+    _assert_close(found, _predict_each(run, x, run.mask, levels=(0.3,)))
 
 
 def test_a_program_that_differs_is_refused(folder, exported):

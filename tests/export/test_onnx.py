@@ -25,6 +25,7 @@ CASES = {
     "softplus": jax.nn.softplus,
     "choices": lambda x: jnp.where((x > 0) & ~(x >= 1) | (x < -1) | (x <= -2) | (x == 0) | (x != x), x, 0),
     "casts": lambda x: (x > 0).astype(jnp.float32) + x.astype(jnp.float32),
+    "finite": lambda x: jnp.where(jnp.isfinite(jnp.log(x)).all(axis=0), x, 7.0),
     "gradients": lambda x: jax.lax.stop_gradient(x) + 1,
     "sums": lambda x: x.sum(0)[None] + x.max() + x.min(1, keepdims=True) + x.mean(),
     "axes": lambda x: jnp.moveaxis(x[:, None, :, None], 2, 0).squeeze(),
