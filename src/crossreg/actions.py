@@ -11,6 +11,7 @@ from crossreg.commands import (
     Car,
     DataFiles,
     Evaluate,
+    Export,
     Extract,
     Figures,
     Predict,
@@ -133,6 +134,30 @@ def _predict_cars(command: Predict) -> None:
         progress=not command.quiet,
     )
     print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+
+
+def export(command: Export) -> None:
+    """Writes a run as files that need no crossreg."""
+    from crossreg.export.write import export_run
+
+    about = export_run(
+        command.folder,
+        command.output,
+        seed=command.seed,
+        num_samples=command.samples,
+        levels=command.levels,
+        mask_input=command.mask_input,
+        progress=not command.quiet,
+    )
+    if command.json:
+        print(json.dumps(about, allow_nan=False))
+        return
+    for file, apart in about["largest_difference"].items():
+        said = "not checked: onnxruntime is not installed"
+        if apart is not None:
+            said = f"within {max(apart.values()):.1e} of `crossreg predict`"
+        print(f"{command.output / file}: {said}")
+    print(f"{command.output / 'README.md'} says how to call them")
 
 
 def quickstart(command: Quickstart) -> None:

@@ -92,7 +92,7 @@ class ArrayArchive:
             raise InputError(f"{self._where}: {name} is packed in a way that NumPy does not write")
         if member.compress_size > self._size:
             raise InputError(f"{self._where}: {name} promises {member.compress_size} bytes; the file has {self._size}")
-        with _said_in_one_line(self._where), self._file.open(member) as stream:
+        with said_in_one_line(self._where), self._file.open(member) as stream:
             assert isinstance(stream, BufferedIOBase)
             yield stream, _read_header(stream, member.file_size, f"{self._where}: {name}")
 
@@ -105,9 +105,9 @@ def most_unpacked(size: int) -> int:
 def read_npy(path: Path, where: str | None = None) -> np.ndarray:
     """The array of an NPY file; `where` names the file in errors, by default its path does."""
     where = str(path) if where is None else where
-    with _said_in_one_line(where):
+    with said_in_one_line(where):
         size = _size_of(path)
-    with _said_in_one_line(where), path.open("rb") as file:
+    with said_in_one_line(where), path.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":
             raise InputError(f"{where}: is an NPZ archive; expected a single NPY array")
         file.seek(0)
@@ -117,7 +117,7 @@ def read_npy(path: Path, where: str | None = None) -> np.ndarray:
 def map_npy(path: Path, where: str | None = None) -> np.ndarray:
     """The array of an NPY file, left where it is: only what is looked at is read."""
     where = str(path) if where is None else where
-    with _said_in_one_line(where), path.open("rb") as file:
+    with said_in_one_line(where), path.open("rb") as file:
         header = _read_header(file, _size_of(path), where)
         if not header.num_bytes:
             return np.empty(header.shape, header.dtype)
@@ -129,7 +129,7 @@ def map_npy(path: Path, where: str | None = None) -> np.ndarray:
 def open_npz(path: Path, where: str | None = None) -> Iterator[ArrayArchive]:
     """An NPZ file, to be read array by array; what is wrong with it is an `InputError`."""
     where = str(path) if where is None else where
-    with _said_in_one_line(where):
+    with said_in_one_line(where):
         size = _size_of(path)
         file = zipfile.ZipFile(path)
     with file:
@@ -143,7 +143,8 @@ def read_npz(path: Path, names: Sequence[str], where: str | None = None) -> dict
 
 
 @contextlib.contextmanager
-def _said_in_one_line(where: str) -> Iterator[None]:
+def said_in_one_line(where: str) -> Iterator[None]:
+    """Whatever a file that may hold anything makes its reader raise, as an `InputError`."""
     try:
         yield
     except InputError:

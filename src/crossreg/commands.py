@@ -94,6 +94,28 @@ class Predict:
 
 
 @dataclass(frozen=True)
+class Export:
+    """A trained run as files that need no crossreg: StableHLO, ONNX, safetensors, and a server of 15 lines."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    output: Path
+    """Folder to write: new or empty."""
+    seed: int = 0
+    """Seed of the noise draws, which become part of the model."""
+    samples: int | None = None
+    """Noise draws S; by default as many as the run's own predictions have."""
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    """Levels of the quantiles, each in (0, 1)."""
+    mask_input: bool = False
+    """Take a mask with every field; by default the run's own is part of the model, where there is one."""
+    quiet: bool = False
+    """No progress display."""
+    json: bool = False
+    """Print config.json's description as one JSON object in place of the summary."""
+
+
+@dataclass(frozen=True)
 class Quickstart:
     """XReg, MC dropout and the unregularized model side by side; an earlier quickstart is replaced."""
 

@@ -110,6 +110,8 @@ class Mixture(eqx.Module):
         The root lies between the smallest and the largest quantile of the components; 60
         halvings reach the last bit of a float32 or, nearly, of a float64.
         """
+        if isinstance(level, float) and level > 0.5:  # 1 − F keeps its digits far out, where F rounds to 1
+            return -eqx.tree_at(lambda m: m.means, self, -self.means).quantile(1 - level)
         sigma = jnp.sqrt(self.variances)
         components = self.means + sigma * jax.scipy.special.ndtri(jnp.asarray(level, sigma.dtype))
         low, high = jnp.min(components, axis=0), jnp.max(components, axis=0)

@@ -119,6 +119,20 @@ def spoil(monkeypatch: pytest.MonkeyPatch, rows: slice) -> None:
     monkeypatch.setattr(programs, "start_cohort", start)
 
 
+def spoil_seeds(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """Makes the first loss of every so many seeds no number."""
+    usual = programs.start_cohort
+
+    def start(configs, *arguments):
+        models, tasks, config = usual(configs, *arguments)
+        bad = jnp.asarray([c.train.seed % every == 0 for c in configs])
+        bias = models.heads.mean.bias
+        spoiled = jnp.where(bad.reshape(-1, *(1,) * (bias.ndim - 1)), jnp.nan, bias)
+        return eqx.tree_at(lambda m: m.heads.mean.bias, models, spoiled), tasks, config
+
+    monkeypatch.setattr(programs, "start_cohort", start)
+
+
 def flip(path: Path, rng: np.random.Generator) -> str:
     """Harms a file: one bit of it, or its end is cut off. Says how."""
     content = bytearray(path.read_bytes())

@@ -4,15 +4,14 @@ import csv
 import os
 from pathlib import Path
 
-from harness import long, spoil
+from harness import long, spoil_seeds
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
 from crossreg.studies import sweep
 from crossreg.studies.sweep_folder import read_rows
 
-SIZES = (*range(3, 22), 60)  # 20 sizes of the train split; only the largest one reaches the spoiled trajectories
-SEEDS = 100
+RUNS = int(os.environ.get("CROSSREG_SOAK", "2000"))
 
 
 def resident() -> float:
@@ -34,25 +33,25 @@ def test_two_thousand_replicas(waves, tiny, tmp_path, monkeypatch, capsys):
             super().__exit__(*_)
             memory.append(resident())
 
-    spoil(monkeypatch, slice(25, 60))
+    spoil_seeds(monkeypatch, every=20)
     monkeypatch.setattr(sweep, "SweepDisplay", Weighing)
     # Many programs of equal shape: what each of them leaves behind would add up.
-    monkeypatch.setattr("crossreg.studies.programs._MOST_REPLICAS", 100)
+    monkeypatch.setattr("crossreg.studies.programs._MOST_REPLICAS", RUNS // 20)
     small = tiny.replace(width=2, num_blocks=2, num_modes=3, num_samples=2, evaluate_every=10, test_size=1, reg_size=2)
     save_yaml(small, tmp_path / "c.yaml")
-    command = ["sweep", "grid", "--grid", f"train_size={','.join(map(str, SIZES))}", "--methods", "unregularized"]
-    command += ["--seeds", str(SEEDS), "--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out"]
-    assert main([*command, str(tmp_path / "s"), "--max-diverged", "0.05"]) == 0
+    command = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", "unregularized", "--seeds", str(RUNS)]
+    command += ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out", str(tmp_path / "s")]
+    assert main([*command, "--max-diverged", "0.05"]) == 0
     rows = read_rows(tmp_path / "s")
-    assert len(rows) == len({row["key"] for row in rows}) == 2000
-    assert {row["train_size"] for row in rows if row["diverged"]} == {60}
-    assert sum(row["diverged"] for row in rows) == 100
+    assert sorted(row["seed"] for row in rows) == list(range(RUNS))
+    assert {row["seed"] for row in rows if row["diverged"]} == set(range(0, RUNS, 20))
     with (tmp_path / "s" / "table.csv").open() as file:
-        table = {int(line["train_size"]): line for line in csv.DictReader(file)}
-    assert [(int(line["seeds"]), int(line["diverged"])) for line in table.values()] == [(100, 0)] * 19 + [(100, 100)]
+        [line] = csv.DictReader(file)
+    assert (int(line["seeds"]), int(line["diverged"])) == (RUNS, RUNS // 20)
     # The same command has nothing left to do, and says when that is too many.
-    assert main([*command, str(tmp_path / "s"), "--max-diverged", "0.049"]) == 4
-    assert "100 of 2000 runs diverged, more than --max-diverged 0.049" in capsys.readouterr().err
+    assert main([*command, "--max-diverged", "0.049"]) == 4
+    said = f"{RUNS // 20} of {RUNS} runs diverged, more than --max-diverged 0.049"
+    assert said in capsys.readouterr().err
     # The first programs compile; behind them there are only more of the same.
     third = len(memory) // 3
     growth = memory[-2] - memory[third]

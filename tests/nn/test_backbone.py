@@ -1,5 +1,6 @@
 """Noise stands where the selector says, whatever the module; what cannot be is refused."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.fno import fno
 from crossreg.nn.noise import Dropout, noises, site_sigmas
 from crossreg.nn.surrogate import predict
+from crossreg.nn.units import Units
 from crossreg.studies.fit import fit
 from foreign_modules import FOREIGN, WIDTH, Perceptron, resnet
 
@@ -181,3 +183,17 @@ def test_a_module_of_other_points_is_refused(data):
     half = eqx.nn.Sequential([eqx.nn.Lambda(lambda x: x[:, ::2]), eqx.nn.Lambda(module)])
     with pytest.raises(ValueError, match=r"gives \(6, 10\) from \(2, 20\)"):
         cross_regularize(half, lambda m: (), data.train, key=KEY)
+
+
+def test_units_of_the_data_are_the_models(data):
+    """Data of other units, and a module that sees the same standardised numbers."""
+    module, where, _ = _module("resnet", data)
+    units = Units((3.0, -40.0), (2.0, 0.5))
+    pairs = dataclasses.replace(data.train, units=units)
+    model = cross_regularize(module, where, pairs, key=KEY)
+    plain = dataclasses.replace(model, units=None)
+    x = data.train.gather(jnp.arange(3)).x
+    scale, offset = (jnp.asarray(part)[:, None] for part in (units.scale, units.offset))
+    inside, outside = predict(plain, (x - offset) / scale, key=KEY), predict(model, x, key=KEY)
+    np.testing.assert_allclose(outside.mean, inside.mean * scale + offset, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(outside.variance, inside.variance * scale**2, rtol=1e-4)

@@ -86,7 +86,9 @@ def test_damaged_folders_give_a_page_that_says_so(tmp_path, name, content):
     if name == "metrics.jsonl":
         assert "3 lines of metrics.jsonl could not be read" in text
     if name == "test_fields.npz":
-        assert any("not readable" in entry["why"] for entry in inside(tmp_path / "r.html")["entries"])
+        assert any(
+            "not a readable file of test fields" in entry["why"] for entry in inside(tmp_path / "r.html")["entries"]
+        )
 
 
 @pytest.mark.parametrize(

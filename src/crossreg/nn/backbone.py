@@ -154,4 +154,4 @@ def cross_regularize(
         key=key,
     )
     backbone = Backbone(_replaced(module, where, noisy) if noisy else module)
-    return Surrogate((backbone,), heads, config.predict_increment)
+    return Surrogate((backbone,), heads, config.predict_increment, pairs.units)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from crossreg.data.cars.pairs import check_grid, mean_map, pairs_of, vertices_correspond
@@ -27,7 +26,7 @@ from crossreg.studies.car import VERTEX_MEAN, Prepared, prepare
 from crossreg.studies.car_folder import stored_study
 from crossreg.studies.car_settings import CarStudy, methods_of
 from crossreg.studies.car_training import candidates_of, is_trained, train_or_load, trainings_of
-from crossreg.studies.prediction import check_levels, write_arrays
+from crossreg.studies.prediction import check_levels, summarize, write_arrays
 
 DEFAULT = "xreg"
 
@@ -60,8 +59,8 @@ def predict_car_file(
     sizes = [len(car.vertices) for car in cars]
 
     def joined(name: str) -> np.ndarray:
-        """The vertices of all cars in the last axis, without the padding."""
-        rows = np.concatenate([part[name] for part in parts])[:, :, 0]
+        """Shape (1 or level, vertex of any car), without the padding."""
+        rows = np.concatenate([part[name] for part in parts]).reshape(len(cars), -1, max(sizes))
         return np.concatenate([row[:, :size] for row, size in zip(rows, sizes, strict=True)], axis=-1)
 
     scale = ready.scale
@@ -79,15 +78,7 @@ def predict_car_file(
 
 @eqx.filter_jit
 def _predict(predictor, batch: Batch, keys, levels: tuple[float, ...]):
-    """Arrays of shape (car, 1 or level, 1, vertex)."""
-    mixture = predictor(batch, keys)
-    return {
-        "mean": mixture.mean[:, None],
-        "std_total": mixture.std[:, None],
-        "std_predictive": mixture.std_predictive[:, None],
-        "std_generalization": mixture.std_generalization[:, None],
-        "quantiles": jnp.stack([mixture.quantile(level) for level in levels], axis=1),
-    }
+    return summarize(predictor(batch, keys), levels)
 
 
 def _maps(cars: Sequence[Surface], ready: Prepared, study: CarStudy, *, must_share: bool) -> list[Transport]:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from crossreg.data.checks import check_mask, finite
 from crossreg.errors import InputError
@@ -15,6 +15,7 @@ from crossreg.memory import check_room
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.cohort import prediction_bytes
 from crossreg.studies.run_folder import Run
@@ -55,9 +56,30 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
     return run.mask
 
 
-@eqx.filter_jit
-def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_samples: int):
-    mixture = predict(model, x, key=keys, num_samples=num_samples)
+def check_levels(levels: tuple[float, ...]) -> None:
+    """Refuses levels that no quantile has, and too many of them."""
+    if not 1 <= len(levels) <= _MOST_LEVELS:
+        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
+    for level in levels:
+        if not 0 < level < 1:
+            raise InputError(f"--levels {level}: must lie in (0, 1)")
+
+
+def observe(run: Run, x, mask, xp=np):
+    """Fields as the run's model reads them, (batch, channel, *space): what is hidden or not finite is left out.
+
+    `xp` is NumPy, or JAX where this is part of a program.
+    """
+    units, seen = run.model.units, xp.isfinite(x)
+    hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * len(run.space)))
+    observed = xp.where(mask & seen, x, hidden).astype(np.float32)
+    if not run.config.data.mask_channel:
+        return observed
+    return xp.concatenate([observed, (mask & seen.all(axis=1, keepdims=True)).astype(np.float32)], axis=1)
+
+
+def summarize(mixture: Predictive, levels: tuple[float, ...]) -> dict[str, Float[Array, "batch *shape"]]:
+    """What a user gets of a prediction: its mean, standard deviations and quantiles, the levels behind the batch."""
     return {
         "mean": mixture.mean,
         "std_total": mixture.std,
@@ -67,13 +89,9 @@ def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_sam
     }
 
 
-def check_levels(levels: tuple[float, ...]) -> None:
-    """Refuses levels of quantiles that are none."""
-    if not 1 <= len(levels) <= _MOST_LEVELS:
-        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
-    for level in levels:
-        if not 0 < level < 1:
-            raise InputError(f"--levels {level}: must lie in (0, 1)")
+@eqx.filter_jit
+def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_samples: int):
+    return summarize(predict(model, x, key=keys, num_samples=num_samples), levels)
 
 
 def predict_fields(
@@ -95,12 +113,7 @@ def predict_fields(
         4 * x.size * (_FIELDS_KEPT + 2 * len(levels)) + prediction_bytes(run.config, x[0].size),
         f"a prediction of {x.shape[0]} fields of {x[0].size} values with {len(levels)} levels",
     )
-    units = run.model.units
-    hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * mask.ndim))
-    observed = np.where(mask & np.isfinite(x), x, hidden).astype(np.float32)
-    if run.config.data.mask_channel:
-        channel = (mask & np.isfinite(x).all(axis=1, keepdims=True)).astype(np.float32)
-        observed = np.concatenate([observed, channel], axis=1)
+    observed = observe(run, x, mask)
     key = evaluation_key(seed)
     chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
     chunks, samples = [], run.config.train.evaluation_samples

@@ -182,7 +182,10 @@ def check_scored(folder: Path) -> None:
 def read_metrics(folder: Path) -> dict[str, Any]:
     """The scores that a run was given when it was trained."""
     check_files(folder, [METRICS])
-    return read_json(folder / METRICS, "the scores of a run")
+    metrics = read_json(folder / METRICS, "the scores of a run")
+    if not isinstance(metrics, dict):
+        raise InputError(f"{folder / METRICS}: not readable (no object); expected the scores of a run")
+    return metrics
 
 
 def diverged_at(folder: Path) -> int:

@@ -179,7 +179,7 @@ def _fill(
         len(points),
         scored=done,
         seconds_per_work=guess,
-        scoring_work=whole / steps * scoring / len(waiting) if steps else None,
+        scoring_work=whole / steps * scoring / len(waiting) if steps and waiting else None,
         folder=folder,
         enabled=progress,
     )

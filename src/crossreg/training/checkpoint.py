@@ -21,7 +21,8 @@ Tree = TypeVar("Tree")
 Announce = Callable[[Path], None]
 
 
-def _named_arrays(tree: PyTree) -> dict[str, Any]:
+def named_arrays(tree: PyTree) -> dict[str, Any]:
+    """The leaves of a pytree by the names that they are stored under."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
 
@@ -40,7 +41,7 @@ def save_arrays(
     more: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Writes the arrays of a pytree, and `more` beside them, in one move."""
-    arrays = {name: np.asarray(array) for name, array in _named_arrays(eqx.filter(tree, eqx.is_array)).items()}
+    arrays = {name: np.asarray(array) for name, array in named_arrays(eqx.filter(tree, eqx.is_array)).items()}
     write_sealed(path, arrays | dict(more or {}), identity=identity, announce=announce)
 
 
@@ -62,7 +63,7 @@ def load_with(
 ) -> tuple[Tree, dict[str, np.ndarray]]:
     """The same, and what else was written beside the pytree."""
     dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
-    expected = _named_arrays(dynamic)
+    expected = named_arrays(dynamic)
     lead: tuple[None, ...] = () if replica is None else (None,)
     kinds = {name: Kind((*lead, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in expected.items()}
     stored = read_sealed(path, kinds | more, "checkpoint", identity=identity, pick=replica)

@@ -14,6 +14,7 @@ from crossreg.data.files.split import NAMES, Part, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
 from crossreg.data.pairs import Data, Pairs, make_pairs
 from crossreg.errors import InputError
+from crossreg.memory import check_room
 from crossreg.nn.units import Units
 
 
@@ -66,6 +67,8 @@ def load_files(config: DataConfig) -> Data:
 def in_memory(source: Source, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:
     """A split with all of its fields on the device."""
     samples = part.samples or (0,)  # an empty split has a row that does not count
+    size = len(samples) * len(part.times) * source.frame_bytes
+    check_room(2 * size, f"--data {source.path} with --in-memory-gib {config.in_memory_gib:g}: {NAMES[number]}")
     array = np.empty((len(samples), len(part.times), *source.shape[2:]), np.float32)
     observed = np.ones((len(samples), len(part.times), *source.space), bool) if source.has_mask else None
     for row, sample in enumerate(samples):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from crossreg.array_files import said_in_one_line
 from crossreg.data.files.axes import SPACE, Variable, check_axes, read_mask
 from crossreg.errors import InputError
 
@@ -86,10 +87,8 @@ class Source:
         """A sample at some times. What is missing is NaN; an infinite number is missing too."""
         segment, own = self._place(sample)
         count = len(range(*times.indices(self.times)))
-        try:
+        with said_in_one_line(str(self.path)):
             parts = [variable.read(own, times, count, self.space) for variable in segment.variables]
-        except OSError as error:
-            raise InputError(f"{self.path}: not readable ({error})") from error
         values = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return np.where(np.isfinite(values), values, np.float32(np.nan))
 
@@ -99,7 +98,8 @@ class Source:
         count = len(range(*times.indices(self.times)))
         if segment.mask is None:
             return np.ones((count, *self.space), bool)
-        return read_mask(segment.mask, own, times, count, self.space)
+        with said_in_one_line(str(self.path)):
+            return read_mask(segment.mask, own, times, count, self.space)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -132,7 +132,7 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
         raise InputError(f"--data {path}: no such file or folder")
     fields = tuple(name.strip() for name in field.split(",")) if field else ()
     groups, splits = _files_of(path)
-    opened = [_open_file(file, fields, axes) for files in groups.values() for file in files]
+    opened = [_open_checked(file, fields, axes) for files in groups.values() for file in files]
     segments = tuple(segment for one in opened for segment in one.segments)
     names, times, space = _one_shape(segments, path)
     ranges = None
@@ -172,6 +172,11 @@ def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
     if not (found := files(path)):
         raise InputError(f"--data {path}: a folder with no file that ends in {', '.join(known)}")
     return {"all": found}, False
+
+
+def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+    with said_in_one_line(f"--data {path}"):
+        return _open_file(path, fields, axes)
 
 
 def _open_file(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:

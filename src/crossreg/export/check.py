@@ -1,0 +1,107 @@
+"""What is exported is run once more from its bytes, and held against `crossreg predict`."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+from jax import export
+from jaxtyping import Float
+
+from crossreg.errors import InputError
+from crossreg.export.program import Program, Settings
+from crossreg.studies.prediction import predict_fields
+from crossreg.studies.run_folder import Run
+from crossreg.studies.test_fields import TEST_FIELDS, read_test_fields
+
+# Further apart, a program is wrong and not only rounded otherwise. Usual is 1e-6; where a model multiplies
+# rounding, as quantiles far out do, it is as far from itself when it is compiled in another way.
+_WRONG = 1e-4
+_BATCHES = (3, 1)
+
+
+def check_artefacts(
+    run: Run, folder: Path, program: Program, settings: Settings, *, stablehlo: bytearray, onnx: bytes
+) -> dict[str, dict[str, float] | None]:
+    """The largest difference of each output of an artefact from `crossreg predict`, over batches of two sizes.
+
+    A difference is counted in units of the channel's scale (the root mean square of what is predicted, its spread
+    included) plus the value itself. Without onnxruntime, ONNX has None.
+    """
+    inputs = _example_inputs(run, folder, program)
+    want = _predicted(run, settings, inputs)
+    # Of a distribution: E y² = (E y)² + Var y.
+    squares = np.square(want["mean"]) + np.square(want["std_total"])
+    scale = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
+    runners = {"model.stablehlo": export.deserialize(stablehlo).call, "model.onnx": _onnx_runner(onnx)}
+    found: dict[str, dict[str, float] | None] = dict.fromkeys(runners)
+    for file, call in runners.items():
+        if call is None:
+            continue
+        parts, start = [], 0
+        for size in _BATCHES:
+            parts.append(call(*(array[start : start + size] for array in inputs.values())))
+            start += size
+        got = {name: np.concatenate([part[name] for part in parts]) for name in want}
+        apart = {name: _difference(got[name], want[name], scale) for name in want}
+        for name, largest in apart.items():
+            if not largest <= _WRONG:
+                raise InputError(
+                    f"{file}: {name} is {largest:.1e} of the fields' scale away from what `crossreg predict` gives;"
+                    f" expected at most {_WRONG:g}, so nothing was written"
+                )
+        found[file] = apart
+    return found
+
+
+def _example_inputs(run: Run, folder: Path, program: Program) -> dict[str, np.ndarray]:
+    """Fields of the run's test split where its folder has whole ones, else random ones of their size; random masks."""
+    rng, count = np.random.default_rng(0), sum(_BATCHES)
+    fields = rng.normal(size=(count, run.channels, *run.space))
+    try:
+        truth = read_test_fields(folder / TEST_FIELDS).truth
+        fields *= np.sqrt(np.mean(np.square(truth, dtype=np.float64), axis=(0, 1, 3))).reshape(
+            -1, *(1,) * len(run.space)
+        )
+        every = truth.reshape(-1, *truth.shape[2:])
+        if every.shape[1:] == fields.shape[1:]:
+            fields = every[np.linspace(0, len(every) - 1, count).astype(int)]
+    except InputError:
+        pass  # a folder need not have them
+    inputs: dict[str, np.ndarray] = {"fields": np.asarray(fields, np.float32)}
+    if "mask" in program.inputs:
+        inputs["mask"] = rng.random((count, *run.space)) < run.config.data.observed_fraction
+    return inputs
+
+
+def _predicted(run: Run, settings: Settings, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What `crossreg predict` gives each field alone."""
+    run = run._replace(config=run.config.replace(evaluation_samples=settings.num_samples))
+    fields = inputs["fields"]
+    masks = inputs["mask"] if "mask" in inputs else np.broadcast_to(np.asarray(run.mask), (len(fields), *run.space))
+    each = []
+    for field, mask in zip(fields, masks, strict=True):
+        arrays = predict_fields(run, field[None], mask, levels=settings.levels, seed=settings.seed)
+        arrays["quantiles"] = np.moveaxis(arrays["quantiles"], 0, 1)
+        each.append(arrays)
+    return {name: np.concatenate([arrays[name] for arrays in each]) for name in each[0] if name != "levels"}
+
+
+def _onnx_runner(model: bytes):
+    """A function of the inputs in order, or None."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return None
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model)
+    names = [output.name for output in session.get_outputs()]
+
+    def call(*inputs):
+        given = dict(zip([value.name for value in session.get_inputs()], inputs, strict=True))
+        return dict(zip(names, session.run(names, given), strict=True))
+
+    return call
+
+
+def _difference(got: np.ndarray, want: np.ndarray, scale: Float[np.ndarray, "channel *ones"]) -> float:
+    """The largest difference, in units of its channel's scale plus its value."""
+    return float(np.max(np.abs(np.asarray(got) - want) / (scale + np.abs(want))))

@@ -1,0 +1,175 @@
+"""From a JAX program to an ONNX model, for the operations that a folded surrogate is made of (`onnx_rules.py`).
+
+The first axis of every input is the batch, whose size is left open. Shapes that hold it are given to ONNX as −1, or
+read from the first input while the model runs.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
+
+from crossreg.errors import InputError
+from crossreg.export.folding import walk
+from crossreg.export.onnx_rules import RULES
+from crossreg.export.program import Program
+
+OPSET = 18
+BATCH = "batch"
+# A file of this format holds at most 2 GiB.
+_MOST_BYTES = 2**31 - 2**20
+
+
+class Graph:
+    """An ONNX graph that grows node by node. A value is the name of a node's output or of a constant.
+
+    A node stands where all of its inputs are known first: what a loop computes anew each time, though it does not
+    change, comes to stand before it. Equal nodes are one.
+    """
+
+    def __init__(self, batch_of: str):
+        self.constants: list[TensorProto] = []
+        self._bytes = 0
+        self._scopes: list[list[NodeProto]] = [[]]
+        self._level: dict[str, int] = {batch_of: 0}
+        self._known: dict[Any, str] = {}
+        self._batch_of = batch_of
+
+    def _name(self, level: int) -> str:
+        name = f"v{len(self._level)}"
+        self._level[name] = level
+        return name
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """The output of an operation."""
+        key = (kind, inputs, repr(sorted(attributes.items())))
+        if key not in self._known:
+            level = max(self._level[name] for name in inputs)
+            self._known[key] = self._name(level)
+            made = helper.make_node(kind, inputs, [self._known[key]], **attributes)
+            self._scopes[level].append(made)
+        return self._known[key]
+
+    def constant(self, value: Any, dtype: Any) -> str:
+        """A constant; equal ones are stored once."""
+        array = np.asarray(value, dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._bytes += array.nbytes
+            if self._bytes > _MOST_BYTES:
+                raise InputError(
+                    f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB: give fewer --samples"
+                )
+            self._known[key] = self._name(0)
+            self.constants.append(numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
+
+    def integers(self, *values: int) -> str:
+        """Axes, sizes or indices."""
+        return self.constant(values, np.int64)
+
+    def sizes(self, shape: Sequence[Any]) -> str:
+        """A shape as a vector, the batch's size read from the input."""
+        if all(isinstance(size, int) for size in shape):
+            return self.integers(*shape)
+        if unknown := [size for size in shape if not isinstance(size, int) and str(size) != BATCH]:
+            raise InputError(f"ONNX has no way to say the size {unknown[0]}")
+        batch = self.node("Shape", self._batch_of, start=0, end=1)
+        parts = [self.integers(size) if isinstance(size, int) else batch for size in shape]
+        return self.node("Concat", *parts, axis=0)
+
+    def reshape(self, value: str, old: Sequence[Any], new: Sequence[Any]) -> str:
+        """A value of shape `old` with the shape `new`, at most one of whose sizes has the batch in it."""
+        if list(old) == list(new):
+            return value
+        return self.node("Reshape", value, self.integers(*(n if isinstance(n, int) else -1 for n in new)))
+
+    def transpose(self, value: str, order: Sequence[int]) -> str:
+        """A value with its axes in another order."""
+        order = [int(axis) for axis in order]
+        return value if order == sorted(order) else self.node("Transpose", value, perm=order)
+
+    def apply(self, equation: Any, inputs: Sequence[Any]) -> list[str]:
+        """The outputs of an equation of a JAX program."""
+        rule = RULES.get(equation.primitive.name)
+        if rule is None:
+            raise InputError(f"ONNX: no rule for the operation {equation.primitive.name!r} of this model")
+        outputs = rule(self, equation, *self._named(inputs, [atom.aval for atom in equation.invars]))
+        return [outputs] if isinstance(outputs, str) else outputs
+
+    def _named(self, values: Sequence[Any], avals: Sequence[Any]) -> list[str]:
+        pairs = zip(values, avals, strict=True)
+        return [value if isinstance(value, str) else self.constant(value, aval.dtype) for value, aval in pairs]
+
+    def inline(self, function: Any, value: str, aval: Any) -> str:
+        """A JAX function of one value, in place of an operation that ONNX has not."""
+        program = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+        [output] = walk(program, program.consts, [value], self.apply)
+        return output
+
+    def loop(self, length: int, body: ClosedJaxpr, consts: Sequence[str], carry: Sequence[str]) -> list[str]:
+        """`body(consts, carry) → carry`, `length` times."""
+        level = len(self._scopes)
+        self._scopes.append([])
+        count, going, *inputs = (self._name(level) for _ in range(2 + len(carry)))
+        results = self._named(walk(body, body.consts, [*consts, *inputs], self.apply), body.out_avals)
+        names = [self._name(level) for _ in results]
+        nodes = self._scopes.pop() + _renamed([going, *results], [f"{going}_next", *names])
+        avals = body.in_avals[len(consts) :]
+        graph = helper.make_graph(
+            nodes,
+            f"loop{going}",
+            [_info(count, (), np.int64), _info(going, (), np.bool_), *map(_info_of, inputs, avals)],
+            [_info(f"{going}_next", (), np.bool_), *map(_info_of, names, avals)],
+        )
+        # A loop inside a loop stands in that; one whose body reads nothing of it could stand before, but there is none.
+        outputs = [self._name(level - 1) for _ in carry]
+        trips, forever = self.constant(length, np.int64), self.constant(True, np.bool_)
+        self._scopes[-1].append(helper.make_node("Loop", [trips, forever, *carry], outputs, body=graph))
+        return outputs
+
+    def finish(self, results: Sequence[Any], avals: Sequence[Any], names: Sequence[str]) -> list[NodeProto]:
+        """All nodes, the last of which give the results their names."""
+        return self._scopes[0] + _renamed(self._named(results, avals), names)
+
+
+def _renamed(values: Sequence[str], names: Sequence[str]) -> list[NodeProto]:
+    return [helper.make_node("Identity", [value], [name]) for value, name in zip(values, names, strict=True)]
+
+
+def _info(name: str, shape: Sequence[Any], dtype: Any):
+    dims = [size if isinstance(size, int) else str(size) for size in shape]
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), dims)
+
+
+def _info_of(name: str, aval: Any):
+    return _info(name, aval.shape, aval.dtype)
+
+
+def to_onnx(program: Program, description: str) -> ModelProto:
+    """A checked ONNX model of a program, with the names of its inputs and outputs."""
+    [batch] = jax.export.symbolic_shape(BATCH)
+    traced = jax.jit(program.function).trace(*program.batched(batch))
+    closed: ClosedJaxpr = traced.jaxpr
+    inputs, outputs = list(program.inputs), list(traced.out_info)
+    graph = Graph(inputs[0])
+    for name in inputs:
+        graph._level[name] = 0
+    results = walk(closed, closed.consts, inputs, graph.apply)
+    proto: GraphProto = helper.make_graph(
+        graph.finish(results, closed.out_avals, outputs),
+        "crossreg",
+        list(map(_info_of, inputs, closed.in_avals)),
+        list(map(_info_of, outputs, closed.out_avals)),
+        graph.constants,
+        description,
+    )
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(
+        proto, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets), producer_name="crossreg"
+    )
+    checker.check_model(model, full_check=True)
+    return model

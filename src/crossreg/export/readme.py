@@ -1,0 +1,110 @@
+"""The README of an exported folder."""
+
+from pathlib import Path
+from typing import Any
+
+_MEANINGS = {
+    "fields": "the fields now, in the units of the training data",
+    "mask": "true where a point is observed; the others are not read",
+    "mean": "the mean of the next fields",
+    "std_total": "their standard deviation: std_total² = std_predictive² + std_generalization²",
+    "std_predictive": "the part learned on train",
+    "std_generalization": "the part learned on held-out data",
+    "quantiles": "at the levels {levels}, in this order",
+}
+
+
+def readme(about: dict[str, Any]) -> str:
+    """What the folder holds and how it is called, for one export."""
+    inputs, levels = about["inputs"], ", ".join(f"{level:g}" for level in about["levels"])
+    mask = (
+        "Each field has a mask of its own."
+        if "mask" in inputs
+        else "The observation mask of the run is part of the model: what stands at the other points is not read."
+    )
+    names = ", ".join(f'"{name}"' for name in inputs)
+    arrays = ", ".join(f"{name}=np.load('{name}.npy')" for name in inputs)
+    return f"""# An exported crossreg model
+
+One step of a field, with error bars. Nothing here needs crossreg.
+
+| file | what it is |
+|---|---|
+| `model.onnx` | for onnxruntime and others: ONNX, opset {about["opset"]} |
+| `model.stablehlo` | for JAX (`jax.export`), on {", ".join(about["platforms"])} |
+| `model.safetensors` | the trained arrays by name, and the run's mask |
+| `config.json` | all settings, and the name, shape and group (θ, ψ or ρ) of every array |
+| `serve_example.py`, `serve_example_jax.py` | an HTTP server for either program |
+
+{_table("input", inputs, levels)}
+
+{_table("output", about["outputs"], levels)}
+
+The batch may have any size. {mask} {_noise(about["noise"])}
+
+{_checked(about["largest_difference"])}
+
+## With onnxruntime
+
+```python
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+names = [output.name for output in session.get_outputs()]
+inputs = {{name: np.load(f"{{name}}.npy") for name in [{names}]}}
+prediction = dict(zip(names, session.run(names, inputs)))
+```
+
+## With JAX
+
+```python
+import numpy as np
+from jax import export
+
+model = export.deserialize(bytearray(open("model.stablehlo", "rb").read()))
+prediction = model.call(*(np.load(f"{{name}}.npy") for name in [{names}]))
+```
+
+## As a server
+
+`python serve_example.py` in this folder, and from elsewhere
+
+```sh
+python -c "import numpy as np; np.savez('inputs.npz', {arrays})"
+curl --data-binary @inputs.npz http://127.0.0.1:8000 --output prediction.npz
+```
+
+All of it:
+
+```python
+{(Path(__file__).parent / "examples" / "serve_example.py").read_text().rstrip()}
+```
+"""
+
+
+def _checked(largest: dict[str, dict[str, float] | None]) -> str:
+    return "\n".join(
+        f"- `{file}` was not run when it was made: onnxruntime was not there."
+        if apart is None
+        else f"- `{file}` differs from `crossreg predict` by at most {max(apart.values()):.1e} of the fields' scale."
+        for file, apart in largest.items()
+    )
+
+
+def _noise(noise: dict[str, int]) -> str:
+    if noise["samples"] == 1:
+        return "The model draws no noise, or a single sample of it: equal inputs give equal outputs."
+    return (
+        f"The {noise['samples']} noise draws come from the seed {noise['seed']} and are part of the model: equal inputs"
+        " give equal outputs, and what comes out for a field does not depend on what else is in its batch. They are"
+        " the draws that `crossreg predict` has for the first field of a file."
+    )
+
+
+def _table(head: str, described: dict[str, Any], levels: str) -> str:
+    rows = [
+        f"| `{name}` | ({', '.join(map(str, of['shape']))}) | {of['dtype']} | {_MEANINGS[name].format(levels=levels)} |"
+        for name, of in described.items()
+    ]
+    return "\n".join([f"| {head} | shape | type | |", "|---|---|---|---|", *rows])

@@ -1,0 +1,127 @@
+"""`crossreg export`: a trained run as files that need nothing of this package.
+
+model.stablehlo      for JAX, on CPU, CUDA and TPU (`stablehlo.py`)
+model.onnx           for onnxruntime and others (`onnx_graph.py`)
+model.safetensors    the trained arrays by name, and the run's mask
+config.json          inputs, outputs, seed, settings, names and shapes of the arrays (`tensors.py`)
+README.md            all of this in words, for the run at hand
+serve_example.py     an HTTP server of 15 lines; serve_example_jax.py the same with JAX
+"""
+
+import importlib.metadata
+import importlib.util
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from crossreg.errors import InputError
+from crossreg.export.program import Settings, make_program
+from crossreg.export.readme import readme
+from crossreg.studies.prediction import check_levels
+from crossreg.studies.run_folder import Run, load_run
+
+_EXAMPLES = Path(__file__).parent / "examples"
+_PACKAGES = ("crossreg", "jax", "jaxlib", "onnx", "safetensors")
+
+
+def export_run(
+    folder: Path,
+    output: Path,
+    *,
+    seed: int = 0,
+    num_samples: int | None = None,
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95),
+    mask_input: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Writes the files of a run into a new folder, all of them or none; returns what config.json says."""
+    if not 0 <= seed < 2**31:
+        raise InputError(f"--seed {seed}: must lie in 0 … 2147483647")
+    if num_samples is not None and num_samples < 1:
+        raise InputError(f"--samples {num_samples}: must be at least 1")
+    check_levels(levels)
+    _check_output(output)
+    missing = [name for name in ("safetensors", "onnx") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(f"export needs {' and '.join(missing)}: pip install 'crossreg[export]'")
+    run = _load(folder)
+    settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
+    about, files = _make(run, folder, settings, progress)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            _write(made, run, about, files)
+            if output.exists():
+                output.rmdir()  # empty, as was checked
+            made.rename(output)
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot write here ({error.strerror})") from error
+    return about
+
+
+def _check_output(output: Path) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--output {output}: exists already; choose a new or empty folder")
+
+
+def _load(folder: Path) -> Run:
+    """The run of a folder; of others, why they cannot be exported."""
+    if (folder / "sweep.json").exists():
+        raise InputError(f"{folder}: is a sweep; `crossreg extract` makes a run of one of its models, to export")
+    if (folder / "test_cars.npz").exists():
+        raise InputError(f"{folder}: is a car experiment, whose model is bound to a map for each car; expected a run")
+    return load_run(folder)
+
+
+def _make(run: Run, folder: Path, settings: Settings, progress: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The description, and the two programs, once they are checked."""
+    from crossreg.export.check import check_artefacts
+    from crossreg.export.onnx_graph import OPSET, to_onnx
+    from crossreg.export.stablehlo import PLATFORMS, to_stablehlo
+
+    _tell("making model.stablehlo and model.onnx …", progress)
+    program = make_program(run, settings)
+    stablehlo = to_stablehlo(program)
+    onnx = to_onnx(program, "mean, standard deviations and quantiles of the next fields").SerializeToString()
+    _tell("checking them against `crossreg predict` …", progress)
+    checked = check_artefacts(run, folder, program, settings, stablehlo=stablehlo, onnx=onnx)
+    outputs = jax.eval_shape(program.function, *program.batched(1))
+    about = {
+        "format": 1,
+        "inputs": {name: _described(like.shape, like.dtype) for name, like in program.inputs.items()},
+        "outputs": {name: _described(like.shape[1:], like.dtype) for name, like in outputs.items()},
+        "levels": list(settings.levels),
+        "noise": {"seed": settings.seed, "samples": settings.num_samples if run.model.is_stochastic else 1},
+        "mask": "an input" if "mask" in program.inputs else "the run's own, part of the model",
+        "platforms": list(PLATFORMS),
+        "opset": OPSET,
+        "largest_difference": checked,
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+    return about, {"model.stablehlo": bytes(stablehlo), "model.onnx": onnx}
+
+
+def _described(shape: tuple[int, ...], dtype: Any) -> dict[str, Any]:
+    return {"shape": ["batch", *shape], "dtype": str(dtype)}
+
+
+def _write(folder: Path, run: Run, about: dict[str, Any], files: dict[str, bytes]) -> None:
+    from crossreg.export.tensors import write_tensors
+
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    write_tensors(folder, run, about)
+    (folder / "README.md").write_text(readme(about))
+    for example in sorted(_EXAMPLES.glob("*.py")):
+        shutil.copyfile(example, folder / example.name)
+
+
+def _tell(what: str, progress: bool) -> None:
+    if progress:
+        print(what, file=sys.stderr, flush=True)
