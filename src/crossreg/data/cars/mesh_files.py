@@ -24,7 +24,7 @@ _SHAPENET_VALUES, _SHAPENET_VERTICES, _INSIDE = 3682, 3586, slice(16, 112)
 
 def read_pressure(path: Path) -> np.ndarray:
     """The field of an NPY file."""
-    _check_size(path)
+    check_size(path)
     return read_npy(path, f"{path}: not a readable NPY array")
 
 
@@ -37,7 +37,7 @@ def match_shapenet(pressure: np.ndarray, num_vertices: int) -> np.ndarray:
 
 def read_npz(path: Path, needed: tuple[str, ...] = ("vertices", "pressure")) -> dict[str, np.ndarray]:
     """`vertices` and `pressure`, and `faces` and `normals` where the NPZ file has them."""
-    _check_size(path)
+    check_size(path)
     with open_npz(path, f"{path}: not a readable NPZ archive") as archive:
         if missing := {*needed} - set(archive.names):
             raise InputError(f"{path}: has no {' and no '.join(sorted(missing))}; it has {', '.join(archive.names)}")
@@ -46,7 +46,7 @@ def read_npz(path: Path, needed: tuple[str, ...] = ("vertices", "pressure")) -> 
 
 def read_hdf5(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
     """Datasets of an HDF5 file; the dots in a name may be part of it or stand between groups."""
-    size = _check_size(path, limit=None)
+    size = check_size(path, limit=None)
     h5py = _package("h5py", path)
     try:
         with h5py.File(path, "r") as file:
@@ -73,7 +73,8 @@ def _dataset(h5py: ModuleType, file: Any, name: str, path: Path, size: int) -> n
     raise InputError(f"{path}: has no dataset {name}; it has {', '.join(file) or 'none'}")
 
 
-def _check_size(path: Path, limit: int | None = _MAX_BYTES) -> int:
+def check_size(path: Path, limit: int | None = _MAX_BYTES) -> int:
+    """How many bytes a file has, if it is there and not larger than one car can be."""
     if not path.is_file():
         raise InputError(f"{path}: missing")
     size = path.stat().st_size

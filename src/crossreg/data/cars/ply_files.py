@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from crossreg.data.cars.mesh_files import check_size
 from crossreg.data.cars.surface import triangles_of
 from crossreg.errors import InputError
 
-_MAX_BYTES = 2**31
 _LONGEST_HEADER = 2**16
 _LONGEST_LIST = 255
 _KINDS = {
@@ -56,10 +56,7 @@ class Element:
 
 def read_ply(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face 3"] | None]:
     """Vertices and triangles of a PLY file; no faces where it has only points."""
-    if not path.is_file():
-        raise InputError(f"{path}: missing")
-    if (size := path.stat().st_size) > _MAX_BYTES:
-        raise InputError(f"{path}: has {size} bytes; expected one car, at most {_MAX_BYTES >> 30} GB")
+    size = check_size(path)
     try:
         content = path.read_bytes()
         start, encoding, elements = _read_header(content)

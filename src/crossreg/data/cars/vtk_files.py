@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
+from crossreg.data.cars.mesh_files import check_size
 from crossreg.errors import InputError
 
-_MAX_BYTES = 2**31
 _REALS = {"float": ">f4", "double": ">f8"}
 _INTEGERS = {"int": ">i4", "vtktypeint32": ">i4", "long": ">i8", "vtktypeint64": ">i8"}
 _TRIANGLE, _POLYGON, _QUAD = 5, 7, 9
@@ -30,10 +30,7 @@ _TRIANGLE, _POLYGON, _QUAD = 5, 7, 9
 
 def read_vtk(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face corner"]]:
     """Vertices and faces; these have 3 corners, or 4 where there are quads, and triangles then their last one twice."""
-    if not path.is_file():
-        raise InputError(f"{path}: missing")
-    if (size := path.stat().st_size) > _MAX_BYTES:
-        raise InputError(f"{path}: has {size} bytes; expected one car, at most {_MAX_BYTES >> 30} GB")
+    check_size(path)
     content = path.read_bytes()
     header = re.match(rb"# vtk DataFile[^\n]*\n[^\n]*\n\s*(ASCII|BINARY)\s+DATASET[ \t]+(\w+)[ \t\r]*\n", content)
     if header is None:
