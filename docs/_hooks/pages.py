@@ -1,4 +1,4 @@
-r"""What MkDocs does to a page besides Markdown: maths becomes MathML, which browsers draw themselves; wide tables scroll.
+r"""What is done to a page besides Markdown: maths becomes MathML, which browsers draw themselves; wide tables scroll.
 
 Markdown's Arithmatex leaves LaTeX as `\(…\)` and `\[…\]` in elements of its own, in pages and in docstrings alike.
 """
