@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: quickstart test faults paper bench lint types lock
+.PHONY: quickstart test faults paper bench docs lint types lock
 
 quickstart: $(READY)
 	$(BIN)/crossreg quickstart
@@ -51,6 +51,10 @@ bench: $(READY) .venv/bench/ready
 .venv/bench/ready: benchmarks/peers/requirements.txt $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target .venv/bench -r $<
 	touch $@
+
+# The documentation, in site/, from docs/ and the docstrings; nothing is fetched, and a warning is an error.
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
