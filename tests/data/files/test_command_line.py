@@ -12,6 +12,7 @@ from made_fields import fields
 
 from crossreg.cli import main
 from crossreg.config import load_yaml
+from crossreg.studies.manifest import vouch
 from crossreg.studies.run_folder import load_run
 
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"
@@ -99,6 +100,7 @@ def test_data_that_moved_or_changed(own, run, tmp_path, capsys):
     lost = shutil.copytree(run, tmp_path / "lost")
     text = (lost / "config.yaml").read_text()
     (lost / "config.yaml").write_text(re.sub("data: /.*", f"data: {own}", text))
+    vouch(lost, "config.yaml")  # as if it had been trained there
     assert "no such file" in refused(capsys, "evaluate", lost)
     assert main(["evaluate", str(lost), "--data", str(moved), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((run / "metrics.json").read_text())
