@@ -189,7 +189,7 @@ def test_named_sweeps():
     ("arguments", "message"),
     [
         (["papers"], "papers: not one of paper-observed"),
-        (["paper", "--seeds", "0"], "--seeds 0: must be at least 1"),
+        (["paper", "--seeds", "0"], "--seeds 0: must lie in 1 … 100000"),
         (["paper", "--methods", "xregg"], "no such method"),
         (["grid"], "give at least one --grid"),
         (["grid", "--grid", "observed_fraction"], "expected field=value,value"),
