@@ -208,7 +208,7 @@ def test_whole_fields_of_a_plane_are_drawn_and_read(browser, tmp_path):
     write_test_fields(folder / TEST_FIELDS, fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes))
     page = opened(browser, write_report(folder, tmp_path / "r.html"))
     page.locator("#channel").select_option("1")
-    page.locator("#plane-step").select_option(value="1")
+    page.locator("#plane-step").select_option(index=1)
     shown = drawn(page, "plane-truth")
     assert shown["step"] == 5
     np.testing.assert_allclose(list(shown["values"].values()), truth.ravel(), rtol=1e-3)
