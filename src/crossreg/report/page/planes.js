@@ -29,7 +29,7 @@ const planeRanges = (planes, fields) => {
 
 const buildPlanes = () => {
   for (const [name, title, palette] of MAPS) {
-    const canvas = make("canvas", { role: "img", "data-plane": name });
+    const canvas = make("canvas", { role: "img", "data-plane": name, "aria-label": title });
     const bar = make("i");
     bar.style.background = gradient(colors[palette]);
     at("planes").append(make("div", { class: "map plane", id: `plane-${name}` },
