@@ -243,31 +243,39 @@ class Plane(NamedTuple):
     std_total: Float[np.ndarray, "x y"]
 
 
-def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "") -> list[Path]:
+def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bool = True) -> list[Path]:
     r"""A row of truth, |error|, Std_ω[μ] and total standard deviation for each of some 2-D fields.
 
-    All rows share the ranges of `space_time_maps`, so that steps, or methods, compare by their colours.
+    With `shared` all rows have one range, so that steps compare by their colours; otherwise each has its own, in which
+    its error and its standard deviations compare, as for methods of very different size.
     """
-    truth, error, std_mu, std_total = (np.stack([getattr(row, name) for row in rows]) for name in Plane._fields[1:])
-    stacked = _panels(truth, np.abs(error), std_mu, std_total)
+
+    def of(part: Sequence[Plane]):
+        truth, error, std_mu, std_total = (np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:])
+        return _panels(truth, np.abs(error), std_mu, std_total)
+
+    together = of(rows)
     with plt.rc_context(STYLE):
         size = (9.6, 0.5 + 2.1 * len(rows))
         figure, axes = plt.subplots(len(rows), 4, figsize=size, squeeze=False, layout="constrained")
-        images = []
-        for column, (name, values, cmap, (low, high)) in enumerate(stacked):
-            for row, axis in enumerate(axes[:, column]):
-                look: dict[str, Any] = {"cmap": cmap, "vmin": low, "vmax": high, "origin": "lower"}
-                images.append(axis.imshow(values[row].T, interpolation="nearest", rasterized=True, **look))
+        images = np.empty(axes.shape, object)
+        for number, row in enumerate(rows):
+            own = together if shared else [together[0], *of([row])[1:]]
+            for column, (name, values, cmap, (low, high)) in enumerate(own):
+                axis, look = axes[number, column], {"cmap": cmap, "vmin": low, "vmax": high, "origin": "lower"}
+                field = values[number if len(values) > 1 else 0].T
+                images[number, column] = axis.imshow(field, interpolation="nearest", rasterized=True, **look)
                 axis.set(xticks=[], yticks=[])
-                for side in axis.spines.values():
-                    side.set_visible(False)
-                if row == 0:
+                axis.spines[:].set_visible(False)
+                if number == 0:
                     axis.set_title(name)
-                if column == 0:
-                    axis.set_ylabel(rows[row].name)
-        figure.colorbar(images[0], ax=axes[:, 0], pad=0.02, aspect=12 * len(rows), location="left")
-        bar = figure.colorbar(images[-1], ax=axes[:, 1:], pad=0.01, extend="max", aspect=12 * len(rows))
-        bar.set_label(_RANGE, fontsize=7)
+            axes[number, 0].set_ylabel(row.name)
+        figure.colorbar(images[0, 0], ax=axes[:, 0], pad=0.02, aspect=12 * len(rows), location="left")
+        for part in [slice(None)] if shared else [slice(number, number + 1) for number in range(len(rows))]:
+            count = len(axes[part])
+            bar = figure.colorbar(images[part, -1][0], ax=axes[part, 1:], pad=0.01, extend="max", aspect=12 * count)
+            if count == len(rows) or part.start == len(rows) // 2:
+                bar.set_label(_RANGE + ("" if shared else ", by row"), fontsize=7)
         if title:
             figure.suptitle(wrapped(title, 110), fontsize=10)
         return save(figure, path)
