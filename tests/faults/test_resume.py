@@ -4,12 +4,16 @@ import json
 import re
 import shutil
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from harness import spoil, state_hash
 
+from crossreg.actions import DIVERGED, _verdict
 from crossreg.cli import main
+from crossreg.commands import Sweep
 from crossreg.errors import InputError
 from crossreg.report.progress import TrainingDisplay
 from crossreg.stopping import Stopped
@@ -241,8 +245,15 @@ def test_a_run_that_diverged_is_marked_and_has_an_exit_code(flags, code, waves, 
     assert code == 2 or re.search(r"run \(diverged at step [12]\)", capsys.readouterr().out)
 
 
-def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):
+def test_as_large_a_share_as_is_allowed_may_diverge(capsys):
+    """Each hundredth is one: no product that rounding makes smaller."""
+    for count in range(1, 101):
+        command = Sweep("paper", out=Path("s"), max_diverged=float(f"{count / 100:.2f}"))
+        assert _verdict(count, 100, command) == 0
+        assert _verdict(count + 1, 101 + count, replace(command, max_diverged=count / (101 + count))) == DIVERGED
 
+
+def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):
     stop_at(10, tiny, tmp_path / "run", monkeypatch)
     [path, *_] = sorted((tmp_path / "run" / SNAPSHOTS).iterdir(), reverse=True)
     with np.load(path) as file:
