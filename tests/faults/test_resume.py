@@ -17,7 +17,7 @@ from crossreg.commands import Sweep
 from crossreg.errors import InputError
 from crossreg.report.progress import TrainingDisplay
 from crossreg.stopping import Stopped
-from crossreg.studies import car_training, machine
+from crossreg.studies import car_training, machine, manifest
 from crossreg.studies import train as module
 from crossreg.studies.car import run_car
 from crossreg.studies.car_settings import car_study
@@ -137,6 +137,33 @@ def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
     capsys.readouterr()
     train_run(tiny, tmp_path / "run", progress=False)
     assert "finished" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_a_kill_while_a_harmed_manifest_is_replaced_vouches_for_none(kind, whole, swept, tiny, tmp_path, monkeypatch):
+    """Without a manifest, as older versions left a folder, all in it would be taken as it is."""
+    points, sweep = swept
+    source, harmed = {"run": (whole, "metrics.json"), "sweep": (sweep, "trained/*.jsonl")}[kind]
+    shutil.copytree(source, tmp_path / "f")
+
+    def start():
+        if kind == "run":
+            train_run(tiny, tmp_path / "f", progress=False)
+        else:
+            run_sweep(points, tmp_path / "f", progress=False)
+
+    for name in ("manifest.json", harmed):
+        harm(min((tmp_path / "f").glob(name)))
+
+    def killed(*_):
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "_write", killed)
+        with pytest.raises(Stopped):
+            start()
+    start()
+    assert state_hash(tmp_path / "f") == state_hash(source)
 
 
 def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeypatch, capsys):

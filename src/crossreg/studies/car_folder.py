@@ -28,7 +28,16 @@ from crossreg.sealed import write_sealed
 from crossreg.studies.car_settings import CarStudy, methods_of, settings_of, study_of
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import check_numerics, describe_machine
-from crossreg.studies.manifest import MANIFEST, entered, is_sound, read_manifest, record_json, recorded, vouch
+from crossreg.studies.manifest import (
+    MANIFEST,
+    begin_again,
+    entered,
+    is_sound,
+    read_manifest,
+    record_json,
+    recorded,
+    vouch,
+)
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import SNAPSHOTS
 
@@ -122,8 +131,7 @@ def open_folder(folder: Path, study: CarStudy, saving: Saving = USUAL) -> None:
                 vouch(folder, *names)
         except InputError as error:
             print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-            (folder / MANIFEST).unlink()
-            vouch(folder)
+            begin_again(folder)
         if is_sound(folder, VERSIONS) and not is_sound(folder, SUMMARY):
             stored = json.loads((folder / VERSIONS).read_text())
             check_numerics(stored, describe_machine(), str(folder), force=saving.force)

@@ -38,7 +38,7 @@ from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import is_sealed, seal_or_none
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import describe_machine
-from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, recorded, vouch
+from crossreg.studies.manifest import MANIFEST, begin_again, check_files, is_sound, read_manifest, recorded, vouch
 from crossreg.studies.snapshots import SNAPSHOTS
 from crossreg.studies.stored_fields import TEST_FIELDS
 from crossreg.training.checkpoint import load_model
@@ -143,9 +143,8 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
             vouch(folder, *there)
     except InputError as error:
         print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-        (folder / MANIFEST).unlink()
         # With a manifest that has nothing else in it, nothing else counts.
-        vouch(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
+        begin_again(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
     if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
         raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:

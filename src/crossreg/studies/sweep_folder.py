@@ -21,7 +21,16 @@ from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.locks import LOCK, locked
 from crossreg.studies.machine import check_numerics, describe_machine
-from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, record_json, recorded, vouch
+from crossreg.studies.manifest import (
+    MANIFEST,
+    begin_again,
+    check_files,
+    is_sound,
+    read_manifest,
+    record_json,
+    recorded,
+    vouch,
+)
 from crossreg.studies.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import SNAPSHOTS
@@ -76,9 +85,8 @@ def _mend(folder: Path, digest: str) -> set[str]:
             vouch(folder, *names.values(), *([PLAN] if (folder / PLAN).exists() else []))
     except InputError as error:
         print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-        (folder / MANIFEST).unlink()
         good = [p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest))]
-        vouch(folder, *(names[path] for path in good))
+        begin_again(folder, *(names[path] for path in good))
     if (folder / PLAN).exists() and not is_sound(folder, PLAN):
         print(f"crossreg: {folder / PLAN}: is harmed; written again", file=sys.stderr)
     harmed = set()
