@@ -139,6 +139,17 @@ def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
     assert "finished" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("changes", [{"seed": 5}, {"width": 5}])
+def test_a_harmed_unfinished_run_is_not_given_other_settings(changes, whole, tiny, tmp_path, monkeypatch):
+    """Not even in its config: the right command goes on afterwards."""
+    stop_at(10, tiny, tmp_path / "run", monkeypatch)
+    harm(tmp_path / "run" / "config.yaml")
+    with pytest.raises(InputError, match="is of other settings or data; choose another folder"):
+        train_run(tiny.replace(**changes), tmp_path / "run", progress=False)
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
 @pytest.mark.parametrize("kind", ["run", "sweep"])
 def test_a_kill_while_a_harmed_manifest_is_replaced_vouches_for_none(kind, whole, swept, tiny, tmp_path, monkeypatch):
     """Without a manifest, as older versions left a folder, all in it would be taken as it is."""

@@ -59,6 +59,8 @@ def train_run(config: Config, folder: Path, *, progress: bool = True, saving: Sa
     identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
     with locked(folder, "training"):
         reopen(folder, data.digest, identity)
+        kept = Kept(folder, "train", identity, saving)
+        kept.check_own()
         write_beginning(folder, config, data)
         if all(is_sound(folder, name) for name in (HISTORY, MODEL)):
             if all(is_sound(folder, name) for name in (METRICS, TEST_FIELDS)):
@@ -67,7 +69,6 @@ def train_run(config: Config, folder: Path, *, progress: bool = True, saving: Sa
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
-            kept = Kept(folder, "train", identity, saving)
             training, name = Resumable(*started, _lines(folder), kept), folder.name or "run"
             if training.begun_at:
                 print(f"crossreg: {folder} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
