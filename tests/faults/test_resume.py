@@ -249,12 +249,18 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
         patch.setattr(car_training, "TrainingDisplay", Stopping)
         with pytest.raises(Stopped):
             run_car(study, tmp_path / "car", progress=False, saving=OFTEN)
+    harm(tmp_path / "car" / "config.yaml")
+    with pytest.raises(InputError, match=r"its config.yaml is harmed, and had other settings"):
+        run_car(study.replace(steps=9), tmp_path / "car", progress=False)
     assert run_car(study, tmp_path / "car", progress=False) == summary
     assert "goes on from step 5" in capsys.readouterr().err
     for names in (["models/*.npz", "history/xreg.jsonl", "config.yaml", "predictions/xreg.npz"], ["manifest.json"]):
         for name in names:
             harm(min((tmp_path / "car").glob(name)))
         assert main(["figures", str(tmp_path / "car"), "--quiet"]) == 2
+        if names != ["manifest.json"]:
+            with pytest.raises(InputError, match="holds an experiment with other settings: steps is 8, now 9"):
+                run_car(study.replace(steps=9), tmp_path / "car", progress=False)
         assert run_car(study, tmp_path / "car", progress=False) == summary
         assert state_hash(tmp_path / "car") == state_hash(tmp_path / "whole")
 

@@ -10,6 +10,7 @@ manifest.json        the SHA-256 of each of them (`studies/manifest.py`)
 snapshots/           what a killed training goes on from (`studies/snapshots.py`); lock keeps a second process out
 """
 
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from crossreg.errors import InputError
 from crossreg.metrics.evaluation import Points
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import write_sealed
+from crossreg.settings_files import parse_settings
 from crossreg.studies.car_settings import CarStudy, methods_of, settings_of, study_of
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import check_numerics, describe_machine
@@ -52,7 +54,7 @@ def _text(study: CarStudy) -> str:
 
 
 def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
-    """The study that a folder holds, if it may go on as this one; None if it holds none, or has lost its settings.
+    """The study that a folder holds, if it may go on as this one; None if it holds none.
 
     It may where nothing but the methods differs: those of both are then run.
     """
@@ -60,13 +62,14 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
         names = {path.name for path in folder.iterdir() if path.suffix != ".tmp"} if folder.exists() else set()
         if not names - {LOCK, MANIFEST}:
             return None
-        if TEST_CARS in names and _is_harmed(folder, SETTINGS):  # its other files say that it is a car experiment
-            return None
-        stored = stored_study(folder)
+        # Where settings are harmed, its other files say that it is a car experiment.
+        lost = TEST_CARS in names and _is_harmed(folder, SETTINGS)
+        stored = None if lost else stored_study(folder)
     except (OSError, InputError):
         raise InputError(
             f"--out {folder}: holds something else than this experiment; choose a new or empty folder"
         ) from None
+    stored = _recovered(folder, study) if stored is None else stored
     if differ := _differences(stored, study):
         more = len(differ) - _MOST_SHOWN
         shown = ", ".join(differ[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -74,12 +77,23 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
     return stored
 
 
+def _recovered(folder: Path, study: CarStudy) -> CarStudy:
+    """The study of a folder whose settings were harmed: its summary has them too, and the manifest their digest."""
+    if is_sound(folder, SUMMARY):
+        return study_of(json.loads((folder / SUMMARY).read_text())["settings"])
+    if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
+        return study
+    raise InputError(
+        f"--out {folder}: its {SETTINGS} is harmed, and had other settings than these; give its own"
+    )
+
+
 def stored_study(folder: Path) -> CarStudy:
     """The settings of the car experiment in a folder."""
     path = folder / SETTINGS
     try:
-        return study_of(yaml.safe_load(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        return study_of(parse_settings(path.read_bytes(), str(path)))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"{path}: not the settings of a car experiment; expected what `crossreg car` writes"
         ) from error

@@ -117,7 +117,18 @@ def train_or_load(
                 _save(going, number, folder, path(replica), names[replica])
             going.training.forget()
     _keep_history(training, folder, path(replicas[0]))
-    done = [_load(path(replica), training.config, data.train) for replica in replicas]
+    return load_trained(training, data, seeds, folder)
+
+
+def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
+    """The members of every seed, read. One that is missing or harmed is refused."""
+    replicas = _replicas(training, seeds)
+    paths = [_path(folder, training, replica, _digest(training.key, data.digest, replica)) for replica in replicas]
+    if not all(path.exists() for path in paths):
+        raise InputError(
+            f"{folder}: has no model of {training.name} for its cars as they are now; `crossreg car` makes it"
+        )
+    done = [_load(path, training.config, data.train) for path in paths]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
 
 
