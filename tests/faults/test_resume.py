@@ -188,6 +188,29 @@ def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeyp
     assert "goes on under other conditions" in capsys.readouterr().err
 
 
+def test_a_run_is_not_scored_on_another_machine_unless_forced(whole, tiny, tmp_path, monkeypatch):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").unlink()
+    usual = machine._conditions()
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+        with pytest.raises(InputError, match=r"device: was .*, is abacus"):
+            train_run(tiny, tmp_path / "run", progress=False)
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_run_that_begins_again_says_on_which_machine(whole, tiny, tmp_path, monkeypatch):
+    """Killed before its first snapshot there is nothing to go on from, and no machine that it is bound to."""
+    (tmp_path / "run").mkdir()
+    for name in ("config.yaml", "fields.json", "versions.json"):
+        shutil.copy(whole / name, tmp_path / "run")
+    usual = machine._conditions()
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert json.loads((tmp_path / "run" / "versions.json").read_text())["device"] == "abacus"
+
+
 def test_a_second_process_is_refused(whole, swept, tiny):
     with locked(whole, "training"), pytest.raises(InputError, match="another training is at work there"):
         train_run(tiny, whole, progress=False)
@@ -230,9 +253,21 @@ def test_a_sweep_on_another_machine_is_refused_unless_forced(swept, tiny, tmp_pa
     rows = tmp_path / "s" / "rows.jsonl"
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
     monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "slide rule"})
-    with pytest.raises(InputError, match="device: was abacus, is slide rule"):
+    with pytest.raises(InputError, match=f"device: was {usual['device']}, is slide rule"):
         run_sweep(points, tmp_path / "s", progress=False)
     assert len(run_sweep(points, tmp_path / "s", progress=False, saving=Saving(force=True))) == len(points)
+
+
+def test_a_harmed_program_is_not_trained_again_on_another_machine(swept, tmp_path, monkeypatch):
+    """Not even where all rows are there: nor is one that has nothing to do the machine of those behind it."""
+    points, folder = swept
+    shutil.copytree(folder, tmp_path / "s")
+    usual = machine._conditions()
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+    run_sweep(points, tmp_path / "s", progress=False)
+    harm(min((tmp_path / "s").glob("trained/*.npz")))
+    with pytest.raises(InputError, match=f"device: was {usual['device']}, is abacus"):
+        run_sweep(points, tmp_path / "s", progress=False)
 
 
 def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsys):
@@ -254,6 +289,7 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
         run_car(study.replace(steps=9), tmp_path / "car", progress=False)
     assert run_car(study, tmp_path / "car", progress=False) == summary
     assert "goes on from step 5" in capsys.readouterr().err
+    usual = machine._conditions()
     for names in (["models/*.npz", "history/xreg.jsonl", "config.yaml", "predictions/xreg.npz"], ["manifest.json"]):
         for name in names:
             harm(min((tmp_path / "car").glob(name)))
@@ -261,6 +297,10 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
         if names != ["manifest.json"]:
             with pytest.raises(InputError, match="holds an experiment with other settings: steps is 8, now 9"):
                 run_car(study.replace(steps=9), tmp_path / "car", progress=False)
+            with monkeypatch.context() as patch:
+                patch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+                with pytest.raises(InputError, match="is abacus"):
+                    run_car(study, tmp_path / "car", progress=False)
         assert run_car(study, tmp_path / "car", progress=False) == summary
         assert state_hash(tmp_path / "car") == state_hash(tmp_path / "whole")
 

@@ -29,7 +29,7 @@ from crossreg.sealed import write_sealed
 from crossreg.settings_files import parse_settings
 from crossreg.studies.car_settings import CarStudy, methods_of, settings_of, study_of
 from crossreg.studies.locks import LOCK
-from crossreg.studies.machine import check_numerics, describe_machine
+from crossreg.studies.machine import describe_machine
 from crossreg.studies.manifest import (
     MANIFEST,
     begin_again,
@@ -40,7 +40,6 @@ from crossreg.studies.manifest import (
     recorded,
     vouch,
 )
-from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import SNAPSHOTS
 
 SETTINGS, SUMMARY, VERSIONS, TEST_CARS = "config.yaml", "summary.json", "versions.json", "test_cars.npz"
@@ -83,9 +82,7 @@ def _recovered(folder: Path, study: CarStudy) -> CarStudy:
         return study_of(json.loads((folder / SUMMARY).read_text())["settings"])
     if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
         return study
-    raise InputError(
-        f"--out {folder}: its {SETTINGS} is harmed, and had other settings than these; give its own"
-    )
+    raise InputError(f"--out {folder}: its {SETTINGS} is harmed, and had other settings than these; give its own")
 
 
 def stored_study(folder: Path) -> CarStudy:
@@ -134,7 +131,7 @@ def _is_harmed(folder: Path, name: str) -> bool:
         return False
 
 
-def open_folder(folder: Path, study: CarStudy, saving: Saving = USUAL) -> None:
+def open_folder(folder: Path, study: CarStudy) -> None:
     """Writes what is known before training, and looks at what an earlier process has left."""
     try:
         there = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".yaml", *_SUFFIXES)]
@@ -146,9 +143,6 @@ def open_folder(folder: Path, study: CarStudy, saving: Saving = USUAL) -> None:
         except InputError as error:
             print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
             begin_again(folder)
-        if is_sound(folder, VERSIONS) and not is_sound(folder, SUMMARY):
-            stored = json.loads((folder / VERSIONS).read_text())
-            check_numerics(stored, describe_machine(), str(folder), force=saving.force)
         if not is_sound(folder, SETTINGS):
             write_settings(folder, study)
         if not is_sound(folder, VERSIONS):  # of what has trained here, whoever goes on

@@ -1,6 +1,6 @@
 """The folder of a sweep: what was asked for, and the rows that are finished.
 
-sweep.json     what was asked for last, and every start with its versions and device
+sweep.json     what was asked for last, and every start that had something to do, with its versions and device
 rows.jsonl     one line per finished point, whoever asked for it, each with its own SHA-256: the file grows
 trained/       the trained replicas (`studies/programs.py`), snapshots/ those in training
 manifest.json  the SHA-256 of the files that do not grow (`studies/manifest.py`)
@@ -63,11 +63,13 @@ def open_sweep(
             harmed = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
             rows, starts = _good_rows(folder), earlier.get("starts", [])
-            if starts and not set(keys) <= rows.keys():
-                check_numerics(starts[-1], describe_machine(), str(folder), force=saving.force)
+            if harmed or not starts or not set(keys) <= rows.keys():
+                if starts:
+                    check_numerics(starts[-1], describe_machine(), str(folder), force=saving.force)
+                starts = [*starts, describe_machine()]
             if earlier and _called(earlier) != _called(asked):
                 print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
-            record_json(folder, PLAN, asked | {"starts": [*starts, describe_machine()]})
+            record_json(folder, PLAN, asked | {"starts": starts})
             # A line that a kill cut short would spoil the one behind it.
             with replacing(folder / ROWS) as file:
                 file.write("".join(map(sealed_row, rows.values())).encode())
