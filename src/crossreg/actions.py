@@ -172,11 +172,16 @@ def sweep(command: Sweep) -> int:
     """Trains and scores many runs."""
     from crossreg.report.table_files import write_tables
     from crossreg.studies.grids import default_steps, plan
+    from crossreg.studies.presets import scenario_settings
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
     base = None
+    if command.config or command.scenario:
+        base = Config().replace(steps=default_steps(command.name))
+    if base and command.scenario:
+        base = base.replace(**scenario_settings(command.scenario))
     if command.config:
-        base = load_yaml(command.config, base=Config().replace(steps=default_steps(command.name)))
+        base = load_yaml(command.config, base=base)
     points = plan(
         command.name,
         methods=command.methods,
