@@ -14,6 +14,7 @@ from harness import spoil, state_hash
 from crossreg.actions import DIVERGED, _verdict
 from crossreg.cli import main
 from crossreg.commands import Sweep
+from crossreg.config import OWN_DATA
 from crossreg.errors import InputError
 from crossreg.report.progress import TrainingDisplay
 from crossreg.stopping import Stopped
@@ -27,7 +28,7 @@ from crossreg.studies.saving import Saving
 from crossreg.studies.snapshots import SNAPSHOTS, Kept
 from crossreg.studies.sweep import run_sweep
 from crossreg.studies.train import train_run
-from crossreg.training import loop
+from crossreg.training import feeding, loop
 
 OFTEN = Saving(every=0.0)
 
@@ -66,13 +67,13 @@ class Stopping(TrainingDisplay):
             raise Stopped
 
 
-def stop_at(step: int, config, folder, monkeypatch) -> None:
+def stop_at(step: int, config, folder, monkeypatch, *, saving=OFTEN) -> None:
     """Trains into a folder until a step."""
     Stopping.at = step
     with monkeypatch.context() as patch:
         patch.setattr(module, "TrainingDisplay", Stopping)
         with pytest.raises(Stopped):
-            train_run(config, folder, progress=False, saving=OFTEN)
+            train_run(config, folder, progress=False, saving=saving)
 
 
 @pytest.mark.parametrize(("chunk", "stops"), [(1e-9, (5, 13, 30)), (1e9, (1, 9, 10))])
@@ -87,6 +88,33 @@ def test_stopped_trainings_end_in_the_same_bits(chunk, stops, whole, tiny, tmp_p
     assert said is not None
     assert int(said[1]) >= stops[-1]
     assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_stop_saves_where_the_clock_has_not(whole, tiny, tmp_path, monkeypatch):
+    """Between two snapshots by the clock, the only one there is that of the stop."""
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    stop_at(17, tiny, tmp_path / "run", monkeypatch, saving=Saving(every=1e6))
+    assert [path.name for path in (tmp_path / "run" / SNAPSHOTS).iterdir()] == ["train.000000017.npz"]
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_training_on_data_in_files_ends_in_the_same_bits(tiny, tmp_path, monkeypatch, capsys):
+    """Read block by block, wherever in a block of 7 steps it was stopped."""
+    monkeypatch.setattr(feeding, "_MOST_STEPS", 7)
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    rng = np.random.default_rng(0)
+    phase = rng.uniform(0, 6, (11, 1, 2, 1)) + 0.3 * np.arange(5).reshape(1, -1, 1, 1)
+    np.save(tmp_path / "own.npy", np.sin(phase + 2 * np.pi * np.arange(20) / 20).astype(np.float32))
+    sizes = {"train_size": 5, "reg_size": 3, "test_size": 3}
+    config = tiny.replace(**OWN_DATA | {"data": str(tmp_path / "own.npy"), "in_memory_gib": 0.0} | sizes)
+    train_run(config, tmp_path / "whole", progress=False)
+    for step in (1, 5, 19):
+        stop_at(step, config, tmp_path / "run", monkeypatch)
+    capsys.readouterr()
+    train_run(config, tmp_path / "run", progress=False)
+    assert re.search(r"goes on from step (19|2\d)", capsys.readouterr().err)
+    assert state_hash(tmp_path / "run") == state_hash(tmp_path / "whole")
 
 
 def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(whole, tiny, tmp_path, monkeypatch, capsys):
