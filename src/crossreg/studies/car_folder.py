@@ -23,6 +23,7 @@ import yaml
 from crossreg.data.cars.pairs import CarScale
 from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
+from crossreg.files import is_temporary, make_folder
 from crossreg.metrics.evaluation import Points
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import write_sealed
@@ -58,7 +59,7 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
     It may where nothing but the methods differs: those of both are then run.
     """
     try:
-        names = {path.name for path in folder.iterdir() if path.suffix != ".tmp"} if folder.exists() else set()
+        names = {path.name for path in folder.iterdir() if not is_temporary(path)} if folder.exists() else set()
         if not names - {LOCK, MANIFEST}:
             return None
         # Where settings are harmed, its other files say that it is a car experiment.
@@ -190,7 +191,7 @@ def write_prediction(folder: Path, name: str, points: Points, scale: CarScale) -
     stds = {"std_predictive": "std_predictive", "std_generalization": "std_generalization", "std": "std_total"}
     arrays = {key: scale.pressure_std * np.asarray(getattr(points, field))[there] for key, field in stds.items()}
     arrays["mean"] = scale.pressure(np.asarray(points.mean)[there])
-    (folder / PREDICTIONS).mkdir(exist_ok=True)
+    make_folder(folder / PREDICTIONS)
     arrays = {key: values.astype(np.float32) for key, values in arrays.items()}
     with entered(folder, f"{PREDICTIONS}/{name}.npz") as entry:
         write_sealed(folder / PREDICTIONS / f"{name}.npz", arrays, compressed=True, announce=entry)

@@ -28,7 +28,7 @@ from crossreg.data.checks import check_mask
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, read_array, read_json, replacing
+from crossreg.files import check_is_folder, is_temporary, make_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
@@ -77,7 +77,7 @@ def check_same(folder: Path, config: Config) -> None:
         return
     if not (folder / CONFIG).exists():
         # A run that was killed as it began, or that has lost its settings.
-        if any(p.name not in _OWN and p.suffix != ".tmp" for p in folder.iterdir()):
+        if any(p.name not in _OWN and not is_temporary(p) for p in folder.iterdir()):
             raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
         return
     with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
@@ -98,7 +98,7 @@ def open_run(folder: Path, config: Config, data: Data) -> None:
     """Makes the folder of a new run and writes what is known before training."""
     check_free(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, parents=True)
         write_beginning(folder, config, data)
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error

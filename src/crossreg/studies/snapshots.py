@@ -23,7 +23,7 @@ import numpy as np
 
 from crossreg.config import TrainConfig
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import make_folder, replacing
 from crossreg.nn.surrogate import Surrogate
 from crossreg.sealed import BYTES, seal_or_none
 from crossreg.stopping import saved_on_stop
@@ -60,7 +60,7 @@ class Kept(NamedTuple):
         """Writes a snapshot and forgets the oldest."""
         step, replicas = int(snapshot.step), len(snapshot.best_nll)
         about = json.dumps({"on": numerics(replicas)}).encode()
-        self.path(step).parent.mkdir(exist_ok=True)
+        make_folder(self.path(step).parent)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
         save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from crossreg.config import changed_fields, default_settings, from_dict
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, replacing
+from crossreg.files import check_is_folder, is_temporary, make_folder, replacing
 from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.locks import LOCK, locked
@@ -54,12 +54,12 @@ def open_sweep(
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
-    foreign = [p.name for p in folder.iterdir() if p.suffix != ".tmp"] if folder.exists() else []
+    foreign = [p.name for p in folder.iterdir() if not is_temporary(p)] if folder.exists() else []
     if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
         raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
     with locked(folder, "sweep"):
         try:
-            (folder / TRAINED_FOLDER).mkdir(exist_ok=True)
+            make_folder(folder / TRAINED_FOLDER)
             harmed = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
             rows, starts = _good_rows(folder), earlier.get("starts", [])
