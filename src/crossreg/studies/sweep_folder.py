@@ -16,7 +16,7 @@ from typing import Any
 
 from crossreg.config import changed_fields, default_settings, from_dict
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, is_temporary, make_folder, replacing
+from crossreg.files import check_is_folder, is_temporary, make_folder, read_json, replacing
 from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.locks import LOCK, locked
@@ -178,10 +178,11 @@ def _read_plan(folder: Path) -> dict[str, Any]:
     if not (folder / PLAN).exists():
         raise InputError(f"{folder}: holds no sweep ({PLAN} is missing)")
     check_files(folder, [PLAN])
-    try:
-        return json.loads((folder / PLAN).read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: holds no sweep that could be read ({error})") from error
+    asked = read_json(folder / PLAN, "what `crossreg sweep` writes")
+    starts, grid = (asked.get("starts", []), asked.get("grid", [])) if isinstance(asked, dict) else (None, None)
+    if not isinstance(starts, list) or not isinstance(grid, list) or not all(isinstance(s, dict) for s in starts):
+        raise InputError(f"{folder / PLAN}: expected an object with lists of starts and of the grid")
+    return asked
 
 
 def load_points(folder: Path) -> list[Point]:
