@@ -185,17 +185,7 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
         raise ValueError("space–time maps are drawn for 1-D fields")
     first, last = steps[shown][[0, -1]].tolist()
     half = (last - first) / (truth.shape[1] - 1) / 2 if truth.shape[1] > 1 else 0.5
-    error = np.abs(mean - truth)
-    # A run that diverged may have any value.
-    finite = [values[np.isfinite(values)] for values in (error, std_total)]
-    top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
-    limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
-    panels = (
-        ("truth", truth, "RdBu_r", (-limit, limit)),
-        ("|error|", error, "viridis", (0, top)),
-        ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
-        ("total standard deviation", std_total, "viridis", (0, top)),
-    )
+    panels = _panels(truth, np.abs(mean - truth), std_mu, std_total)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 4, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
         images = []
@@ -218,7 +208,66 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
         axes[0].set_ylabel("grid point")
         figure.colorbar(images[0], ax=axes[0], pad=0.02)
         bar = figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")
-        bar.set_label(f"range: {MAP_LEVEL:.1%} of |error| and of total std", fontsize=7)
+        bar.set_label(_RANGE, fontsize=7)
+        if title:
+            figure.suptitle(wrapped(title, 110), fontsize=10)
+        return save(figure, path)
+
+
+_RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"
+
+
+def _panels(
+    truth: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std_total: np.ndarray
+) -> list[tuple[str, np.ndarray, str, tuple[float, float]]]:
+    """Title, values, colours and range of each map: errors and standard deviations share one."""
+    # A run that diverged may have any value.
+    finite = [values[np.isfinite(values)] for values in (error, std_total)]
+    top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
+    limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
+    return [
+        ("truth", truth, "RdBu_r", (-limit, limit)),
+        ("|error|", error, "viridis", (0, top)),
+        ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
+        ("total standard deviation", std_total, "viridis", (0, top)),
+    ]
+
+
+class Plane(NamedTuple):
+    """A prediction of a 2-D field, and what its row of maps is called."""
+
+    name: str
+    truth: Float[np.ndarray, "x y"]
+    error: Float[np.ndarray, "x y"]
+    std_mu: Float[np.ndarray, "x y"]
+    std_total: Float[np.ndarray, "x y"]
+
+
+def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "") -> list[Path]:
+    r"""A row of truth, |error|, Std_ω[μ] and total standard deviation for each of some 2-D fields.
+
+    All rows share the ranges of `space_time_maps`, so that steps, or methods, compare by their colours.
+    """
+    truth, error, std_mu, std_total = (np.stack([getattr(row, name) for row in rows]) for name in Plane._fields[1:])
+    stacked = _panels(truth, np.abs(error), std_mu, std_total)
+    with plt.rc_context(STYLE):
+        size = (9.6, 0.5 + 2.1 * len(rows))
+        figure, axes = plt.subplots(len(rows), 4, figsize=size, squeeze=False, layout="constrained")
+        images = []
+        for column, (name, values, cmap, (low, high)) in enumerate(stacked):
+            for row, axis in enumerate(axes[:, column]):
+                look: dict[str, Any] = {"cmap": cmap, "vmin": low, "vmax": high, "origin": "lower"}
+                images.append(axis.imshow(values[row].T, interpolation="nearest", rasterized=True, **look))
+                axis.set(xticks=[], yticks=[])
+                for side in axis.spines.values():
+                    side.set_visible(False)
+                if row == 0:
+                    axis.set_title(name)
+                if column == 0:
+                    axis.set_ylabel(rows[row].name)
+        figure.colorbar(images[0], ax=axes[:, 0], pad=0.02, aspect=12 * len(rows), location="left")
+        bar = figure.colorbar(images[-1], ax=axes[:, 1:], pad=0.01, extend="max", aspect=12 * len(rows))
+        bar.set_label(_RANGE, fontsize=7)
         if title:
             figure.suptitle(wrapped(title, 110), fontsize=10)
         return save(figure, path)
