@@ -29,7 +29,7 @@ from crossreg.studies.manifest import drop, entered, is_sound, recorded
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import unstack
+from crossreg.training.replicas import unstack
 
 _MEMORY_SHARE = 0.5  # of the device, for one program
 

@@ -21,7 +21,8 @@ from crossreg.memory import in_words
 from crossreg.nn.build import build_model, check_scale, scale_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
-from crossreg.training.loop import MONITOR_POINTS, MONITOR_SAMPLES, make_task, stack_tasks
+from crossreg.training.compiled import MONITOR_POINTS, MONITOR_SAMPLES
+from crossreg.training.replicas import make_task, stack_tasks
 from crossreg.training.step import Task
 
 # Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.

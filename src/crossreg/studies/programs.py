@@ -41,7 +41,8 @@ from crossreg.studies.manifest import check_files, drop, entered, record_json, r
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Snapshot, compile_for, first_snapshot, unstack
+from crossreg.training.loop import compile_for
+from crossreg.training.replicas import Snapshot, first_snapshot, unstack
 from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"

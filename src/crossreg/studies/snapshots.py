@@ -1,7 +1,8 @@
 """Trainings that outlive a kill: snapshots on disk, and a loop that starts from the newest good one.
 
-snapshots/NAME.STEP.npz   all of a training at a step (`training.loop.Snapshot`), its history until then, and what its
-                          numbers depend on (`studies/machine.py`); the last two are kept until the training has ended
+snapshots/NAME.STEP.npz   all of a training at a step (`training.replicas.Snapshot`), its history until then, and what
+                          its numbers depend on (`studies/machine.py`); the last two are kept until the training has
+                          ended
 
 A snapshot is sealed (`sealed.py`). One that was harmed is said, and the one before it is taken. Batches and noise
 follow from the key and the step, so there is no state of a loader to keep.
@@ -30,7 +31,8 @@ from crossreg.stopping import saved_on_stop
 from crossreg.studies.machine import check_numerics, numerics
 from crossreg.studies.saving import Saving
 from crossreg.training.checkpoint import load_with, save_arrays
-from crossreg.training.loop import Progress, Record, Snapshot, first_snapshot, train_replicas
+from crossreg.training.loop import train_replicas
+from crossreg.training.replicas import Progress, Record, Snapshot, first_snapshot
 from crossreg.training.step import Task
 
 SNAPSHOTS = "snapshots"
