@@ -139,8 +139,8 @@ def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeyp
     folder = tmp_path / "run"
     stop_at(10, tiny, folder, monkeypatch)
     usual = machine._conditions()
-    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"jaxlib": "0.0.1", "devices": "8"})
-    with pytest.raises(InputError, match=r"jaxlib: was .*, is 0.0.1; number of devices: was 1, is 8.*--force-resume"):
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"jaxlib": "0.0.1", "cores": "64"})
+    with pytest.raises(InputError, match=r"number of cores .*, is 64; jaxlib: was .*, is 0.0.1.*--force-resume"):
         train_run(tiny, folder, progress=False)
     train_run(tiny, folder, progress=False, saving=Saving(force=True))
     assert "goes on under other conditions" in capsys.readouterr().err

@@ -20,11 +20,12 @@ from jaxtyping import PyTree
 from crossreg.config import TrainConfig
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
-from crossreg.routing import Routed, merge, route
-from crossreg.training.compiled import advance, advance_periods, has_periods, monitor_scores, take_steps
+from crossreg.routing import route
+from crossreg.training.compiled import advance, advance_periods, has_periods, keep_best, monitor_scores, take_steps
 from crossreg.training.feeding import Feed
-from crossreg.training.replicas import Progress, Record, Snapshot, first_snapshot, keep_best
-from crossreg.training.step import Task, with_engine
+from crossreg.training.parallel import Layout, over_replicas
+from crossreg.training.replicas import SNAPSHOT_AXES, Progress, Record, Snapshot, first_snapshot, task_axes
+from crossreg.training.step import Task, TrainState, with_engine
 
 _CHUNK_SECONDS = 1.0
 
@@ -46,39 +47,54 @@ def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> 
     return min(step + max(chunk // every, 1) * every, last) if last > step else limit
 
 
-def _of_program(config: TrainConfig, tasks: Task) -> TrainConfig:
+def _of_program(config: TrainConfig, layout: Layout) -> TrainConfig:
     """What of a config makes a program. Seeds are in the tasks' keys: one serves all of them."""
-    return dataclasses.replace(with_engine(config, tasks.key.shape[0]), seed=0)
+    return dataclasses.replace(with_engine(config, layout.per_device), seed=0)
+
+
+def _placed(snapshot: Snapshot, static: PyTree, tasks: Task, layout: Layout) -> tuple[Snapshot, PyTree, Task]:
+    """All that programs work on, on the devices."""
+    return (
+        layout.place(snapshot, SNAPSHOT_AXES),
+        layout.place(static, None),
+        layout.place(tasks, task_axes(tasks)),
+    )
 
 
 def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
     """Compiles what `train_replicas` will run on the same arguments: no step, and one look at the monitored split."""
-    config = _of_program(config, tasks)
-    static, state = route(models).static, first_snapshot(models).state
+    layout = over_replicas(tasks.key.shape[0])
+    config = _of_program(config, layout)
+    snapshot, static, tasks = _placed(first_snapshot(models), route(models).static, tasks, layout)
+    state = snapshot.state
     for program in (advance, advance_periods) if has_periods(state, config) else (advance,):
-        program(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
-    monitor_scores(state, static, tasks, config)
+        program(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
+    monitor_scores(state, static, tasks, config, layout)
 
 
 def train_replicas(
     models: Surrogate, tasks: Task, config: TrainConfig, *, start: Snapshot | None = None
 ) -> Iterator[Progress]:
-    """Trains stacked models, one per stacked task, and reports about once a second.
+    """Trains stacked models, one per stacked task, on the devices in use, and reports about once a second.
 
     The last report is that of the last step; its `models` are the trained ones. With `start`, a snapshot of an
     earlier training of the same models and tasks, it goes on from there.
     """
-    config = _of_program(config, tasks)
+    layout = over_replicas(tasks.key.shape[0])
+    config = _of_program(config, layout)
     static = route(models).static
-    snapshot = first_snapshot(models) if start is None else start
-    feed = Feed(tasks, config, learns_on_reg=bool(snapshot.state.rho.vector.size))
+    arguments = _placed(first_snapshot(models) if start is None else start, static, tasks, layout)
+    feed = Feed(arguments[2], config, learns_on_reg=bool(arguments[0].state.rho.vector.size))
     try:
-        yield from _train_fed(snapshot, static, tasks, config, feed)
+        for progress in _train_fed(*arguments, config, feed, layout):
+            yield progress._replace(static=static)  # where whoever reads a report computes
     finally:
         feed.close()
 
 
-def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed) -> Iterator[Progress]:
+def _train_fed(
+    snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed, layout: Layout
+) -> Iterator[Progress]:
     """`train_replicas` on what the feed has ready."""
     step = first = int(snapshot.step)
     recorded = step - step % config.look_every
@@ -86,14 +102,14 @@ def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainCon
     if jax.default_backend() != "cpu":
         # Beside the first step's program: the host has nothing else to do.
         monitor: Any = monitor_scores
-        arguments = (snapshot.state, static, tasks, config)
+        arguments = (snapshot.state, static, tasks, config, layout)
         threading.Thread(target=lambda: monitor.lower(*arguments).compile()).start()
     while step < config.steps:
         stop = _next_stop(step, chunk, config, periods=has_periods(snapshot.state, config))
         before = time.perf_counter()
         state = snapshot.state
         for part, begin, end in feed.parts(step, stop):
-            state = take_steps(state, static, part, begin, end, config)
+            state = take_steps(state, static, part, begin, end, config, layout)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
@@ -104,29 +120,24 @@ def _train_fed(snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainCon
             untimed = stop - first
             if has_periods(state, config):
                 # What runs once settling begins is compiled while the first periods train.
-                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config)
+                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
         if step % config.look_every == 0 or step == config.steps:
-            record = _record(state, static, tasks, config, step, step - recorded)
+            scores = monitor_scores(state, static, tasks, config, layout)
+            record = _record(layout.collect(state), layout.collect(scores), config, step, step - recorded)
             recorded = step
-            zero = jnp.zeros_like(state.train_loss)
-            snapshot = keep_best(
-                snapshot._replace(
-                    state=eqx.tree_at(lambda s: (s.train_loss, s.reg_loss), state, (zero, zero)),
-                ),
-                jnp.asarray(record.reg_nll),
-            )
+            snapshot = keep_best(snapshot, scores[0], layout)
         if not is_first:
             busy += time.perf_counter() - before
         timed = step - first - untimed
         seconds_left = busy / timed * (config.steps - step) if timed > 0 else math.nan
-        yield Progress(step, seconds_left, record, static, snapshot)
+        yield Progress(step, seconds_left, record, static, snapshot, layout)
 
 
-def _record(state, static, tasks, config, step: int, steps_since: int) -> Record:
+def _record(state: TrainState, scores: tuple, config: TrainConfig, step: int, steps_since: int) -> Record:
     """The history line of this step."""
-    nll, ece, std_mu = monitor_scores(state, static, tasks, config)
+    nll, ece, std_mu = scores
     diverged_at = np.asarray(state.diverged_at)
     reg_updates = 0
     if state.rho.vector.size:
@@ -136,7 +147,7 @@ def _record(state, static, tasks, config, step: int, steps_since: int) -> Record
         mean = np.asarray(total) / updates if updates else np.nan
         return np.where(diverged_at < 0, mean, np.nan)
 
-    model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
+    parameters = eqx.combine(state.theta_psi.tree(), state.rho.tree())
     return Record(
         step,
         mean_loss(state.train_loss, steps_since),
@@ -144,6 +155,6 @@ def _record(state, static, tasks, config, step: int, steps_since: int) -> Record
         np.asarray(nll),
         np.asarray(ece),
         np.asarray(std_mu),
-        {name: np.asarray(value) for name, value in site_sigmas(model).items()},
+        {name: np.asarray(value) for name, value in site_sigmas(parameters).items()},
         diverged_at,
     )

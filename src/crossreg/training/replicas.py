@@ -18,6 +18,7 @@ from crossreg.data.pairs import Data, replica_axes, stack_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.routing import Routed, merge
 from crossreg.streams import MEMBER_STREAM
+from crossreg.training.parallel import ALONE, Layout
 from crossreg.training.step import Task, TrainState, init_state
 
 # Of data in files, what is kept in memory to be scored along the way.
@@ -78,19 +79,27 @@ class Snapshot(NamedTuple):
     best_nll: Float[Array, " replica"]
 
 
+# Which of its parts have a replica axis.
+SNAPSHOT_AXES: Any = Snapshot(None, 0, 0, 0)  # pyright: ignore[reportArgumentType]
+
+
 class Progress(NamedTuple):
-    """Where a training stands after a chunk. `record` is there when the monitored split was just evaluated."""
+    """Where a training stands after a chunk. `record` is there when the monitored split was just evaluated.
+
+    `snapshot` lies on the devices as `layout` says, which collects it.
+    """
 
     step: int
     seconds_left: float
     record: Record | None
     static: PyTree
     snapshot: Snapshot
+    layout: Layout = ALONE
 
     @property
     def models(self) -> Surrogate:
         """The stacked models as they are."""
-        state = self.snapshot.state
+        state = self.layout.collect(self.snapshot.state)
         return merge(Routed(state.theta_psi.tree(), state.rho.tree(), self.static))
 
 
@@ -150,16 +159,3 @@ def first_snapshot(models: Surrogate) -> Snapshot:
     return Snapshot(
         jnp.asarray(0), state, (state.theta_psi, state.rho), jnp.full(state.train_loss.shape, jnp.inf, jnp.float32)
     )
-
-
-@eqx.filter_jit
-def keep_best(snapshot: Snapshot, nll: Float[Array, " replica"]) -> Snapshot:
-    """The snapshot after the monitored split was scored; a NaN is never the best."""
-    better = nll < snapshot.best_nll
-    current = (snapshot.state.theta_psi, snapshot.state.rho)
-
-    def choose(new, old):
-        return jnp.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-
-    best = jax.tree.map(choose, current, snapshot.best)
-    return snapshot._replace(best=best, best_nll=jnp.where(better, nll, snapshot.best_nll))
