@@ -78,16 +78,19 @@ class Kept(NamedTuple):
     def newest(self, like: Snapshot, layout: Layout) -> tuple[Snapshot, bytes] | None:
         """The newest snapshot that is good, and the history until then."""
         self.check_own()
-        for step in self.steps():
+        steps = self.steps()
+        for step in steps:
             try:
                 arrays = {"about": BYTES, "history": BYTES}
                 snapshot, more = load_with(self.path(step), like, arrays, identity=self.identity)
             except InputError as error:
-                print(f"crossreg: {error}; goes on from the state before it", file=sys.stderr)
+                print(f"crossreg: {error}; looks for the one before it", file=sys.stderr)
                 continue
             stored = json.loads(more["about"].tobytes())["on"]
             check_numerics(stored, numerics(layout), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
+        if steps:
+            print(f"crossreg: {self.folder}: no snapshot is good; begins again", file=sys.stderr)
         return None
 
     def clear(self, *, but: int | None = None) -> None:

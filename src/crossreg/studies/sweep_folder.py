@@ -185,6 +185,11 @@ def _read_plan(folder: Path) -> dict[str, Any]:
     return asked
 
 
+def data_digest(folder: Path) -> str:
+    """The digest of the trajectories of a sweep, which the keys of its rows have."""
+    return str(_read_plan(folder).get("data", ""))
+
+
 def load_points(folder: Path) -> list[Point]:
     """The points that a sweep was asked for last."""
     return points_of(_read_plan(folder), str(folder / PLAN))
