@@ -60,9 +60,13 @@ class Kept(NamedTuple):
         """Writes a snapshot and forgets the oldest."""
         step, replicas = int(snapshot.step), len(snapshot.best_nll)
         about = json.dumps({"on": numerics(replicas)}).encode()
-        self.path(step).parent.mkdir(exist_ok=True)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
-        save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        try:
+            self.path(step).parent.mkdir(exist_ok=True)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        except FileNotFoundError:  # another worker, which has ended, has just cleared the folder away
+            self.path(step).parent.mkdir(exist_ok=True)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:
             self.path(old).unlink(missing_ok=True)
 
