@@ -46,6 +46,13 @@ def saved_on_stop(save: Callable[[], None]) -> Iterator[None]:
         _savers.remove(save)
 
 
+def save_now() -> None:
+    """Saves what trains, and goes on."""
+    with _saving:
+        for save in list(_savers):
+            save()
+
+
 @contextlib.contextmanager
 def stops_in_time(last_words: str) -> Iterator[None]:
     """A block that SIGINT and SIGTERM end within seconds; `last_words` are said where nobody else can say them."""
@@ -69,8 +76,7 @@ def stops_in_time(last_words: str) -> Iterator[None]:
             if over.wait(_GRACE):
                 return
             with _saving:  # not in the middle of what the main thread saves
-                for save in list(_savers):
-                    save()
+                save_now()
                 print(last_words, file=sys.stderr, flush=True)
                 os._exit(128 + number[0])
 

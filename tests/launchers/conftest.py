@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tiny_sweep import METHODS, MOST, STEPS, Made, made
@@ -43,3 +44,28 @@ def wanted(points: list[Point], tmp_path_factory) -> Made:
     folder = tmp_path_factory.mktemp("whole") / "s"
     run_sweep(points, folder, progress=False, workers=Workers(most_replicas=MOST))
     return made(folder)
+
+
+@pytest.fixture(scope="package")
+def ray_cluster(_environment) -> Iterator[Any]:
+    """Two nodes of one core each, as processes of this machine; this process is connected to them."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def name(request) -> str:
+    """The engine of a test, ready to take jobs."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    return request.param

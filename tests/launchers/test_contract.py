@@ -3,16 +3,20 @@
 from pathlib import Path
 
 import pytest
-from tiny_sweep import ENGINES, METHODS, MOST, OFTEN, STEPS, Killer, check_whole, engine, workers
+from tiny_sweep import ENGINES, METHODS, MOST, OFTEN, STEPS, Killer, check_whole, engine, long, workers
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
 from crossreg.studies.sweep import run_sweep
 
-every_engine = pytest.mark.parametrize("name", [engine(name) for name in ENGINES])
+every_engine = pytest.mark.parametrize("name", [engine(name) for name in ENGINES], indirect=True)
+# The others start more processes than a quick suite has time for; the kill below holds them to the same rows.
+local_at_once = pytest.mark.parametrize(
+    "name", [engine(name, *([] if name == "local" else [long])) for name in ENGINES], indirect=True
+)
 
 
-@every_engine
+@local_at_once
 def test_a_sweep_by_workers_is_the_same(name, points, wanted, tmp_path):
     rows = run_sweep(points, tmp_path / "s", progress=False, workers=workers(name))
     assert [row["method"] for row in rows] == [point.method.name for point in points]
@@ -30,7 +34,7 @@ def test_the_job_of_a_killed_worker_is_done_by_another(name, points, wanted, tmp
     check_whole(tmp_path / "s", wanted)
 
 
-@every_engine
+@local_at_once
 def test_a_job_that_always_fails_is_said_and_the_others_end(name, small, wanted, tmp_path, capfd):
     bad = min(Path(file).stem for file in wanted.files)
     folder = tmp_path / "s"

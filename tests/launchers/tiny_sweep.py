@@ -20,15 +20,17 @@ OFTEN = Saving(every=0.0)
 METHODS, STEPS, MOST = "unregularized,ensemble,persistence", 400, 2
 ENGINES: dict[str, dict[str, Any]] = {
     "local": {"workers": 2},
+    "ray": {"launcher": "ray", "workers": 2},
+    "slurm": {"launcher": "slurm", "workers": 2, "worker_memory": 1.0, "slurm_options": "cluster=local"},
 }
 long = pytest.mark.skipif(os.environ.get("CROSSREG_FAULTS") != "long", reason="long: `make faults` runs it")
 PACKAGES = {"ray": "ray", "slurm": "submitit"}
 
 
-def engine(name: str):
+def engine(name: str, *marks: pytest.MarkDecorator):
     """A parameter: an engine that is skipped where its package is missing."""
     there = importlib.util.find_spec(PACKAGES.get(name, "crossreg")) is not None
-    return pytest.param(name, marks=pytest.mark.skipif(not there, reason=f"{name} is not installed"))
+    return pytest.param(name, marks=[pytest.mark.skipif(not there, reason=f"{name} is not installed"), *marks])
 
 
 def workers(name: str, **more: Any) -> Workers:

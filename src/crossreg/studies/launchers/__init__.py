@@ -5,15 +5,20 @@
 
 from pathlib import Path
 
-from crossreg.errors import InputError
 from crossreg.studies.launchers.base import Launcher
 from crossreg.studies.launchers.settings import Workers
 
 
 def open_launcher(workers: Workers, folder: Path) -> Launcher:
     """The engine that was asked for; `folder` is the sweep's."""
-    if workers.launcher != "local":
-        raise InputError(f"--launcher {workers.launcher}: is not there yet")
+    if workers.launcher == "ray":
+        from crossreg.studies.launchers.ray_core import RayLauncher
+
+        return RayLauncher(workers, folder)
+    if workers.launcher == "slurm":
+        from crossreg.studies.launchers.slurm import SlurmLauncher
+
+        return SlurmLauncher(workers, folder)
     from crossreg.studies.launchers.local import LocalLauncher
 
     return LocalLauncher(workers, folder)
