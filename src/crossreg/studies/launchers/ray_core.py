@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -135,7 +136,8 @@ def _outcome(ref: Any) -> Outcome:
 def _connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     try:
-        with _own_signals():
+        with _own_signals(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="os.fork")  # its children only start other programs
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
