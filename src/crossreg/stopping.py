@@ -17,6 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _GRACE = 2.0
 _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
+_came: list[int] = []  # the signal that the block below has heard: some libraries make another exception of `Stopped`
 
 
 class Stopped(KeyboardInterrupt):
@@ -29,7 +30,7 @@ class Stopped(KeyboardInterrupt):
 
 def code_of(stop: KeyboardInterrupt) -> int:
     """The exit code of a stop: 130 after Ctrl-C, 143 after SIGTERM."""
-    return stop.code if isinstance(stop, Stopped) else 128 + signal.SIGINT
+    return stop.code if isinstance(stop, Stopped) else 128 + (_came[-1] if _came else signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -62,11 +63,11 @@ def stops_in_time(last_words: str) -> Iterator[None]:
     waiting, woken = socket.socketpair()
     woken.setblocking(False)
     over = threading.Event()
-    came: list[int] = []
+    _came.clear()
 
     def handle(number: int, _) -> None:
-        if not came:  # whoever asks twice gets it no sooner: seconds are left
-            came.append(number)
+        if not _came:  # whoever asks twice gets it no sooner: seconds are left
+            _came.append(number)
             raise Stopped(number)
 
     def watch() -> None:

@@ -235,7 +235,8 @@ def _launch(
                 display.scored()
 
         due = [program for program in work.due if program.name in harmed or not program.is_done(folder)]
-        stored = [program for program in work.due if program not in due]
+        names = {program.name for program in due}
+        stored = [program for program in work.due if program.name not in names]
         fill_by_jobs(Plan(work.waiting, work.needs, due, stored), folder, trajectories, launcher, display, keep, saving)
     return rows
 

@@ -24,7 +24,7 @@ from crossreg.stopping import SIGNALS
 from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines
 from crossreg.studies.launchers.settings import Workers
 
-_SECONDS_TO_SAVE = 3.0
+_SECONDS_TO_SAVE, _SECONDS_TO_DIE = 2.5, 0.5
 
 
 def _task(job: Job, files: dict[str, Any]) -> Outcome:
@@ -113,12 +113,12 @@ class RayLauncher(Launcher):
             self._cancelled = True
             self._queue.clear()
             left = list(self._running)
-            for force in (False, True):  # first as Ctrl-C, which saves what trains
+            for force, seconds in ((False, _SECONDS_TO_SAVE), (True, _SECONDS_TO_DIE)):  # first as Ctrl-C, which saves
                 for ref in left:
                     with contextlib.suppress(ray.exceptions.RayError, ValueError):
                         ray.cancel(ref, force=force)
                 if left:
-                    _, left = ray.wait(left, num_returns=len(left), timeout=_SECONDS_TO_SAVE)
+                    _, left = ray.wait(left, num_returns=len(left), timeout=seconds)
             self._disconnect()
 
     def _disconnect(self) -> None:
