@@ -37,9 +37,17 @@ def _saving(command: Train | Sweep | Car) -> Saving:
     return Saving(command.save_every, command.force_resume).checked()
 
 
+def _spread(command: Sweep | Car) -> None:
+    """Lets the command train on as many devices as it says."""
+    from crossreg.devices import use_devices
+
+    use_devices(command.devices)
+
+
 def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
     """The exit code, by how many runs have diverged."""
-    if diverged <= command.max_diverged * runs:
+    # A quotient is rounded once, as the flag is: 29 of 100 are 0.29, but 0.29 of 100 are less than 29.
+    if not diverged or diverged / runs <= command.max_diverged:
         return 0
     print(
         f"crossreg: {diverged} of {runs} runs diverged, more than --max-diverged {command.max_diverged:g}",
@@ -172,15 +180,22 @@ def sweep(command: Sweep) -> int:
     """Trains and scores many runs."""
     from crossreg.report.table_files import write_tables
     from crossreg.studies.grids import default_steps, plan
+    from crossreg.studies.presets import scenario_settings
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
     workers, base = command.cluster.checked(), None
     if not workers.in_process:
+        if command.devices is not None:
+            raise InputError(f"--devices {command.devices}: is for one process; --worker-gpus are the GPUs of a worker")
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
+    if command.config or command.scenario:
+        base = Config().replace(steps=default_steps(command.name))
+    if base and command.scenario:
+        base = base.replace(**scenario_settings(command.scenario))
     if command.config:
-        base = load_yaml(command.config, base=Config().replace(steps=default_steps(command.name)))
+        base = load_yaml(command.config, base=base)
     points = plan(
         command.name,
         methods=command.methods,
@@ -190,6 +205,7 @@ def sweep(command: Sweep) -> int:
         grid=command.grid,
         base=base,
     )
+    _spread(command)
     if command.plan:
         print(describe_sweep(points, command.out, workers))
         return 0
@@ -271,6 +287,7 @@ def car(command: Car) -> int:
     from crossreg.studies.car_folder import SUMMARY, is_newer
     from crossreg.studies.car_summary import car_table
 
+    _spread(command)
     summary = run_car(plain(command.settings), command.out, progress=not command.quiet, saving=_saving(command))
     page = command.out / PAGE
     if not is_newer(page, command.out / SUMMARY):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_sweep import METHODS, MOST, OFTEN, STEPS, Killer, check_whole, long
@@ -33,6 +34,11 @@ def slurm(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+def _script(executor: Any) -> str:
+    """What submitit would send to sbatch."""
+    return executor._executor._make_submission_file_text("python -m work", "uid")
+
+
 def test_the_script_says_what_was_asked_for(slurm, tmp_path):
     from crossreg.studies.launchers.slurm import make_executor
 
@@ -47,7 +53,7 @@ def test_the_script_says_what_was_asked_for(slurm, tmp_path):
         slurm_options="account=mine,constraint=h100,mem_gb=64,reservation=night,setup=module load cuda",
     ).checked()
     executor = make_executor(workers, tmp_path / "jobs")
-    script = executor._executor._make_submission_file_text("python -m work", "uid")
+    script = _script(executor)
     lines = script.splitlines()
     for expected in (
         "--partition=long",
@@ -67,7 +73,7 @@ def test_the_script_says_what_was_asked_for(slurm, tmp_path):
     assert lines[-1].endswith("python -m work")
     # Without a GPU, a worker's memory is what Slurm is asked for.
     plain = make_executor(Workers(launcher="slurm", worker_memory=6.5), tmp_path / "jobs")
-    text = plain._executor._make_submission_file_text("python -m work", "uid")
+    text = _script(plain)
     assert "#SBATCH --mem=7GB" in text
     assert "gpus" not in text
 

@@ -24,7 +24,7 @@ from crossreg.stopping import saved_on_stop
 from crossreg.studies.grids import Point
 from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Launcher, Outcome, Wired
 from crossreg.studies.machine import source_digest
-from crossreg.studies.programs import Program, begin_again, describe_program, digest_of, read_programs, take_in
+from crossreg.studies.programs import Program, describe_program, digest_of, read_programs, take_in, take_out
 from crossreg.studies.saving import Saving
 
 _TRIES = 2
@@ -154,7 +154,7 @@ def _prepare(due: Sequence[Program], folder: Path, trajectories: Trajectories, t
     with replacing(folder / TOKEN) as file:
         file.write(token.encode())
     for program in due:
-        begin_again(program, folder)
+        take_out(program, folder)
         program.file(folder, ".npz").unlink(missing_ok=True)  # harmed, or it would not be due
 
 

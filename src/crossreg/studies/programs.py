@@ -31,6 +31,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from crossreg.config import Config, TrainConfig, changed_fields, from_dict, to_dict
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.trajectories import Trajectories
+from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
@@ -42,13 +43,15 @@ from crossreg.studies.manifest import check_files, drop, entered, record_json, r
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Snapshot, compile_for, first_snapshot, unstack
+from crossreg.training.loop import compile_for
+from crossreg.training.parallel import over_replicas
+from crossreg.training.replicas import Snapshot, first_snapshot, unstack
 from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
 FORMAT = 8
-# Beyond this an H200 is no faster for each replica, and a snapshot gets large.
+# On each device: beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
 _MEMORY_SHARE = 0.5
 _COMPILERS = 4
@@ -101,8 +104,8 @@ class Program(NamedTuple):
         return next(iter(self.trainings.values())).config
 
     def seconds(self, space: tuple[int, ...]) -> float | None:
-        """About how long it trains on this device, compilation aside, or None where nothing is known of the device."""
-        return seconds_of(self.config, space, len(self.trainings))
+        """About how long it trains here, compilation aside, or None where nothing is known of the device."""
+        return seconds_of(self.config, space, over_replicas(len(self.trainings)).per_device)
 
     def work(self, space: tuple[int, ...]) -> float:
         """The same in some unit that all programs share."""
@@ -131,7 +134,7 @@ def program_in(path: Path) -> Program:
     """The program that a file describes."""
     try:
         return described_program(path.stem, json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
 
 
@@ -195,7 +198,8 @@ def cohort_of(config: Config) -> tuple:
 
 def most_replicas(config: Config, num_points: int, memory: int) -> int:
     """How many replicas of this config fit into memory, in a train step and when they are monitored."""
-    return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, _MOST_REPLICAS))
+    most = _MOST_REPLICAS * len(devices_in_use())
+    return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, most))
 
 
 class Finished(NamedTuple):
@@ -256,7 +260,7 @@ def train_program(
     if finished is not None:
         display.skip(program.config.train.steps)
     else:
-        begin_again(program, folder)
+        take_out(program, folder)
         with _to_the_end(program, started, folder, display, saving) as (finished, history):
             with recorded(folder, program.name_of(".jsonl")) as file:
                 file.write(history)
@@ -286,7 +290,7 @@ def read_program(program: Program, folder: Path, trajectories: Trajectories) -> 
     return _trained(program, models, load_arrays(program.file(folder, ".npz"), _like(models)))
 
 
-def begin_again(program: Program, folder: Path) -> None:
+def take_out(program: Program, folder: Path) -> None:
     """Takes what is to be trained out of the manifest."""
     drop(folder, program.name_of(".jsonl"), program.name_of(".npz"))
 

@@ -1,7 +1,8 @@
 """Trainings that outlive a kill: snapshots on disk, and a loop that starts from the newest good one.
 
-snapshots/NAME.STEP.npz   all of a training at a step (`training.loop.Snapshot`), its history until then, and what its
-                          numbers depend on (`studies/machine.py`); the last two are kept until the training has ended
+snapshots/NAME.STEP.npz   all of a training at a step (`training.replicas.Snapshot`), its history until then, and what
+                          its numbers depend on (`studies/machine.py`); the last two are kept until the training has
+                          ended
 
 A snapshot is sealed (`sealed.py`). One that was harmed is said, and the one before it is taken. Batches and noise
 follow from the key and the step, so there is no state of a loader to keep.
@@ -23,14 +24,16 @@ import numpy as np
 
 from crossreg.config import TrainConfig
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import make_folder, replacing
 from crossreg.nn.surrogate import Surrogate
-from crossreg.sealed import BYTES, check_seal
+from crossreg.sealed import BYTES, seal_or_none
 from crossreg.stopping import saved_on_stop
 from crossreg.studies.machine import check_numerics, numerics
 from crossreg.studies.saving import Saving
 from crossreg.training.checkpoint import load_with, save_arrays
-from crossreg.training.loop import Progress, Record, Snapshot, first_snapshot, train_replicas
+from crossreg.training.loop import train_replicas
+from crossreg.training.parallel import Layout, over_replicas
+from crossreg.training.replicas import Progress, Record, Snapshot, first_snapshot
 from crossreg.training.step import Task
 
 SNAPSHOTS = "snapshots"
@@ -56,32 +59,38 @@ class Kept(NamedTuple):
         found = (form.fullmatch(path.name) for path in (self.folder / SNAPSHOTS).glob(f"{self.name}.*.npz"))
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
-    def save(self, snapshot: Snapshot, history: bytes) -> None:
+    def save(self, snapshot: Snapshot, history: bytes, layout: Layout) -> None:
         """Writes a snapshot and forgets the oldest."""
-        step, replicas = int(snapshot.step), len(snapshot.best_nll)
-        about = json.dumps({"on": numerics(replicas)}).encode()
+        step, snapshot = int(snapshot.step), layout.collect(snapshot)
+        about = json.dumps({"on": numerics(layout)}).encode()
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
         try:
-            self.path(step).parent.mkdir(exist_ok=True)
+            make_folder(self.path(step).parent)
             save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         except FileNotFoundError:  # another worker, which has ended, has just cleared the folder away
-            self.path(step).parent.mkdir(exist_ok=True)
+            make_folder(self.path(step).parent)
             save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:
             self.path(old).unlink(missing_ok=True)
 
-    def newest(self, like: Snapshot, replicas: int) -> tuple[Snapshot, bytes] | None:
+    def check_own(self) -> None:
+        """Refuses snapshots of other settings or data, before anything is written beside them."""
+        for path in map(self.path, self.steps()):
+            if seal_or_none(path) not in (None, self.identity):
+                raise InputError(f"{path}: is of other settings or data; choose another folder")
+
+    def newest(self, like: Snapshot, layout: Layout) -> tuple[Snapshot, bytes] | None:
         """The newest snapshot that is good, and the history until then."""
+        self.check_own()
         for step in self.steps():
             try:
-                snapshot, more = load_with(self.path(step), like, {"about": BYTES, "history": BYTES})
+                arrays = {"about": BYTES, "history": BYTES}
+                snapshot, more = load_with(self.path(step), like, arrays, identity=self.identity)
             except InputError as error:
                 print(f"crossreg: {error}; goes on from the state before it", file=sys.stderr)
                 continue
-            if check_seal(self.path(step)) != self.identity:
-                raise InputError(f"{self.path(step)}: is of other settings or data; choose another folder")
             stored = json.loads(more["about"].tobytes())["on"]
-            check_numerics(stored, numerics(replicas), str(self.folder), force=self.saving.force)
+            check_numerics(stored, numerics(layout), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
         return None
 
@@ -109,8 +118,8 @@ class Resumable:
 
     def __init__(self, models: Surrogate, tasks: Task, config: TrainConfig, lines: Lines, kept: Kept | None = None):
         self._arguments, self._lines, self._kept = (models, tasks, config), lines, kept
-        replicas = tasks.key.shape[0]
-        found = kept.newest(eqx.filter_eval_shape(first_snapshot, models), replicas) if kept else None
+        self._layout = over_replicas(tasks.key.shape[0])
+        found = kept.newest(eqx.filter_eval_shape(first_snapshot, models), self._layout) if kept else None
         # The two belong together: one assignment changes both, so that a stop finds them so.
         self._now: tuple[Snapshot | None, bytes] = found or (None, b"")
         self._saved = self._begun_at = self.step
@@ -123,7 +132,7 @@ class Resumable:
     @property
     def snapshot(self) -> Snapshot:
         snapshot = self._now[0]
-        return first_snapshot(self._arguments[0]) if snapshot is None else snapshot
+        return first_snapshot(self._arguments[0]) if snapshot is None else self._layout.collect(snapshot)
 
     @property
     def step(self) -> int:
@@ -161,7 +170,7 @@ class Resumable:
                 return
             before = time.perf_counter()
             with _said(self._kept.path(int(snapshot.step)), self._kept.folder):
-                self._kept.save(snapshot, history)
+                self._kept.save(snapshot, history, self._layout)
                 self._saved = int(snapshot.step)
             self._saved_at = time.perf_counter()
             self._pause = max(self._kept.saving.every, (self._saved_at - before) / _MOST_OF_THE_TIME)

@@ -78,13 +78,13 @@ def run_sweep(
     asked = (asked or {}) | {"data": trajectories.digest}
     if workers.in_process:
         packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas)
-        _check_fit(points, trajectories, packing)
+        _check_fit(points, trajectories)
         with _opened(points, folder, asked, saving, describe_machine()) as harmed:
             rows = _fill(points, folder, on_device(trajectories), progress, harmed, saving, packing)
     else:
         with open_launcher(workers, folder) as launcher:
             packing = _Packing(workers.memory or launcher.memory(), workers.most_replicas, launcher.room() or 1)
-            _check_fit(points, trajectories, packing)
+            _check_fit(points, trajectories, packing.memory // (workers.worker_gpus or 1))
             with _opened(points, folder, asked, saving, describe_driver()) as harmed:
                 rows = _launch(points, folder, trajectories, progress, harmed, saving, packing, launcher)
     return join(points, rows, trajectories.digest)
@@ -98,11 +98,11 @@ class _Packing(NamedTuple):
     workers: int = 1
 
 
-def _check_fit(points: Sequence[Point], trajectories: Trajectories, packing: _Packing) -> None:
-    """Refuses what a worker could not hold."""
+def _check_fit(points: Sequence[Point], trajectories: Trajectories, memory: int | None = None) -> None:
+    """Refuses what a device of a worker could not hold; by default what this one could not."""
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
-        check_memory(config, trajectories.train.shape[2:], packing.memory)
+        check_memory(config, trajectories.train.shape[2:], memory)
         model_like(config.model, channels + config.data.mask_channel, (channels, *space))
 
 
