@@ -9,6 +9,7 @@ from crossreg.cli import main
 from crossreg.config import save_yaml
 from crossreg.studies.sweep import run_sweep
 
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
 every_engine = pytest.mark.parametrize("name", [engine(name) for name in ENGINES], indirect=True)
 # The others start more processes than a quick suite has time for; the kill below holds them to the same rows.
 local_at_once = pytest.mark.parametrize(

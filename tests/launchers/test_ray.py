@@ -16,6 +16,7 @@ from crossreg.studies import sweep
 from crossreg.studies.sweep import run_sweep
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
 
 
 def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wanted, tmp_path, ray_cluster, monkeypatch):

@@ -88,6 +88,7 @@ def test_what_slurm_cannot_do_is_refused(tmp_path, monkeypatch):
         make_executor(Workers(launcher="slurm", worker_memory=8.0, slurm_options="cluster=moon"), tmp_path)
 
 
+@long
 def test_a_sweep_by_slurm_jobs_one_of_which_is_killed(slurm, points, wanted, tmp_path, monkeypatch, capfd):
     from crossreg.studies.launchers import slurm as module
 

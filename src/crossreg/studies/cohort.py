@@ -70,7 +70,7 @@ def bytes_of(config: Config, num_points: int) -> int:
 
 
 def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None = None) -> None:
-    """Refuses a replica that could not fit, before anything is taken; `there` is the memory of a device, if not here."""
+    """Refuses a replica that could not fit, before anything is taken; `there` is a device's memory, if not ours."""
     there, num_points, model = there or device_bytes(), math.prod(field_shape), config.model
     parts = (
         (
