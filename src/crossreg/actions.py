@@ -27,7 +27,8 @@ from crossreg.errors import InputError
 from crossreg.flags import plain
 from crossreg.studies.saving import Saving
 
-DIVERGED = 4  # exit code: more runs have diverged than --max-diverged allows
+# Exit codes: more runs have diverged than --max-diverged allows; jobs of workers failed, and their rows are missing.
+DIVERGED, JOBS_FAILED = 4, 5
 
 
 def _saving(command: Train | Sweep | Car) -> Saving:
@@ -182,7 +183,13 @@ def sweep(command: Sweep) -> int:
     from crossreg.studies.presets import scenario_settings
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
-    base = None
+    workers, base = command.cluster.checked(), None
+    if not workers.in_process:
+        if command.devices is not None:
+            raise InputError(f"--devices {command.devices}: is for one process; --worker-gpus are the GPUs of a worker")
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
     if command.config or command.scenario:
         base = Config().replace(steps=default_steps(command.name))
     if base and command.scenario:
@@ -200,7 +207,7 @@ def sweep(command: Sweep) -> int:
     )
     _spread(command)
     if command.plan:
-        print(describe_sweep(points, command.out))
+        print(describe_sweep(points, command.out, workers))
         return 0
     asked = {
         "name": command.name,
@@ -211,9 +218,13 @@ def sweep(command: Sweep) -> int:
         "grid": list(command.grid),
         "config": to_dict(base or Config()),
     }
-    rows = run_sweep(points, command.out, progress=not command.quiet, asked=asked, saving=_saving(command))
-    text = write_tables(rows, command.out, width=_terminal_width())
+    saving, progress = _saving(command), not command.quiet
+    rows = run_sweep(points, command.out, progress=progress, asked=asked, saving=saving, workers=workers)
+    missing = len(points) - len(rows)
+    text = write_tables(rows, command.out, missing=missing, width=_terminal_width())
     print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
+    if missing and not workers.in_process:
+        return JOBS_FAILED
     return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
 
 

@@ -8,6 +8,7 @@ import tyro
 
 from crossreg.config import Config
 from crossreg.studies.car_settings import CarStudy, Profile
+from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.presets import QUICKSTART_STEPS
 from crossreg.studies.saving import SAVE_EVERY
 
@@ -166,6 +167,7 @@ class Sweep:
     """Print the rows as JSON lines in place of the table."""
     plan: bool = False
     """Only say what would be trained, and about how long it would take on this device."""
+    cluster: Workers = field(default_factory=Workers)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _GRACE = 2.0
 _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
+_came: list[int] = []  # the signal that the block below has heard: some libraries make another exception of `Stopped`
 
 
 class Stopped(KeyboardInterrupt):
@@ -29,7 +30,7 @@ class Stopped(KeyboardInterrupt):
 
 def code_of(stop: KeyboardInterrupt) -> int:
     """The exit code of a stop: 130 after Ctrl-C, 143 after SIGTERM."""
-    return stop.code if isinstance(stop, Stopped) else 128 + signal.SIGINT
+    return stop.code if isinstance(stop, Stopped) else 128 + (_came[-1] if _came else signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -46,6 +47,13 @@ def saved_on_stop(save: Callable[[], None]) -> Iterator[None]:
         _savers.remove(save)
 
 
+def save_now() -> None:
+    """Saves what trains, and goes on."""
+    with _saving:
+        for save in list(_savers):
+            save()
+
+
 @contextlib.contextmanager
 def stops_in_time(last_words: str) -> Iterator[None]:
     """A block that SIGINT and SIGTERM end within seconds; `last_words` are said where nobody else can say them."""
@@ -55,11 +63,11 @@ def stops_in_time(last_words: str) -> Iterator[None]:
     waiting, woken = socket.socketpair()
     woken.setblocking(False)
     over = threading.Event()
-    came: list[int] = []
+    _came.clear()
 
     def handle(number: int, _) -> None:
-        if not came:  # whoever asks twice gets it no sooner: seconds are left
-            came.append(number)
+        if not _came:  # whoever asks twice gets it no sooner: seconds are left
+            _came.append(number)
             raise Stopped(number)
 
     def watch() -> None:
@@ -70,8 +78,7 @@ def stops_in_time(last_words: str) -> Iterator[None]:
                 return
             with _saving:  # not in the middle of what the main thread saves
                 try:
-                    for save in list(_savers):
-                        save()
+                    save_now()
                     print(last_words, file=sys.stderr, flush=True)
                 except OSError as error:  # a folder that has vanished, a reader who has left
                     with contextlib.suppress(OSError):

@@ -69,9 +69,9 @@ def bytes_of(config: Config, num_points: int) -> int:
     return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
 
 
-def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
-    """Refuses a replica that could not fit, before anything is taken."""
-    there, num_points, model = device_bytes(), math.prod(field_shape), config.model
+def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None = None) -> None:
+    """Refuses a replica that could not fit, before anything is taken; `there` is a device's memory, if not ours."""
+    there, num_points, model = there or device_bytes(), math.prod(field_shape), config.model
     parts = (
         (
             bytes_of(config, num_points),

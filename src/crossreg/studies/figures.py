@@ -28,7 +28,7 @@ from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs, planes_of
 from crossreg.studies.run_folder import CONFIG
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_fields import load_sweep_fields
 from crossreg.studies.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_points, point_key
 

@@ -63,9 +63,13 @@ class Kept(NamedTuple):
         """Writes a snapshot and forgets the oldest."""
         step, snapshot = int(snapshot.step), layout.collect(snapshot)
         about = json.dumps({"on": numerics(layout)}).encode()
-        make_folder(self.path(step).parent)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
-        save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        try:
+            make_folder(self.path(step).parent)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        except FileNotFoundError:  # another worker, which has ended, has just cleared the folder away
+            make_folder(self.path(step).parent)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:
             self.path(old).unlink(missing_ok=True)
 

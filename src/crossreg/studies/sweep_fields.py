@@ -23,7 +23,7 @@ from crossreg.report.progress import CountDisplay
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import data_of
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_folder import data_digest, load_points, point_key
 from crossreg.studies.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
 
