@@ -14,6 +14,7 @@ from crossreg.commands import (
     Export,
     Extract,
     Figures,
+    Plan,
     Predict,
     Quickstart,
     Report,
@@ -201,6 +202,22 @@ def sweep(command: Sweep) -> int:
     text = write_tables(rows, command.out, width=_terminal_width())
     print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
     return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
+
+
+def plan(command: Plan) -> None:
+    """Says what a sweep would take elsewhere."""
+    from crossreg.report.plan_text import plan_text
+    from crossreg.studies.demand import Asked
+    from crossreg.studies.planning import Risks, make_plan
+
+    asked = Asked(**{name: getattr(command, name) for name in Asked._fields})
+    risks = Risks(**{name: getattr(command, name) for name in Risks._fields})
+    made = make_plan(asked, command.on, risks=risks, compiled=command.compiled, curve=command.figure is not None)
+    if command.figure is not None:
+        from crossreg.report.plan_figure import draw_plan
+
+        draw_plan(made, command.figure)
+    print(json.dumps(made, allow_nan=False) if command.json else plan_text(made))
 
 
 def table(command: Table) -> None:

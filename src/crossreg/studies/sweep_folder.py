@@ -174,6 +174,11 @@ def _read_plan(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: holds no sweep that could be read ({error})") from error
 
 
+def data_digest(folder: Path) -> str:
+    """The digest of the data that a sweep was asked for on, which the keys of its rows hold."""
+    return _read_plan(folder)["data"]
+
+
 def load_points(folder: Path) -> list[Point]:
     """The points that a sweep was asked for last."""
     return points_of(_read_plan(folder), str(folder / PLAN))
