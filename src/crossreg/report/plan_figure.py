@@ -38,7 +38,7 @@ def draw_plan(plan: dict[str, Any], path: Path) -> None:
         bottom, top = left.get_ylim()
         ticks = [tick for tick in _TICKS if bottom <= tick <= top]
         left.set_yticks(ticks[:: 1 + len(ticks) // 9])
-        left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value)))
+        left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(float(value))))
         for axis in (left, right):
             axis.axvline(plan["devices"], color="0.8", lw=0.8, zorder=0)
             axis.set_xscale("log")

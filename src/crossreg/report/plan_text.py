@@ -1,12 +1,13 @@
 """What `crossreg plan` prints."""
 
-import math
 from typing import Any
 
 from crossreg.report.progress import clock
 from crossreg.studies.device_costs import short_name
 
 _MOST_JOBS = 8
+_GAIN = 1.2  # twice as many devices are worth while from here on
+_MOST = 0.4
 _SOME = 0.05  # jobs given up on average
 
 
@@ -15,7 +16,7 @@ def plan_text(plan: dict[str, Any]) -> str:
     return "\n".join([*_head(plan), "", *_ways(plan), *_jobs(plan), "", *_devices(plan), "", *_tail(plan)])
 
 
-def _size(size: float) -> str:
+def _size(size: float | int) -> str:
     return f"{size / 2**30:.3g} GiB" if size >= 0.1 * 2**30 else f"{size / 2**20:.0f} MiB"
 
 
@@ -129,14 +130,14 @@ def advice(plan: dict[str, Any]) -> str:
         return (
             f"about {plan['given_up']:.1f} jobs are given up: save more often (--save-every), or allow more --retries"
         )
-    if enough <= 0.9 * devices:
-        many = f"{enough:,} device{'s' * (enough != 1)}"
-        why = f": {plan['num_jobs']:,} jobs" if plan["num_jobs"] < devices else ""
-        if plan["shares"]["setup"] > 0.3:
-            why = ": most of the rest is starting and compiling"
-        return f"more than {many} gain nothing{why}; --on {name}:{enough} ends within 5% as soon"
     more = next(one for one in plan["by_devices"] if one["devices"] == 2 * devices)
+    if enough <= 0.9 * devices:
+        said = f"{_count(enough, 'device')} would end within 5% as soon (--on {name}:{enough})"
+        if plan["seconds"] / more["seconds"] > _GAIN:
+            return f"{said}, {more['devices']:,} {plan['seconds'] / more['seconds']:.1f} times as fast"
+        why = "most of the time is start and compilation" if plan["shares"]["setup"] > _MOST else "the jobs are few"
+        return f"{said}, and more than {devices:,} gain little: {why}"
     gain = plan["seconds"] / more["seconds"]
-    if gain < 1.2 or not math.isfinite(gain):
+    if gain < _GAIN:
         return f"twice as many devices would end only {gain:.2f} times as fast"
     return f"twice as many devices would end {gain:.1f} times as fast, at {more['efficiency']:.0%} efficiency"

@@ -141,7 +141,7 @@ class _Gathered:
         return Cohort(label, config, seeds * count, self.scoring / count, **fields)
 
 
-def _gather(needs: Iterable[tuple[Point, list[tuple[object, Training]]]], row_seconds: RowSeconds):
+def _gather(needs: Iterable[tuple[Point, Sequence[tuple[object, Training]]]], row_seconds: RowSeconds):
     """Trainings by where they belong; of a row's scoring, each has an equal share. And rows that need none."""
     gathered: dict[object, _Gathered] = {}
     rows = 0.0

@@ -1,8 +1,9 @@
 r"""What a sweep takes on a device that need not be here: steps, and all that is around them.
 
 `cost.json` has what was measured on each device: rates of steps (`studies/cost.py`, by `benchmarks/growth.py`), and
-under "around" (by `benchmarks/planning.py`) seconds to start a command or a worker, to have a program ready (new, or found
-compiled; without updates of ρ, or with them), to build and write a replica, to look at reg, to score a row, and bytes:
+under "around" (by `benchmarks/planning.py`) seconds to start a command or a worker, to have a program ready (new, or
+found compiled; without updates of ρ, or with them), to build and write a replica, to look at reg, to score a row, and
+bytes:
 
 $$ t_{look} = l_0 + R \, l_1 f, \qquad t_{row} = s_0 + s_1 f, \qquad m = m_0 + R \, m_1 m_{est} $$
 

@@ -1,8 +1,8 @@
 r"""Replicas into jobs: how wide a job should be, given what it costs.
 
 A step of R replicas side by side takes $a u + R b$ (`studies/cost.py`): the wider a job, the less of a device's time
-each replica takes. But few wide jobs leave devices idle. Between the two, every job takes at most T seconds; the T whose
-schedule ends first is searched for.
+each replica takes. But few wide jobs leave devices idle. Between the two, every job takes at most T seconds; the T
+whose schedule ends first is searched for.
 """
 
 import math

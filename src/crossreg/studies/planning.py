@@ -19,6 +19,7 @@ _ENOUGH = 1.05
 _EVENTS = 10**5  # of each way to run it, about a tenth of a second
 _RUNS = (5, 100)
 _MOST_REPLICAS = 10**8
+_GIVEN_UP = 0.5  # jobs on average, from which on a way is not to be trusted
 
 
 class Risks(NamedTuple):
@@ -125,8 +126,13 @@ class _Planner:
         if devices not in self._found:
             ways = alternatives(self._load, devices)
             outcomes = {name: self._outcome(way, devices) for name, way in ways.items()}
-            # A way that gives jobs up ends soon, but not what was asked for.
-            best = min(ways, key=lambda name: (outcomes[name]["given_up"] >= 0.5, outcomes[name]["seconds"]))
+
+            def merit(name: str) -> tuple[float, float]:
+                """A way that gives jobs up ends soon, but not with what was asked for."""
+                given_up = outcomes[name]["given_up"]
+                return given_up / ways[name].num_jobs if given_up >= _GIVEN_UP else 0.0, outcomes[name]["seconds"]
+
+            best = min(ways, key=merit)
             self._found[devices] = best, ways, outcomes
         return self._found[devices]
 

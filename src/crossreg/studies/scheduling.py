@@ -57,8 +57,8 @@ def _taken(
 ) -> Int[np.ndarray, " device"]:
     """How many jobs of a group each device takes: of all times at which one could begin, the earliest are taken.
 
-    Device i can begin at $L_i$, and then at $L_i + w_i + k t$ for k = 1, 2, …. Bisection finds a level that all but a few
-    of them are below; of the next two times of each device, the earliest are the rest.
+    Device i can begin at $L_i$, and then at $L_i + w_i + k t$ for k = 1, 2, …. Bisection finds a level that all but a
+    few of them are below; of the next two times of each device, the earliest are the rest.
     """
     seconds, devices = max(group.seconds, 1e-12), len(loads)
 
@@ -162,7 +162,7 @@ def troubled(seconds: Float[np.ndarray, " job"], trouble: Trouble, draw: np.rand
         ends = until >= again + left[active]
         spent[active] += np.where(ends, again + left[active], until)
         failed, progress = active[~ends], np.maximum(until - again, 0.0)[~ends]
-        left[failed] -= np.floor(progress / trouble.save_every) * trouble.save_every if trouble.save_every else progress
+        left[failed] -= progress - np.fmod(progress, trouble.save_every) if trouble.save_every else progress
         failures[failed] += 1
         given_up[failed] = failures[failed] > trouble.retries
         active = failed[~given_up[failed]]
