@@ -19,16 +19,7 @@ from crossreg.studies import device_costs
 from crossreg.studies.demand import Asked, demand_of, field_shape_of, points_asked
 from crossreg.studies.device_costs import Around, Device, devices_of
 from crossreg.studies.grids import plan
-from crossreg.studies.packing import (
-    Cohort,
-    alternatives,
-    balanced,
-    in_a_process,
-    load_of,
-    on_workers,
-    split_evenly,
-    widest,
-)
+from crossreg.studies.packing import Cohort, at_most, best_width, in_a_process, load_of, split_evenly, ways_to_run
 from crossreg.studies.planning import Risks, make_plan
 from crossreg.studies.programs import plan_programs
 from crossreg.studies.sweep import run_sweep, trainings_of
@@ -49,9 +40,9 @@ def device(step: float = 1e-3, per_replica: float = 1e-3, **around) -> Device:
     return Device("Some GPU", rates, (0.1, 0.5), Around(**(usual | around)))
 
 
-def cohort(replicas: int, *, method: str = "unregularized", steps: int = 1000, **fields) -> Cohort:
+def cohort(replicas: int, *, method: str = "unregularized", steps: int = 1000, scoring: float = 0.0) -> Cohort:
     [config] = parse_method(method).configs(Config().replace(steps=steps))
-    return Cohort(method, config, replicas, **({"scoring": 0.0} | fields))
+    return Cohort(method, config, replicas, scoring)
 
 
 @pytest.fixture
@@ -121,8 +112,8 @@ def random_load(seed: int):
 def test_no_replica_is_lost_no_memory_exceeded_and_nothing_better_than_perfect(seed):
     load, devices = random_load(seed)
     for count in (1, devices):
-        ways = alternatives(load, count)
-        for way in ways.values():
+        ways = [way.packing for way in ways_to_run(load, count)]
+        for way in ways:
             for i, one in enumerate(load.cohorts):
                 assert sum(jobs.number * jobs.replicas for jobs in way.jobs if jobs.cohort == i) == one.replicas
             for jobs in way.jobs:
@@ -132,22 +123,21 @@ def test_no_replica_is_lost_no_memory_exceeded_and_nothing_better_than_perfect(s
                 assert load.device.held_bytes(config, SHAPE, share) <= load.device.around.memory
             assert 0 < load.useful() / (count * way.schedule.makespan) <= 1
         if count > 1:
-            first = min(way.schedule.makespan for way in ways.values() if way.devices_each == 1)
-            assert ways["balanced jobs"].schedule.makespan <= 1.01 * first
+            assert ways[0].schedule.makespan <= 1.01 * min(w.schedule.makespan for w in ways if w.devices_each == 1)
 
 
 @pytest.mark.parametrize(("replicas", "devices"), [(100, 8), (513, 5), (37, 16)])
 def test_the_width_is_the_best_of_all_widths(replicas, devices):
     load = load_of([cohort(replicas)], 0.0, SHAPE, device(new=(3.0, 3.0)))
-    every = [on_workers(load, devices, [width]).schedule.makespan for width in range(1, load.lines[0].most + 1)]
-    assert balanced(load, devices).schedule.makespan <= 1.01 * min(every)
+    every = [at_most(load, devices, width).schedule.makespan for width in range(1, load.lines[0].most + 1)]
+    assert best_width(load, devices)[1].schedule.makespan <= 1.01 * min(every)
 
 
 def test_jobs_are_as_wide_as_can_be_where_nothing_is_gained():
     # One device takes all; where compiling takes long, each compiles once.
     load = load_of([cohort(300)], 0.0, SHAPE, device(new=(1000.0, 1000.0), known=(1000.0, 1000.0)))
-    assert balanced(load, 1).num_jobs == widest(load, 1).num_jobs == 1
-    assert balanced(load, 8).num_jobs <= 8
+    assert best_width(load, 1) == (300, at_most(load, 1, 300))
+    assert best_width(load, 8)[1].num_jobs <= 8
 
 
 def test_a_cohort_is_split_as_programs_are():
@@ -172,8 +162,9 @@ def test_equal_jobs_on_devices_take_their_rounds(measured_gpu):
     made = make_plan(Asked("paper", methods="unregularized", seeds=800), "gpu:4")
     # 6,400 replicas, 512 at most: on four devices sixteen jobs of 400, or, in one process, four on all of them.
     seconds = 10_000 * (1e-3 + 400 * 1e-3)
-    assert made["ways"]["balanced jobs"]["seconds"] == pytest.approx(5 + 5 + 10 + 4 * seconds)
-    assert made["ways"]["all devices on each job"]["seconds"] == pytest.approx(5 + 10 + 4 * seconds)
+    ways = {way["name"]: way["seconds"] for way in made["ways"]}
+    assert ways["workers, best width"] == pytest.approx(5 + 5 + 10 + 4 * seconds)
+    assert ways["one process, all devices"] == pytest.approx(5 + 10 + 4 * seconds)
 
 
 def test_trouble_widens_the_band_and_is_said(measured_gpu):
@@ -285,7 +276,7 @@ def test_the_command_prints_text_or_json_and_draws(measured_gpu, tmp_path, capsy
     assert main(["plan", "paper", "--on", "gpu:8", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert f"{made['num_jobs']} jobs" in text
-    assert made["way"] in text
+    assert next(way["flags"] for way in made["ways"] if way["name"] == made["way"]) in text
 
 
 def test_no_device_is_touched():

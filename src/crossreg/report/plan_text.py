@@ -68,13 +68,13 @@ def _time(plan: dict[str, Any]) -> str:
 def _ways(plan: dict[str, Any]) -> list[str]:
     if len(plan["ways"]) == 1:
         return []
-    any_given_up = any(way["given_up"] >= _SOME for way in plan["ways"].values())
+    any_given_up = any(way["given_up"] >= _SOME for way in plan["ways"])
     rows = [["way to run it", "jobs", "widest", "memory", "time", "device-hours", "efficiency"]]
     rows[0] += ["given up"] * any_given_up
-    for name, way in plan["ways"].items():
-        mark = "→ " if name == plan["way"] else "  "
+    for way in plan["ways"]:
+        mark = "→ " if way["name"] == plan["way"] else "  "
         rows.append(
-            [mark + name, f"{way['num_jobs']:,}", f"{way['widest']:,}", _size(way["bytes_per_job"]), _time(way),
+            [mark + way["flags"], f"{way['num_jobs']:,}", f"{way['widest']:,}", _size(way["bytes_per_job"]), _time(way),
              _hours(way["device_hours"]), f"{way['efficiency']:.0%}", *[f"{way['given_up']:.1f}"] * any_given_up]
         )  # fmt: skip
     return [*_table(rows), ""]

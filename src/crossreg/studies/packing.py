@@ -1,8 +1,8 @@
 r"""Replicas into jobs: how wide a job should be, given what it costs.
 
 A step of R replicas side by side takes $a u + R b$ (`studies/cost.py`): the wider a job, the less of a device's time
-each replica takes. But few wide jobs leave devices idle. Between the two, every job takes at most T seconds; the T
-whose schedule ends first is searched for.
+each replica takes. But few wide jobs leave devices idle. Between the two, no job has more than W replicas; the W whose
+schedule ends first is searched for.
 """
 
 import math
@@ -15,9 +15,7 @@ from crossreg.studies.scheduling import Group, Schedule, in_one_process, list_sc
 
 # Schedules that end almost together: the one with the fewest jobs is taken.
 _AS_GOOD = 1.01
-_LEVELS = 16
-_ROUNDS = 4
-ONE_AFTER_THE_OTHER = "one after the other"
+_WIDTHS, _COHORTS, _ROUNDS = 20, 4, 4
 
 
 class Cohort(NamedTuple):
@@ -154,60 +152,52 @@ def in_a_process(load: Load, devices: int) -> Packing:
     )
 
 
-def widest(load: Load, devices: int) -> Packing:
-    """Jobs as wide as memory allows, as `crossreg sweep` makes them."""
-    return on_workers(load, devices, [line.most for line in load.lines])
+def at_most(load: Load, devices: int, most: int) -> Packing:
+    """Workers that take jobs of so many replicas at most, and of what fits into memory: `--most-replicas`."""
+    return on_workers(load, devices, [min(line.most, most) for line in load.lines])
 
 
-def _widths(load: Load, level: float) -> list[int]:
-    """The widest jobs of at most so many seconds each, one replica at least."""
-    return [
-        line.most
-        if cohort.fixed or line.per_replica <= 0
-        else max(1, min(line.most, int((level - line.constant) / line.per_replica)))
-        for cohort, line in zip(load.cohorts, load.lines, strict=True)
-    ]
+def equal_shares(load: Load, devices: int) -> Packing:
+    """What workers take where nothing is said: no job has more than one worker's share of all replicas."""
+    return at_most(load, devices, max(1, math.ceil(sum(cohort.replicas for cohort in load.cohorts) / devices)))
 
 
-def balanced(load: Load, devices: int) -> Packing:
-    """The packing whose schedule ends first; among those that end within 1% of it, that of the fewest jobs."""
-    if not load.cohorts:
-        return widest(load, devices)
-    longest = max(line.seconds(line.most) for line in load.lines)
-    shortest = min(*(line.seconds(1) for line in load.lines), 0.5 * longest)
-    levels = [longest * (shortest / longest) ** (i / _LEVELS) for i in range(_LEVELS + 1)]
-    # Levels at which the dearest cohorts have one to four jobs for each device, and so all devices their share.
-    dear = sorted(zip(load.cohorts, load.lines, strict=True), key=lambda pair: -pair[0].replicas * pair[1].per_replica)
-    for cohort, line in dear[:4]:
-        rounds = (math.ceil(cohort.replicas / (devices * k)) for k in range(1, _ROUNDS + 1))
-        levels += [line.seconds(max(1, min(line.most, width))) for width in rounds]
-    levels += [load.useful() / devices / k for k in range(1, _ROUNDS + 1)]
-    found: dict[tuple[int, ...], Packing] = {}
-
-    def tried(level: float) -> float:
-        widths = tuple(_widths(load, level * (1 + 1e-9)))
-        if widths not in found:
-            found[widths] = on_workers(load, devices, widths)
-        return found[widths].schedule.makespan
-
-    best = min(levels, key=tried)
+def best_width(load: Load, devices: int) -> tuple[int, Packing]:
+    """The width of jobs whose schedule ends first; among those that end within 1% of it, that of the fewest jobs."""
+    largest = max((line.most for line in load.lines), default=1)
+    widths = {round(largest ** (i / _WIDTHS)) for i in range(_WIDTHS + 1)}
+    # Those at which a cohort, or all of them, has so many jobs for each device.
+    counts = sorted({cohort.replicas for cohort in load.cohorts}, reverse=True)[:_COHORTS]
+    counts.append(sum(cohort.replicas for cohort in load.cohorts))
+    widths |= {math.ceil(count / (devices * k)) for count in counts for k in range(1, _ROUNDS + 1)}
+    found = {width: at_most(load, devices, width) for width in sorted(widths) if 1 <= width <= largest}
+    near = min(found, key=lambda width: found[width].schedule.makespan)
     for factor in (0.8, 0.87, 0.93, 0.97, 1.03, 1.07, 1.15, 1.25):
-        tried(best * factor)
+        width = min(largest, max(1, round(factor * near)))
+        found[width] = at_most(load, devices, width)
     first = min(packing.schedule.makespan for packing in found.values())
-    good = [packing for packing in found.values() if packing.schedule.makespan <= _AS_GOOD * first]
-    return min(good, key=lambda packing: (packing.num_jobs, packing.schedule.makespan))
+    good = {width: packing for width, packing in found.items() if packing.schedule.makespan <= _AS_GOOD * first}
+    return min(good.items(), key=lambda item: (item[1].num_jobs, item[1].schedule.makespan))
 
 
-def alternatives(load: Load, devices: int) -> dict[str, Packing]:
-    """Ways to run it, by name; on one device, what `crossreg sweep` does there."""
+class Way(NamedTuple):
+    """A way to run it: its name, and how it is asked for."""
+
+    name: str
+    flags: str
+    packing: Packing
+
+
+def ways_to_run(load: Load, devices: int) -> list[Way]:
+    """Ways to run it; on one device, what `crossreg sweep` does there."""
     if devices == 1:
-        return {ONE_AFTER_THE_OTHER: in_a_process(load, 1)}
-    best = balanced(load, devices)
-    widths = [max(jobs.replicas for jobs in best.jobs if jobs.cohort == i) for i in range(len(load.cohorts))]
-    halves = [w if c.fixed else math.ceil(w / 2) for c, w in zip(load.cohorts, widths, strict=True)]
-    return {
-        "balanced jobs": best,
-        "half as wide": on_workers(load, devices, halves),
-        "as wide as memory allows": widest(load, devices),
-        "all devices on each job": in_a_process(load, devices),
-    }
+        return [Way("one process", "", in_a_process(load, 1))]
+    width, best = best_width(load, devices)
+    half = math.ceil(width / 2)
+    workers = f"--workers {devices}"
+    return [
+        Way("workers, best width", f"{workers} --most-replicas {width}", best),
+        Way("workers, half as wide", f"{workers} --most-replicas {half}", at_most(load, devices, half)),
+        Way("workers, equal shares", workers, equal_shares(load, devices)),
+        Way("one process, all devices", f"--devices {devices}", in_a_process(load, devices)),
+    ]

@@ -10,7 +10,7 @@ from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.studies.demand import Asked, demand_of, field_shape_of, points_asked, priced_rows
 from crossreg.studies.device_costs import Device, devices_of
-from crossreg.studies.packing import Load, Packing, alternatives, load_of, started
+from crossreg.studies.packing import Load, Packing, Way, load_of, started, ways_to_run
 from crossreg.studies.saving import SAVE_EVERY, Saving
 from crossreg.studies.scheduling import Simulated, Trouble, simulate, simulate_one_process
 
@@ -80,7 +80,8 @@ def make_plan(
         raise InputError(f"--seeds {asked.seeds}: makes {replicas} replicas; a plan has at most {_MOST_REPLICAS}")
     load = load_of(demand.cohorts, demand.rows, field_shape, device, compiled=compiled)
     planner = _Planner(load, field_shape, risks)
-    best, ways, outcomes = planner.ways(devices)
+    ways = planner.ways(devices)
+    best = planner.best(devices)
     return {
         "what": asked.what,
         "device": device.kind,
@@ -93,10 +94,10 @@ def make_plan(
         "compiled": compiled,
         "rates_off_by": list(device.off),
         "memory_of_device": device.around.memory,
-        "way": best,
-        "jobs": planner.described(ways[best]),
-        **planner.summary(ways[best], devices, outcomes[best]),
-        "ways": {name: planner.summary(way, devices, outcomes[name]) for name, way in ways.items()},
+        "way": best.way.name,
+        "jobs": planner.described(best.way.packing),
+        **planner.summary(best, devices),
+        "ways": [{"name": run.way.name, "flags": run.way.flags} | planner.summary(run, devices) for run in ways],
         "by_devices": planner.by_devices(devices, curve=curve),
         "enough_devices": planner.enough(devices),
         "risks": risks._asdict(),
@@ -113,28 +114,38 @@ def _check_fits(config: Config, field_shape: tuple[int, ...], device: Device) ->
         )
 
 
+class _Run(NamedTuple):
+    """A way to run it, and how that ends."""
+
+    way: Way
+    outcome: dict[str, Any]
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """Less is better. A way that gives jobs up ends soon, but not with what was asked for."""
+        given_up = self.outcome["given_up"]
+        share = given_up / self.way.packing.num_jobs if given_up >= _GIVEN_UP else 0.0
+        return share, self.outcome["seconds"]
+
+
 class _Planner:
     """Ways to do one load on any number of devices, each looked for once."""
 
     def __init__(self, load: Load, field_shape: tuple[int, ...], risks: Risks):
         self._load, self._shape, self._risks = load, field_shape, risks
         self._useful = load.useful()
-        self._found: dict[int, tuple[str, dict[str, Packing], dict[str, dict[str, Any]]]] = {}
+        self._found: dict[int, list[_Run]] = {}
 
-    def ways(self, devices: int) -> tuple[str, dict[str, Packing], dict[str, dict[str, Any]]]:
-        """The way that ends first, all ways, and when each ends."""
+    def ways(self, devices: int) -> list[_Run]:
+        """All ways, and how each ends."""
         if devices not in self._found:
-            ways = alternatives(self._load, devices)
-            outcomes = {name: self._outcome(way, devices) for name, way in ways.items()}
-
-            def merit(name: str) -> tuple[float, float]:
-                """A way that gives jobs up ends soon, but not with what was asked for."""
-                given_up = outcomes[name]["given_up"]
-                return given_up / ways[name].num_jobs if given_up >= _GIVEN_UP else 0.0, outcomes[name]["seconds"]
-
-            best = min(ways, key=merit)
-            self._found[devices] = best, ways, outcomes
+            ways = ways_to_run(self._load, devices)
+            self._found[devices] = [_Run(way, self._outcome(way.packing, devices)) for way in ways]
         return self._found[devices]
+
+    def best(self, devices: int) -> _Run:
+        """The way that ends first."""
+        return min(self.ways(devices), key=lambda run: run.merit)
 
     def described(self, packing: Packing) -> list[dict[str, Any]]:
         """The jobs of a packing, equal ones together."""
@@ -155,8 +166,9 @@ class _Planner:
             )
         return described
 
-    def summary(self, packing: Packing, devices: int, outcome: dict[str, Any]) -> dict[str, Any]:
-        """What a packing gives, and where the time of the devices goes."""
+    def summary(self, run: _Run, devices: int) -> dict[str, Any]:
+        """What a way gives, and where the time of the devices goes."""
+        packing, outcome = run.way.packing, run.outcome
         whole = devices * outcome["seconds"]
         busy, setup = packing.schedule.busy, packing.schedule.setup
         parts = {"useful": self._useful, "narrow": max(0.0, busy - self._useful), "setup": setup}
@@ -203,9 +215,9 @@ class _Planner:
             counts |= {round(count) for count in np.geomspace(1, 4 * devices, 12)}
         found = []
         for count in sorted(counts):
-            best, _, outcomes = self.ways(count)
-            efficiency = self._useful / (count * outcomes[best]["seconds"])
-            found.append({"devices": count, "way": best, "efficiency": efficiency} | outcomes[best])
+            way, outcome = self.best(count)
+            efficiency = self._useful / (count * outcome["seconds"])
+            found.append({"devices": count, "way": way.name, "efficiency": efficiency} | outcome)
         return found
 
     def enough(self, devices: int) -> int:
@@ -213,8 +225,9 @@ class _Planner:
 
         @functools.cache
         def seconds(count: int) -> float:
-            ways = self._found[count][1] if count in self._found else alternatives(self._load, count)
-            return min(way.schedule.makespan for way in ways.values())
+            found = self._found.get(count)
+            ways = [run.way for run in found] if found else ways_to_run(self._load, count)
+            return min(way.packing.schedule.makespan for way in ways)
 
         low, high = 0, devices
         while high - low > 1:
