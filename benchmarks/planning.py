@@ -2,7 +2,7 @@
 
     python benchmarks/planning.py --measure            # this device, about three minutes
     python benchmarks/planning.py --check              # whole sweeps on it, as many minutes
-    python benchmarks/planning.py --fit [--add FILE]   # constants into cost.json; plans beside what was measured
+    python benchmarks/planning.py --fit [--add FILE]   # constants into cost.json; the tables of docs/scale.md
 
 Whole `crossreg sweep` commands are timed from outside, in processes of their own, with nothing compiled before or with
 all of it: when their folder has a plan, a trained program, a row. Differences between two of them have one cause each.
@@ -22,12 +22,14 @@ from typing import Any
 
 from crossreg.config import Config
 from crossreg.methods.names import parse_method
+from crossreg.report.plan_text import plan_text
 from crossreg.studies.cost import RATES
 from crossreg.studies.demand import Asked, field_shape_of
-from crossreg.studies.device_costs import Around, Device, short_name
+from crossreg.studies.device_costs import Around, Device, forget_devices, short_name
 from crossreg.studies.planning import make_plan
 
-RESULTS = Path("docs/results/planning.json")
+RESULTS, PAGE = Path("docs/results/planning.json"), Path("docs/scale.md")
+EXAMPLE = Asked("paper", seeds=100)
 # Replicas of the narrow and the wide sweep.
 SIZES = {"cpu": (2, 8), "gpu": (8, 64)}
 STEPS = 20
@@ -222,13 +224,26 @@ def check(backend: str) -> list[dict[str, Any]]:
     return done
 
 
-def show_checks(checks: list[dict[str, Any]]) -> None:
-    """Plans beside what was measured."""
+def write_page(checks: list[dict[str, Any]]) -> None:
+    """An example, and plans beside what was measured, into docs/scale.md; the latter also to the terminal."""
+    lines = ["| device | sweep | measured | planned | planned / measured |", "|---|---|---|---|---|"]
     for one in checks:
-        plan = make_plan(Asked(**one["asked"]), f"{short_name(one['device'])}:1", compiled=one["compiled"])
-        ratio = plan["seconds"] / one["wall"]
-        named = f"{one['asked']['what']}, {one['asked']['methods']}{', compiled' * one['compiled']}"
-        print(f"{one['device']:>12}  {named:<50} {one['wall']:7.1f} s  planned {plan['seconds']:7.1f}  {ratio:5.2f} ×")
+        asked = one["asked"]
+        plan = make_plan(Asked(**asked), f"{short_name(one['device'])}:1", compiled=one["compiled"])
+        flags = f"`{asked['what']} --methods {asked['methods']} --seeds {asked['seeds']} --steps {asked['steps']}`"
+        took, ratio = one["wall"], plan["seconds"] / one["wall"]
+        named = f"{flags}{', all compiled before' * one['compiled']}"
+        lines.append(f"| {one['device']} | {named} | {took:.1f} s | {plan['seconds']:.1f} s | {ratio:.2f} |")
+    print("\n".join(lines))
+    example = plan_text(make_plan(EXAMPLE, "h200:8")).splitlines()
+    tables = example[: example.index("", 4)]  # the head, and the ways to run it
+    text = PAGE.read_text()
+    for name, block in (("example", ["```text", *tables, "", *example[-2:], "```"]), ("checks", ["", *lines, ""])):
+        head, rest = text.split(f"<!-- {name}: written by benchmarks/planning.py -->\n")
+        end = f"<!-- end of {name} -->"
+        marked = "\n".join([f"<!-- {name}: written by benchmarks/planning.py -->", *block, end])
+        text = head + marked + rest.split(end)[1]
+    PAGE.write_text(text)
 
 
 def main() -> None:
@@ -256,7 +271,8 @@ def main() -> None:
             costs[device]["around"] = fit(measured, costs[device])
             print(device, json.dumps(costs[device]["around"]))
         RATES.write_text(json.dumps(costs, indent=1) + "\n")
-        show_checks(known["checks"])
+        forget_devices()
+        write_page(known["checks"])
 
 
 def _merge(known: dict[str, Any], more: dict[str, Any]) -> None:

@@ -214,7 +214,11 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     dropped.with_suffix(".npz").unlink()
     left = make_plan(Asked(str(folder)), "gpu:4")
     assert left["rows"] == {"asked": 12, "left": 4}
-    assert [(jobs["label"], jobs["replicas"]) for jobs in left["jobs"]] == [("dropout", 4)]
+    assert [(jobs["label"], jobs["replicas"], jobs["steps"]) for jobs in left["jobs"]] == [("dropout", 4, 20)]
+    # A snapshot says how far it had come.
+    (folder / "snapshots").mkdir()
+    (folder / "snapshots" / f"{dropped.stem}.000000015.npz").touch()
+    assert [jobs["steps"] for jobs in make_plan(Asked(str(folder)), "gpu:4")["jobs"]] == [5]
     with pytest.raises(InputError, match=r"--seeds: .* is a folder, which says it itself"):
         make_plan(Asked(str(folder), seeds=3), "gpu:4")
 

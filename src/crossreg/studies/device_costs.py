@@ -21,10 +21,9 @@ import numpy as np
 
 from crossreg.config import Config
 from crossreg.errors import InputError
-from crossreg.studies.cohort import bytes_of
+from crossreg.studies.cohort import MONITOR_SAMPLES, bytes_of
 from crossreg.studies.cost import RATES, features, work_of
 from crossreg.studies.programs import most_replicas
-from crossreg.training.loop import MONITOR_SAMPLES
 
 _NEVER = 2**31 - 1
 
@@ -114,6 +113,11 @@ def _known() -> dict[str, Device]:
             around = Around(**{name: values[name] for name in Around._fields})
             devices[short_name(kind)] = Device(kind, tuple(measured["rates"]), off, around)
     return devices
+
+
+def forget_devices() -> None:
+    """What was read of `cost.json`: it has changed."""
+    _known.cache_clear()
 
 
 def short_name(kind: str) -> str:
