@@ -23,7 +23,7 @@ from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.studies.cohort import MONITOR_SAMPLES, bytes_of
 from crossreg.studies.cost import RATES, features, work_of
-from crossreg.studies.programs import most_replicas
+from crossreg.studies.programs import bytes_beside, most_replicas
 
 _NEVER = 2**31 - 1
 
@@ -95,6 +95,10 @@ class Device:
     def most(self, config: Config, field_shape: tuple[int, ...]) -> int:
         """How many replicas a sweep would train side by side."""
         return most_replicas(config, math.prod(field_shape), self.around.memory)
+
+    def compiles_ahead(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> bool:
+        """Whether a sweep compiles the program of so many replicas while another trains."""
+        return replicas * bytes_of(config, math.prod(field_shape)) <= bytes_beside(self.around.memory)
 
     def held_bytes(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> float:
         """What a job of so many replicas holds while it trains."""

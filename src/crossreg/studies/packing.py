@@ -85,6 +85,7 @@ class Load(NamedTuple):
     rows: float
     device: Device
     compiled: bool
+    field_shape: tuple[int, ...]
 
     def useful(self) -> float:
         """The least device time in which all of it could be done: every job as wide as can be, nothing else."""
@@ -98,7 +99,7 @@ def load_of(
     cohorts: Sequence[Cohort], rows: float, field_shape: tuple[int, ...], device: Device, *, compiled: bool = False
 ) -> Load:
     """What is to be done; with `compiled`, all programs were compiled by an earlier command."""
-    return Load(list(cohorts), [line_of(c, field_shape, device) for c in cohorts], rows, device, compiled)
+    return Load(list(cohorts), [line_of(c, field_shape, device) for c in cohorts], rows, device, compiled, field_shape)
 
 
 def split_evenly(replicas: int, parts: int) -> list[tuple[int, int]]:
@@ -124,7 +125,9 @@ def _groups(load: Load, jobs: Sequence[Jobs], share: int = 1) -> list[Group]:
         seconds = line.seconds(math.ceil(some.replicas / share))
         # Rows are scored by one device, however many have trained.
         seconds += (some.replicas - math.ceil(some.replicas / share)) * load.cohorts[some.cohort].scoring
-        made.append(Group(some.number, seconds, line.known if load.compiled else line.new, line.known))
+        config, beside = load.cohorts[some.cohort].config, math.ceil(some.replicas / share)
+        ahead = load.device.compiles_ahead(config, load.field_shape, beside)
+        made.append(Group(some.number, seconds, line.known if load.compiled else line.new, line.known, ahead))
     return made + [Group(1, load.rows)] * (load.rows > 0)
 
 

@@ -171,6 +171,11 @@ def most_replicas(config: Config, num_points: int, memory: int) -> int:
     return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, _MOST_REPLICAS))
 
 
+def bytes_beside(memory: int) -> float:
+    """What a program may take that is compiled while another trains."""
+    return (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
+
+
 class Finished(NamedTuple):
     """What is kept of a finished program: stacked parameters, at the last step and at their best, and its NLL."""
 
@@ -206,7 +211,7 @@ def compiled_ahead(
         yield
         return
     num_points = math.prod(trajectories.train.shape[2:])
-    share = (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
+    share = bytes_beside(memory)
     pool = ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1))
     try:
         for program in programs[1:]:

@@ -17,12 +17,13 @@ from jaxtyping import Bool, Float, Int
 
 
 class Group(NamedTuple):
-    """Equal jobs: how many, seconds of each, and until the first of them can begin."""
+    """Equal jobs: how many, seconds of each and until the first can begin; whether it may be compiled ahead."""
 
     number: int
     seconds: float
     new: float = 0.0
     known: float = 0.0
+    ahead: bool = True
 
 
 class Schedule(NamedTuple):
@@ -91,11 +92,10 @@ def in_one_process(
     Then each compilation takes `crowding` times as long, and a job whose program is not ready in time waits for it.
     """
     ready = _ready(groups, start, compilers, crowding)
-    crowd = crowding if len(ready) > 1 else 1.0
     now, setup = start, start
     for place, group in enumerate(groups):
-        wait = crowd * group.new
-        if place and compilers:
+        wait = (crowding if max(ready, default=now) > now else 1.0) * group.new
+        if place and compilers and group.ahead:
             wait = min(wait, group.known + max(0.0, ready[place] - now))
         now += wait + group.number * group.seconds
         setup += wait
@@ -109,8 +109,9 @@ def _ready(groups: Sequence[Group], start: float, compilers: int, crowding: floa
     free = [start] * compilers
     ready = [start]
     for group in groups[1:]:
-        ready.append(free[0] + crowding * group.new)
-        heapq.heapreplace(free, ready[-1])
+        ready.append(free[0] + crowding * group.new if group.ahead else start)
+        if group.ahead:
+            heapq.heapreplace(free, ready[-1])
     return ready
 
 
@@ -214,6 +215,6 @@ def simulate_one_process(
     became = troubled(np.repeat([g.seconds for g in groups], [g.number for g in groups]), trouble, draw)
     ends = np.cumsum([g.number for g in groups])[:-1]
     taken = [float(part.sum()) for part in np.split(became.seconds, ends)]
-    each = [Group(1, seconds, g.new, g.known) for g, seconds in zip(groups, taken, strict=True)]
+    each = [Group(1, seconds, g.new, g.known, g.ahead) for g, seconds in zip(groups, taken, strict=True)]
     whole = in_one_process(each, start=start, compilers=compilers, crowding=crowding)
     return Simulated(whole.makespan, int(became.failures.sum()), int(became.given_up.sum()))
