@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.report.plan_text import plan_text
 from crossreg.studies import device_costs
+from crossreg.studies.cost import RATES
 from crossreg.studies.demand import Asked, demand_of, field_shape_of, points_asked
 from crossreg.studies.device_costs import Around, Device, devices_of
 from crossreg.studies.grids import plan
@@ -25,7 +27,8 @@ from crossreg.studies.programs import plan_programs
 from crossreg.studies.sweep import run_sweep, trainings_of
 
 SHAPE = (1, 160)
-MEASURED = Path(__file__).parents[2] / "docs" / "results" / "planning.json"
+ROOT = Path(__file__).parents[2]
+MEASURED = ROOT / "docs" / "results" / "planning.json"
 # Elements of fields in a step of a plain model at the defaults: batch × blocks × width × points.
 ELEMENTS = 16 * 4 * 8 * 160
 
@@ -304,6 +307,40 @@ def test_devices_that_were_measured_have_all_that_a_plan_needs():
         assert around.new[1] >= around.known[1] > 0
         assert around.memory > 2**30
         assert around.held[1] < 0.5  # half of memory is what a sweep fills by its own estimate
+
+
+def test_constants_are_found_again_in_what_they_make():
+    """Commands of known constants, timed by hand, give the constants to the benchmark that measures them."""
+    fit = runpy.run_path(str(ROOT / "benchmarks" / "planning.py"))["fit"]
+    truth = Around(
+        memory=2**36, start=8.0, new=(9.0, 15.0), known=(3.0, 4.0), replica=0.03, look=(0.002, 0.4), row=(0.1, 2.0),
+        held=(1e8, 0.09), compilers=4, crowding=1.5,
+    )  # fmt: skip
+    rates = json.loads(RATES.read_text())["NVIDIA H200"]
+    gpu = Device("NVIDIA H200", tuple(rates["rates"]), (0.0, 0.0), truth)
+    base, sizes, steps = Config().replace(train_size=50), [8, 64], 20
+    configs = {"plain": parse_method("unregularized"), "reg": parse_method("xreg")}
+
+    def sweep(kind: str, replicas: int, ready: float) -> dict:
+        [config] = configs[kind].configs(base.replace(steps=steps))
+        trained = 5.0 + ready - 1.2 + gpu.training_seconds(config, SHAPE, replicas)
+        scored = 1.2 + replicas * gpu.row_seconds(config, SHAPE, members=1)
+        return {"planned": 5.0, "trained": [trained], "rows": [trained + scored], "wall": trained + scored + 3.0}
+
+    sweeps = {f"{kind} new": sweep(kind, 8, truth.new[i]) for i, kind in enumerate(configs)}
+    sweeps |= {f"{kind} known": sweep(kind, 8, truth.known[i]) for i, kind in enumerate(configs)}
+    sweeps["reg wide"] = sweep("reg", 64, truth.new[1])
+    crowded = 1.5 * (sweeps["reg new"]["trained"][0] - 5.0)
+    sweeps["crowded"] = {"planned": 5.0, "trained": [5.0 + crowded], "rows": [90.0], "wall": 93.0}
+    [config] = configs["reg"].configs(base)
+    looks = [truth.look[0] + truth.look[1] * n * gpu.forward_seconds(config, SHAPE, 500, 10) for n in sizes]
+    measured = {
+        "device": gpu.kind, "sweeps": sweeps, "sizes": sizes, "steps": steps, "looks": looks, "memory": truth.memory,
+        "held": [gpu.held_bytes(config, SHAPE, n) for n in sizes],
+    }  # fmt: skip
+    found = fit(measured, rates)
+    for name, value in truth._asdict().items():
+        assert found[name] == pytest.approx(list(value) if isinstance(value, tuple) else value, rel=5e-3), name
 
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="no sweep was measured")
