@@ -39,7 +39,8 @@ def _saving(command: Train | Sweep | Car) -> Saving:
 
 def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
     """The exit code, by how many runs have diverged."""
-    if diverged <= command.max_diverged * runs:
+    # A quotient is rounded once, as the flag is: 29 of 100 are 0.29, but 0.29 of 100 are less than 29.
+    if not diverged or diverged / runs <= command.max_diverged:
         return 0
     print(
         f"crossreg: {diverged} of {runs} runs diverged, more than --max-diverged {command.max_diverged:g}",
@@ -172,11 +173,16 @@ def sweep(command: Sweep) -> int:
     """Trains and scores many runs."""
     from crossreg.report.table_files import write_tables
     from crossreg.studies.grids import default_steps, plan
+    from crossreg.studies.presets import scenario_settings
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
     base = None
+    if command.config or command.scenario:
+        base = Config().replace(steps=default_steps(command.name))
+    if base and command.scenario:
+        base = base.replace(**scenario_settings(command.scenario))
     if command.config:
-        base = load_yaml(command.config, base=Config().replace(steps=default_steps(command.name)))
+        base = load_yaml(command.config, base=base)
     points = plan(
         command.name,
         methods=command.methods,

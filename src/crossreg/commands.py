@@ -22,7 +22,8 @@ class Train:
     out: Path
     """Folder of the run: new, empty, or of the same run, which goes on from its last snapshot."""
     preset: str = "reference"
-    """One of reference, low-observation, head-only, unregularized, dropout, protocol."""
+    """One of reference, low-observation, head-only, unregularized, dropout, protocol; or reference on a scenario:
+    diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs, phy_kolm_flow."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
     save_every: float = SAVE_EVERY
@@ -134,7 +135,7 @@ class Sweep:
     """Train and score many runs as few programs; the same command on the same folder goes on."""
 
     name: tyro.conf.Positional[str]
-    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, or grid."""
+    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, scenario, or grid."""
     out: Path
     """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
     methods: str | None = None
@@ -147,8 +148,10 @@ class Sweep:
     """Training steps; by default 10,000, and 30,000 for paper-regimes."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """field=value,value for a config field; given several times, all combinations are run."""
+    scenario: str | None = None
+    """One of the scenarios that --preset of train knows, with its settings; by default diff_ks."""
     config: Path | None = None
-    """A YAML file of settings that all runs share."""
+    """A YAML file of settings that all runs share; it changes what --scenario sets."""
     save_every: float = SAVE_EVERY
     """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
     force_resume: bool = False

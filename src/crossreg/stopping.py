@@ -69,10 +69,15 @@ def stops_in_time(last_words: str) -> Iterator[None]:
             if over.wait(_GRACE):
                 return
             with _saving:  # not in the middle of what the main thread saves
-                for save in list(_savers):
-                    save()
-                print(last_words, file=sys.stderr, flush=True)
-                os._exit(128 + number[0])
+                try:
+                    for save in list(_savers):
+                        save()
+                    print(last_words, file=sys.stderr, flush=True)
+                except OSError as error:  # a folder that has vanished, a reader who has left
+                    with contextlib.suppress(OSError):
+                        print(f"crossreg: not saved ({error.strerror})", file=sys.stderr, flush=True)
+                finally:
+                    os._exit(128 + number[0])
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     wakeup = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)

@@ -27,7 +27,7 @@ from crossreg.report.sweep_figures import drawings_of_rows
 from crossreg.report.training_figures import losses, sigma_over_steps
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs
+from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs, planes_of
 from crossreg.studies.run_folder import CONFIG
 from crossreg.studies.sweep import trainings_of
 from crossreg.studies.sweep_fields import load_sweep_fields
@@ -125,6 +125,9 @@ def sweep_figures(folder: Path, out: Path, *, progress: bool = False) -> list[Pa
     for key, stored in fields.by_key.items():
         title = f"xreg, {_title(by_key[key])}, test trajectory {stored.trajectories.min()}"
         drawings.append(functools.partial(maps_of, stored, out / f"maps_xreg_{_name(by_key[key])}", title))
+        if stored.planes is not None:
+            path = out / f"planes_xreg_{_name(by_key[key])}"
+            drawings.append(functools.partial(planes_of, stored.planes, path, title))
     for reason in dict.fromkeys(fields.missing.values()):
         print(f"crossreg: maps are left out: {reason}", file=sys.stderr)
     return _draw(drawings, out, progress=progress)

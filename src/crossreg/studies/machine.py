@@ -18,6 +18,7 @@ import jax
 
 import crossreg
 from crossreg.errors import InputError
+from crossreg.files import read_json
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -85,6 +86,11 @@ def _cores() -> str:
 def numerics(replicas: int) -> dict[str, str]:
     """What a program of so many replicas is bit for bit the same under."""
     return _conditions() | {"replicas": str(replicas)}
+
+
+def check_versions(path: Path, *, force: bool) -> None:
+    """`check_numerics` of what `describe_machine` said when a folder was begun, in a file of it."""
+    check_numerics(read_json(path, "what `crossreg` writes"), describe_machine(), str(path.parent), force=force)
 
 
 def check_numerics(stored: Mapping[str, Any], now: Mapping[str, str], where: str, *, force: bool) -> None:

@@ -129,7 +129,7 @@ def program_in(path: Path) -> Program:
             item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
             for item in json.loads(path.read_text())
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
     return Program(path.stem, trainings)
 

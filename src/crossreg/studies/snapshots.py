@@ -23,9 +23,9 @@ import numpy as np
 
 from crossreg.config import TrainConfig
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import make_folder, replacing
 from crossreg.nn.surrogate import Surrogate
-from crossreg.sealed import BYTES, check_seal
+from crossreg.sealed import BYTES, seal_or_none
 from crossreg.stopping import saved_on_stop
 from crossreg.studies.machine import check_numerics, numerics
 from crossreg.studies.saving import Saving
@@ -60,22 +60,28 @@ class Kept(NamedTuple):
         """Writes a snapshot and forgets the oldest."""
         step, replicas = int(snapshot.step), len(snapshot.best_nll)
         about = json.dumps({"on": numerics(replicas)}).encode()
-        self.path(step).parent.mkdir(exist_ok=True)
+        make_folder(self.path(step).parent)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
         save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:
             self.path(old).unlink(missing_ok=True)
 
+    def check_own(self) -> None:
+        """Refuses snapshots of other settings or data, before anything is written beside them."""
+        for path in map(self.path, self.steps()):
+            if seal_or_none(path) not in (None, self.identity):
+                raise InputError(f"{path}: is of other settings or data; choose another folder")
+
     def newest(self, like: Snapshot, replicas: int) -> tuple[Snapshot, bytes] | None:
         """The newest snapshot that is good, and the history until then."""
+        self.check_own()
         for step in self.steps():
             try:
-                snapshot, more = load_with(self.path(step), like, {"about": BYTES, "history": BYTES})
+                arrays = {"about": BYTES, "history": BYTES}
+                snapshot, more = load_with(self.path(step), like, arrays, identity=self.identity)
             except InputError as error:
                 print(f"crossreg: {error}; goes on from the state before it", file=sys.stderr)
                 continue
-            if check_seal(self.path(step)) != self.identity:
-                raise InputError(f"{self.path(step)}: is of other settings or data; choose another folder")
             stored = json.loads(more["about"].tobytes())["on"]
             check_numerics(stored, numerics(replicas), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
