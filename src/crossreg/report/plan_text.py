@@ -118,6 +118,7 @@ def _tail(plan: dict[str, Any]) -> list[str]:
         )
     typical, largest = plan["rates_off_by"]
     lines.append(f"by rates measured on {plan['device']}, off by {typical:.0%} in the median and {largest:.0%} at most")
+    lines[-1] += "; what is around the steps is an estimate" * plan["around_estimated"]
     return [*lines, advice(plan)]
 
 

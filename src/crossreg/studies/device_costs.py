@@ -45,12 +45,16 @@ class Around(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A kind of device, and what things take on it; `field_shape` is (channel, *space)."""
+    """A kind of device, and what things take on it; `field_shape` is (channel, *space).
+
+    `estimated`: what is around the steps was taken from other timings, and not measured as such.
+    """
 
     kind: str
     rates: tuple[float, ...]
     off: tuple[float, float]
     around: Around
+    estimated: bool = False
 
     @property
     def platform(self) -> str:
@@ -115,7 +119,7 @@ def _known() -> dict[str, Device]:
             values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in measured["around"].items()}
             off = (measured["relative_error"]["median"], measured["relative_error"]["largest"])
             around = Around(**{name: values[name] for name in Around._fields})
-            devices[short_name(kind)] = Device(kind, tuple(measured["rates"]), off, around)
+            devices[short_name(kind)] = Device(kind, tuple(measured["rates"]), off, around, "estimated" in values)
     return devices
 
 

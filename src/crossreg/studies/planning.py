@@ -93,6 +93,7 @@ def make_plan(
         "field_shape_known": shape_known,
         "compiled": compiled,
         "rates_off_by": list(device.off),
+        "around_estimated": device.estimated,
         "memory_of_device": device.around.memory,
         "way": best.way.name,
         "jobs": planner.described(best.way.packing),
