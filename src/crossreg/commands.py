@@ -184,6 +184,8 @@ class Plan:
     """As for sweep."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """As for sweep."""
+    scenario: str | None = None
+    """As for sweep."""
     config: Path | None = None
     """As for sweep."""
     compiled: bool = False

@@ -1,5 +1,6 @@
 """`crossreg plan`: what is counted, how it is packed, what it says; and plans beside sweeps that were measured."""
 
+import dataclasses
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli import main
+from crossreg.commands import Plan, Sweep
 from crossreg.config import Config, load_yaml, save_yaml
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
@@ -23,6 +25,7 @@ from crossreg.studies.device_costs import Around, Device, devices_of
 from crossreg.studies.grids import plan
 from crossreg.studies.packing import Cohort, at_most, best_width, in_a_process, load_of, split_evenly, ways_to_run
 from crossreg.studies.planning import Risks, make_plan
+from crossreg.studies.presets import SCENARIOS
 from crossreg.studies.programs import plan_programs
 from crossreg.studies.sweep import run_sweep, trainings_of
 
@@ -243,6 +246,17 @@ def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
     assert made["replicas"] == 4
 
 
+def test_flags_are_those_of_a_sweep():
+    """All that says what a sweep trains says it to a plan."""
+    names = {field.name for field in dataclasses.fields(Sweep)}
+    about = {"name", "methods", "seeds", "first_seed", "steps", "grid", "scenario", "config"}
+    assert about <= names
+    assert {field.name for field in dataclasses.fields(Plan)} >= about - {"name"} | {"what"}
+    scenario = next(iter(SCENARIOS))
+    points = points_asked(Asked("paper", scenario=scenario, steps=77)).points
+    assert {(p.config.data.scenario, p.config.train.steps) for p in points} == {(scenario, 77)}
+
+
 def test_the_shape_is_the_cached_files_or_the_configs(cached_waves, tiny):
     assert field_shape_of(tiny.data) == (cached_waves.train.shape[2:], True)
     assert field_shape_of(Config().replace(scenario="diff_burgers").data) == ((1, 160), False)
@@ -263,6 +277,7 @@ def test_the_shape_is_the_cached_files_or_the_configs(cached_waves, tiny):
         ("paper --on gpu:1 --failures-per-hour -1", "--failures-per-hour -1.0: must lie in"),
         ("paper --on gpu:1 --save-every -1", "--save-every -1.0: must be"),
         ("paper --on gpu:1 --retries -1", "--retries -1: must lie in"),
+        ("reference --on gpu:1 --scenario diff_kdv", "--scenario diff_kdv: is for sweeps that have a name"),
         ("paper --on gpu:1 --methods nothing", "--methods nothing: no such method"),
         ("paper --on tiny:1", "--on Some GPU: one replica of width 8 on 160 values takes"),
         ("paper --on gpu:1 --figure plan.svg", "--figure plan.svg: expected the name of a PNG file"),

@@ -16,7 +16,7 @@ from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_methods
 from crossreg.studies.grids import ALL_METHODS, NAMES, Point, default_steps, plan
 from crossreg.studies.packing import Cohort
-from crossreg.studies.presets import PRESETS, preset
+from crossreg.studies.presets import PRESETS, preset, scenario_settings
 from crossreg.studies.programs import Program, Training, cohort_of, read_programs
 from crossreg.studies.saving import USUAL
 from crossreg.studies.snapshots import Kept
@@ -38,6 +38,7 @@ class Asked(NamedTuple):
     first_seed: int = 0
     steps: int | None = None
     grid: Sequence[str] = ()
+    scenario: str | None = None
     config: Path | None = None
 
 
@@ -80,14 +81,20 @@ def points_asked(asked: Asked) -> Points:
 def _of_sweep(asked: Asked) -> list[Point]:
     """The points of a sweep that has a name."""
     base = None
+    if asked.config is not None or asked.scenario is not None:
+        base = Config().replace(steps=default_steps(asked.what))
+    if base and asked.scenario is not None:
+        base = base.replace(**scenario_settings(asked.scenario))
     if asked.config is not None:
-        base = load_yaml(asked.config, base=Config().replace(steps=default_steps(asked.what)))
+        base = load_yaml(asked.config, base=base)
     flags = {"methods": asked.methods, "first_seed": asked.first_seed, "steps": asked.steps, "grid": asked.grid}
     return plan(asked.what, **flags, seeds=1, base=base)
 
 
 def _of_settings(asked: Asked) -> list[Point]:
     """One run, of a preset or of a file of settings; with --methods or --grid, all of theirs."""
+    if asked.scenario is not None:
+        raise InputError(f"--scenario {asked.scenario}: is for sweeps that have a name; {asked.what} says it itself")
     if asked.what in PRESETS:
         config = preset(asked.what)
         config = config if asked.config is None else load_yaml(asked.config, base=config)
