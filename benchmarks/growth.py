@@ -29,7 +29,8 @@ from crossreg.routing import route
 from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.studies.cost import RATES, features, work_of
 from crossreg.studies.machine import describe_machine
-from crossreg.training.loop import first_snapshot, take_steps
+from crossreg.training.compiled import take_steps
+from crossreg.training.replicas import first_snapshot
 from crossreg.training.step import with_engine
 from speed import Steps, take_turns
 

@@ -115,7 +115,8 @@ def inside(narrow: int, wide: int, rounds: int) -> dict[str, Any]:
     from crossreg.routing import route
     from crossreg.studies.cohort import memory_bytes, start_cohort
     from crossreg.studies.machine import describe_machine
-    from crossreg.training.loop import advance, first_snapshot, monitor_scores
+    from crossreg.training.compiled import advance, monitor_scores
+    from crossreg.training.replicas import first_snapshot
     from crossreg.training.step import with_engine
 
     [config] = parse_method("xreg").configs(Config().replace(steps=STEPS))

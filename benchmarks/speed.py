@@ -34,7 +34,8 @@ from crossreg.routing import route
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.machine import describe_machine
 from crossreg.training.checkpoint import save_arrays
-from crossreg.training.loop import advance, first_snapshot, monitor_scores, take_steps
+from crossreg.training.compiled import advance, monitor_scores, take_steps
+from crossreg.training.replicas import first_snapshot
 from crossreg.training.step import with_engine
 
 Steps = Callable[[int], Any]

@@ -13,7 +13,7 @@ from crossreg.nn.groups import Psi, Rho, groups
 from crossreg.nn.surrogate import predict
 from crossreg.objectives import moment_matched_nll, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
-from crossreg.training.loop import make_task
+from crossreg.training.replicas import make_task
 from crossreg.training.step import init_state, reg_step, train_step
 from foreign_modules import FOREIGN
 

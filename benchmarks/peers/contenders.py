@@ -11,7 +11,7 @@ from crossreg.config import Config
 from crossreg.data.pairs import Data
 from crossreg.nn.surrogate import predict
 from crossreg.studies.cohort import start_cohort
-from crossreg.training.loop import unstack
+from crossreg.training.replicas import unstack
 from peers.torch_xreg import NoisyFNO, make_steps, weights_of
 
 

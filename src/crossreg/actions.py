@@ -37,6 +37,13 @@ def _saving(command: Train | Sweep | Car) -> Saving:
     return Saving(command.save_every, command.force_resume).checked()
 
 
+def _spread(command: Sweep | Car) -> None:
+    """Lets the command train on as many devices as it says."""
+    from crossreg.devices import use_devices
+
+    use_devices(command.devices)
+
+
 def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
     """The exit code, by how many runs have diverged."""
     # A quotient is rounded once, as the flag is: 29 of 100 are 0.29, but 0.29 of 100 are less than 29.
@@ -192,6 +199,7 @@ def sweep(command: Sweep) -> int:
         grid=command.grid,
         base=base,
     )
+    _spread(command)
     if command.plan:
         print(describe_sweep(points, command.out))
         return 0
@@ -285,6 +293,7 @@ def car(command: Car) -> int:
     from crossreg.studies.car_folder import SUMMARY, is_newer
     from crossreg.studies.car_summary import car_table
 
+    _spread(command)
     summary = run_car(plain(command.settings), command.out, progress=not command.quiet, saving=_saving(command))
     page = command.out / PAGE
     if not is_newer(page, command.out / SUMMARY):

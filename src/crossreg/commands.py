@@ -152,6 +152,8 @@ class Sweep:
     """One of the scenarios that --preset of train knows, with its settings; by default diff_ks."""
     config: Path | None = None
     """A YAML file of settings that all runs share; it changes what --scenario sets."""
+    devices: int | None = None
+    """Devices of this machine that the replicas are divided among; by default all."""
     save_every: float = SAVE_EVERY
     """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
     force_resume: bool = False
@@ -277,6 +279,8 @@ class Car:
     """Folder of the experiment: new, empty, or of the same one."""
     profile: Profile = "quick"
     """quick: fewer and coarser cars, minutes on two cores; full: the paper's sizes, for a GPU."""
+    devices: int | None = None
+    """Devices of this machine that the replicas are divided among; by default all."""
     save_every: float = SAVE_EVERY
     """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
     force_resume: bool = False

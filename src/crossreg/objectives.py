@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from crossreg.config import RegObjective
 from crossreg.predictive import LOG_2PI, Mixture
+from crossreg.settings import RegObjective
 
 Weight = Float[Array, "*#shape"] | None
 

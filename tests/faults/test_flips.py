@@ -24,7 +24,7 @@ from crossreg.studies.sweep_folder import load_points, open_sweep, read_rows
 from crossreg.studies.test_fields import read_test_fields
 from crossreg.studies.train import train_run
 from crossreg.training.checkpoint import load_with
-from crossreg.training.loop import first_snapshot, stack
+from crossreg.training.replicas import first_snapshot, stack
 
 EACH = 32
 

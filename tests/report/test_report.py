@@ -15,7 +15,7 @@ from crossreg.report import figures, progress_file, sweep_progress
 from crossreg.report.progress import CountDisplay, TrainingDisplay, clock, typical_sigmas
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.report.tables import scores_table, sigma_lines
-from crossreg.training.loop import Progress, Record
+from crossreg.training.replicas import Progress, Record
 
 
 def report(step: int, diverged_at: int = -1) -> Progress:

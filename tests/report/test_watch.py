@@ -24,7 +24,7 @@ from crossreg.report.watch.folders import method_of, read_settings
 from crossreg.report.watch.history import GrowingLines, curves
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
-from crossreg.training.loop import Progress, Record
+from crossreg.training.replicas import Progress, Record
 
 
 def test_the_list_is_what_the_files_say(client):

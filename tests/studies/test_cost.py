@@ -13,7 +13,7 @@ from crossreg.methods.names import parse_method
 from crossreg.nn.build import build_model
 from crossreg.routing import route
 from crossreg.studies import cost
-from crossreg.training.loop import make_task
+from crossreg.training.replicas import make_task
 from crossreg.training.step import init_state, train_step
 
 

@@ -19,7 +19,8 @@ from crossreg.studies.programs import FORMAT, digest_of, plan_programs
 from crossreg.studies.sweep import run_sweep, trainings_of
 from crossreg.studies.sweep_folder import point_key
 from crossreg.training import loop
-from crossreg.training.loop import train_replicas, unstack
+from crossreg.training.loop import train_replicas
+from crossreg.training.replicas import unstack
 
 # The default settings; test NLL, CRPS and σ at the first site of a tiny run.
 DEFAULTS = "f905f13acc735a0d4225"

@@ -21,7 +21,7 @@ from crossreg.studies.grids import ALL_METHODS, Point, plan
 from crossreg.studies.programs import plan_programs, read_programs
 from crossreg.studies.sweep import run_sweep, trainings_of
 from crossreg.studies.sweep_folder import point_key, read_rows
-from crossreg.training.loop import make_task
+from crossreg.training.replicas import make_task
 
 METHODS = (
     "xreg,xreg+early+temperature,xreg-heads,ensemble,ensemble-1,unregularized,ensemble+early+conformal,"

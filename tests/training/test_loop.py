@@ -18,9 +18,11 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import mixture_nll
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.fit import fit
-from crossreg.training import loop, step
-from crossreg.training.loop import split_scores, train_replicas, unstack
+from crossreg.training import compiled, loop, step
+from crossreg.training.compiled import split_scores
+from crossreg.training.loop import train_replicas
 from crossreg.training.packed import Packed
+from crossreg.training.replicas import stack, unstack
 from crossreg.training.step import _rate_factor, train_step
 
 
@@ -129,7 +131,8 @@ def test_loops_of_known_length_take_the_same_steps(data, tiny, monkeypatch, sett
     """As a GPU runs it: whole periods of k_reg steps, and what does not fill one, behind each evaluation."""
     config = tiny.replace(k_reg=3, steps=23, evaluate_every=10, settle=settle)
     expected = run([config], [data])
-    monkeypatch.setattr(loop, "_has_periods", lambda state, config: True)
+    for module in (compiled, loop):
+        monkeypatch.setattr(module, "has_periods", lambda state, config: True)
     other = config.replace(clip=config.train.clip + 1e-6)  # another program
     found = run([other], [data])
     for a, b in zip(arrays(found[0].models), arrays(expected[0].models), strict=True):
@@ -172,8 +175,8 @@ def test_the_faster_engine_is_chosen_by_the_number_of_replicas(tiny, monkeypatch
 
 def test_what_is_compiled_ahead_is_what_trains(cohort, monkeypatch):
     traced = []
-    monkeypatch.setattr(loop, "train_step", lambda *args: traced.append(1) or train_step(*args))
-    monkeypatch.setattr(loop, "split_scores", lambda *args: traced.append(2) or split_scores(*args))
+    monkeypatch.setattr(compiled, "train_step", lambda *args: traced.append(1) or train_step(*args))
+    monkeypatch.setattr(compiled, "split_scores", lambda *args: traced.append(2) or split_scores(*args))
     configs, data = cohort
     started = start_cohort([config.replace(steps=3, batch_size=5) for config in configs], data)
     loop.compile_for(*started)
@@ -271,7 +274,7 @@ def test_arrays_that_are_not_trained_stay_as_they_are(data, tiny):
     assert held.history == closed_over.history
     assert held.model.stages[0].order.shape == (20,)  # pyright: ignore[reportFunctionMemberAccess]
     with pytest.raises(ValueError, match="equal in all that is not trained"):
-        loop.stack([model(Shuffle(order)), model(Shuffle(order[::-1]))])
+        stack([model(Shuffle(order)), model(Shuffle(order[::-1]))])
 
 
 def test_two_dimensions_train(tiny):

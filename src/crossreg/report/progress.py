@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from crossreg.report.history import geometric_mean
 from crossreg.report.progress_file import ProgressFile
-from crossreg.training.loop import Progress
+from crossreg.training.replicas import Progress
 
 PLAIN_SECONDS = 10.0
 _HEADINGS = {"train_loss": "train loss", "reg_loss": "reg loss", "reg_nll": "reg NLL", "reg_ece": "reg ECE"}

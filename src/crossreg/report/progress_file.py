@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from crossreg.files import replacing
-from crossreg.training.loop import Record
+from crossreg.training.replicas import Record
 
 PROGRESS = "progress.json"
 _SECONDS_BETWEEN = 2.0

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from crossreg.report.progress import PLAIN_SECONDS, clock, shown
 from crossreg.report.progress_file import ProgressFile
-from crossreg.training.loop import Progress
+from crossreg.training.replicas import Progress
 
 
 class SweepDisplay:

@@ -4,8 +4,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from crossreg.config import Config, ModelConfig, TrainConfig, check_fields, to_dict
+from crossreg.config import Config, ModelConfig, TrainConfig, to_dict
 from crossreg.errors import InputError
+from crossreg.field_types import check_fields
 from crossreg.methods.names import Method, parse_methods
 
 METHODS = "xreg,unregularized,dropout,ensemble"

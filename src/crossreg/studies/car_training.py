@@ -30,9 +30,9 @@ from crossreg.studies.manifest import drop, entered, is_sound, recorded
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import unstack
+from crossreg.training.replicas import Snapshot, unstack
 
-_MEMORY_SHARE = 0.5  # of the device, for one program
+_MEMORY_SHARE = 0.5  # of the devices, for one program
 
 
 class Training(NamedTuple):
@@ -114,8 +114,9 @@ def train_or_load(
             going = _resume(training, data, chunk, folder, saving)
             _train(training, going, len(chunk), folder, progress=progress)
             make_folder(folder / MODELS)
+            snapshot = going.training.snapshot
             for number, replica in enumerate(chunk):
-                _save(going, number, folder, path(replica), names[replica])
+                _save(going, snapshot, number, folder, path(replica), names[replica])
             going.training.forget()
     _keep_history(training, folder, path(replicas[0]))
     return load_trained(training, data, seeds, folder)
@@ -199,9 +200,9 @@ def _train(training: Training, going: _Going, replicas: int, folder: Path, *, pr
         going.training.save()
 
 
-def _save(going: _Going, number: int, folder: Path, path: Path, identity: str) -> None:
+def _save(going: _Going, snapshot: Snapshot, number: int, folder: Path, path: Path, identity: str) -> None:
     """Stores a replica at its last step and at its best, and the history of its program."""
-    snapshot, static = going.training.snapshot, route(going.models).static
+    static = route(going.models).static
     last, best = (
         unstack(merge(Routed(theta_psi.tree(), rho.tree(), static)), number)
         for theta_psi, rho in ((snapshot.state.theta_psi, snapshot.state.rho), snapshot.best)

@@ -6,7 +6,6 @@ its seed, the observed fraction and the sizes of the splits.
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -16,12 +15,14 @@ import numpy as np
 from crossreg.config import Config, ModelConfig, TrainConfig
 from crossreg.data.files.streamed import hold
 from crossreg.data.pairs import Data, replica_axes
+from crossreg.devices import device_bytes, devices_in_use
 from crossreg.errors import InputError
 from crossreg.memory import in_words
 from crossreg.nn.build import build_model, check_scale, scale_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.streams import MODEL_STREAM
-from crossreg.training.loop import MONITOR_POINTS, MONITOR_SAMPLES, make_task, stack_tasks
+from crossreg.training.compiled import MONITOR_POINTS, MONITOR_SAMPLES
+from crossreg.training.replicas import make_task, stack_tasks
 from crossreg.training.step import Task
 
 # Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
@@ -57,11 +58,8 @@ def check_learnable(config: Config) -> None:
 
 
 def memory_bytes() -> int:
-    """All memory of the device that trains."""
-    stats = jax.devices()[0].memory_stats()
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """All memory of the devices that train; several on a CPU share what there is."""
+    return device_bytes() * (1 if jax.default_backend() == "cpu" else len(devices_in_use()))
 
 
 def bytes_of(config: Config, num_points: int) -> int:
@@ -73,7 +71,7 @@ def bytes_of(config: Config, num_points: int) -> int:
 
 def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
     """Refuses a replica that could not fit, before anything is taken."""
-    there, num_points, model = memory_bytes(), math.prod(field_shape), config.model
+    there, num_points, model = device_bytes(), math.prod(field_shape), config.model
     parts = (
         (
             bytes_of(config, num_points),
@@ -131,10 +129,10 @@ def start_cohort(
 def _build(config: ModelConfig, tasks: Task) -> Surrogate:
     """A model for every task, made by the CPU: what it takes a GPU's compiler to make them there is seconds."""
     try:
-        cpu = jax.devices("cpu")[0]
+        cpu = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # a platform was asked for without it
         return eqx.filter_jit(_build_all)(config, tasks)
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     if device == cpu:
         return _build_on_cpu(config, tasks)
     arrays, rest = eqx.partition(_build_on_cpu(config, jax.device_put(tasks, cpu)), eqx.is_array)

@@ -18,7 +18,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from crossreg.config import Config, ModelConfig, site_names
+from crossreg.config import Config, ModelConfig
+from crossreg.nn.sites import site_names
 from crossreg.nn.spectral import mode_shape, prefers_fft
 
 RATES = Path(__file__).with_name("cost.json")

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Data
 from crossreg.nn.surrogate import Surrogate
-from crossreg.training.loop import make_task, stack, stack_tasks, train_replicas, unstack
+from crossreg.training.loop import train_replicas
+from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
 
 
 class Fit(NamedTuple):

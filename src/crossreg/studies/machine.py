@@ -17,8 +17,10 @@ from typing import Any
 import jax
 
 import crossreg
+from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
 from crossreg.files import read_json
+from crossreg.training.parallel import Layout
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -29,7 +31,7 @@ _NUMERICS = {
     "cores": "number of cores (NPROC sets it)",
     "jaxlib": "jaxlib",
     "device": "device",
-    "devices": "number of devices",
+    "devices": "number of devices in use",
     "replicas": "number of replicas side by side",
 }
 
@@ -52,7 +54,7 @@ def _conditions() -> dict[str, str]:
         "cores": _cores(),
         "jaxlib": importlib.metadata.version("jaxlib"),
         "device": jax.devices()[0].device_kind,
-        "devices": str(jax.device_count()),
+        "devices": str(len(devices_in_use())),
     }
 
 
@@ -83,9 +85,9 @@ def _cores() -> str:
     return os.environ.get("NPROC") or str(len(os.sched_getaffinity(0)) if _COUNTS_OWN else os.cpu_count())
 
 
-def numerics(replicas: int) -> dict[str, str]:
-    """What a program of so many replicas is bit for bit the same under."""
-    return _conditions() | {"replicas": str(replicas)}
+def numerics(layout: Layout) -> dict[str, str]:
+    """What a program is bit for bit the same under: few replicas may use fewer devices than there are."""
+    return _conditions() | {"devices": str(layout.num_devices), "replicas": str(layout.replicas)}
 
 
 def check_versions(path: Path, *, force: bool) -> None:

@@ -31,6 +31,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from crossreg.config import Config, TrainConfig, changed_fields, from_dict, to_dict
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.trajectories import Trajectories
+from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
@@ -41,13 +42,15 @@ from crossreg.studies.manifest import check_files, drop, entered, record_json, r
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import load_arrays, save_arrays
-from crossreg.training.loop import Snapshot, compile_for, first_snapshot, unstack
+from crossreg.training.loop import compile_for
+from crossreg.training.parallel import over_replicas
+from crossreg.training.replicas import Snapshot, first_snapshot, unstack
 from crossreg.training.step import Task
 
 TRAINED_FOLDER = "trained"
 # Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
 FORMAT = 8
-# Beyond this an H200 is no faster for each replica, and a snapshot gets large.
+# On each device: beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
 _MEMORY_SHARE = 0.5
 _COMPILERS = 4
@@ -100,8 +103,8 @@ class Program(NamedTuple):
         return next(iter(self.trainings.values())).config
 
     def seconds(self, space: tuple[int, ...]) -> float | None:
-        """About how long it trains on this device, compilation aside, or None where nothing is known of the device."""
-        return seconds_of(self.config, space, len(self.trainings))
+        """About how long it trains here, compilation aside, or None where nothing is known of the device."""
+        return seconds_of(self.config, space, over_replicas(len(self.trainings)).per_device)
 
     def work(self, space: tuple[int, ...]) -> float:
         """The same in some unit that all programs share."""
@@ -168,7 +171,8 @@ def cohort_of(config: Config) -> tuple:
 
 def most_replicas(config: Config, num_points: int, memory: int) -> int:
     """How many replicas of this config fit into memory, in a train step and when they are monitored."""
-    return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, _MOST_REPLICAS))
+    most = _MOST_REPLICAS * len(devices_in_use())
+    return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, most))
 
 
 def bytes_beside(memory: int) -> float:

@@ -1,7 +1,8 @@
 """Trainings that outlive a kill: snapshots on disk, and a loop that starts from the newest good one.
 
-snapshots/NAME.STEP.npz   all of a training at a step (`training.loop.Snapshot`), its history until then, and what its
-                          numbers depend on (`studies/machine.py`); the last two are kept until the training has ended
+snapshots/NAME.STEP.npz   all of a training at a step (`training.replicas.Snapshot`), its history until then, and what
+                          its numbers depend on (`studies/machine.py`); the last two are kept until the training has
+                          ended
 
 A snapshot is sealed (`sealed.py`). One that was harmed is said, and the one before it is taken. Batches and noise
 follow from the key and the step, so there is no state of a loader to keep.
@@ -30,7 +31,9 @@ from crossreg.stopping import saved_on_stop
 from crossreg.studies.machine import check_numerics, numerics
 from crossreg.studies.saving import Saving
 from crossreg.training.checkpoint import load_with, save_arrays
-from crossreg.training.loop import Progress, Record, Snapshot, first_snapshot, train_replicas
+from crossreg.training.loop import train_replicas
+from crossreg.training.parallel import Layout, over_replicas
+from crossreg.training.replicas import Progress, Record, Snapshot, first_snapshot
 from crossreg.training.step import Task
 
 SNAPSHOTS = "snapshots"
@@ -56,10 +59,10 @@ class Kept(NamedTuple):
         found = (form.fullmatch(path.name) for path in (self.folder / SNAPSHOTS).glob(f"{self.name}.*.npz"))
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
-    def save(self, snapshot: Snapshot, history: bytes) -> None:
+    def save(self, snapshot: Snapshot, history: bytes, layout: Layout) -> None:
         """Writes a snapshot and forgets the oldest."""
-        step, replicas = int(snapshot.step), len(snapshot.best_nll)
-        about = json.dumps({"on": numerics(replicas)}).encode()
+        step, snapshot = int(snapshot.step), layout.collect(snapshot)
+        about = json.dumps({"on": numerics(layout)}).encode()
         make_folder(self.path(step).parent)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
         save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
@@ -72,7 +75,7 @@ class Kept(NamedTuple):
             if seal_or_none(path) not in (None, self.identity):
                 raise InputError(f"{path}: is of other settings or data; choose another folder")
 
-    def newest(self, like: Snapshot, replicas: int) -> tuple[Snapshot, bytes] | None:
+    def newest(self, like: Snapshot, layout: Layout) -> tuple[Snapshot, bytes] | None:
         """The newest snapshot that is good, and the history until then."""
         self.check_own()
         for step in self.steps():
@@ -83,7 +86,7 @@ class Kept(NamedTuple):
                 print(f"crossreg: {error}; goes on from the state before it", file=sys.stderr)
                 continue
             stored = json.loads(more["about"].tobytes())["on"]
-            check_numerics(stored, numerics(replicas), str(self.folder), force=self.saving.force)
+            check_numerics(stored, numerics(layout), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
         return None
 
@@ -111,8 +114,8 @@ class Resumable:
 
     def __init__(self, models: Surrogate, tasks: Task, config: TrainConfig, lines: Lines, kept: Kept | None = None):
         self._arguments, self._lines, self._kept = (models, tasks, config), lines, kept
-        replicas = tasks.key.shape[0]
-        found = kept.newest(eqx.filter_eval_shape(first_snapshot, models), replicas) if kept else None
+        self._layout = over_replicas(tasks.key.shape[0])
+        found = kept.newest(eqx.filter_eval_shape(first_snapshot, models), self._layout) if kept else None
         # The two belong together: one assignment changes both, so that a stop finds them so.
         self._now: tuple[Snapshot | None, bytes] = found or (None, b"")
         self._saved = self._begun_at = self.step
@@ -125,7 +128,7 @@ class Resumable:
     @property
     def snapshot(self) -> Snapshot:
         snapshot = self._now[0]
-        return first_snapshot(self._arguments[0]) if snapshot is None else snapshot
+        return first_snapshot(self._arguments[0]) if snapshot is None else self._layout.collect(snapshot)
 
     @property
     def step(self) -> int:
@@ -163,7 +166,7 @@ class Resumable:
                 return
             before = time.perf_counter()
             with _said(self._kept.path(int(snapshot.step)), self._kept.folder):
-                self._kept.save(snapshot, history)
+                self._kept.save(snapshot, history, self._layout)
                 self._saved = int(snapshot.step)
             self._saved_at = time.perf_counter()
             self._pause = max(self._kept.saving.every, (self._saved_at - before) / _MOST_OF_THE_TIME)

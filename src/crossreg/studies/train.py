@@ -35,7 +35,7 @@ from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
-from crossreg.training.loop import unstack
+from crossreg.training.replicas import unstack
 
 
 def train_side_by_side(

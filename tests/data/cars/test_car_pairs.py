@@ -18,7 +18,7 @@ from crossreg.data.pairs import stack_pairs
 from crossreg.errors import InputError
 from crossreg.nn.build import build_model, data_scale
 from crossreg.nn.surrogate import predict
-from crossreg.training.loop import make_task, stack_tasks
+from crossreg.training.replicas import make_task, stack_tasks
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,36 @@
+"""Which devices of this machine train, and what memory they have.
+
+How many is said once for a process, as by `--devices`: it is where things run, not what they are.
+"""
+
+import os
+from typing import Any
+
+import jax
+
+from crossreg.errors import InputError
+
+_in_use: int | None = None
+
+
+def use_devices(count: int | None) -> None:
+    """Trains on the first so many devices of this machine from now on; None: on all of them."""
+    global _in_use  # noqa: PLW0603 (a process has one set of devices)
+    there = jax.local_device_count()
+    if count is not None and not 1 <= count <= there:
+        have = "there is 1" if there == 1 else f"there are {there}"
+        raise InputError(f"--devices {count}: {have} on this machine ({jax.local_devices()[0].device_kind})")
+    _in_use = count
+
+
+def devices_in_use() -> list[Any]:
+    """The devices of this machine that train."""
+    return jax.local_devices()[:_in_use]
+
+
+def device_bytes() -> int:
+    """All memory of one device."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

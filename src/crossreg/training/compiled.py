@@ -1,0 +1,178 @@
+"""Algorithm 1 as compiled programs over a replica axis.
+
+Batches and noise follow from the key and the step, so that it changes no number where one program ends and the next
+begins. A layout says how the replicas lie on several devices (`training/parallel.py`).
+"""
+
+import math
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from crossreg.config import TrainConfig
+from crossreg.data.pairs import AbstractPairs
+from crossreg.metrics.calibration import ece
+from crossreg.metrics.evaluation import evaluation_key
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.nn.waiting import Path
+from crossreg.objectives import weighted_mean
+from crossreg.routing import Routed, merge
+from crossreg.training.parallel import ALONE, Layout
+from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, task_axes
+from crossreg.training.step import Task, TrainState, path_of, reg_step, train_step
+
+MONITOR_POINTS = 2**13
+# As many as a train step draws: 30 would cost a tenth of a training.
+MONITOR_SAMPLES = 10
+
+
+def _steps_of(static: PyTree, tasks: Task, config: TrainConfig):
+    """One train step and one reg step of all replicas."""
+    axes = (0, task_axes(tasks), None)
+    return (
+        jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes),
+        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes),
+    )
+
+
+@eqx.filter_jit
+def advance(
+    state: TrainState,
+    static: PyTree,
+    tasks: Task,
+    start: Int[Array, ""],
+    stop: Int[Array, ""],
+    config: TrainConfig,
+    layout: Layout = ALONE,
+) -> TrainState:
+    """Steps start+1 … stop of all replicas; one compiled program for any number of steps.
+
+    ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
+    """
+    divided = layout.divide(partial(_advance, config=config), 0, None, task_axes(tasks), None, None)
+    return divided(state, static, tasks, start, stop)
+
+
+def _advance(state: TrainState, static: PyTree, tasks: Task, start, stop, config: TrainConfig) -> TrainState:
+    trains, regularizes = _steps_of(static, tasks, config)
+    learns_on_reg = bool(state.rho.vector.size)
+
+    def train_until(step, end, state):
+        return jax.lax.fori_loop(step + 1, end + 1, lambda t, s: trains(s, tasks, t), state)
+
+    if not learns_on_reg:
+        return train_until(start, stop, state)
+
+    # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
+    def segment(carry):
+        step, state = carry
+        due = jnp.minimum((step // config.k_reg + 1) * config.k_reg, config.settled_after)
+        end = jnp.minimum(jnp.where(step < config.settled_after, due, step + 1), stop)
+        state = train_until(step, end, state)
+        is_due = (end % config.k_reg == 0) | (end > config.settled_after)
+        state = jax.lax.cond(is_due, lambda s: regularizes(s, tasks, end), lambda s: s, state)
+        return end, state
+
+    return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
+
+
+@eqx.filter_jit
+def advance_periods(
+    state: TrainState,
+    static: PyTree,
+    tasks: Task,
+    start: Int[Array, ""],
+    stop: Int[Array, ""],
+    config: TrainConfig,
+    layout: Layout = ALONE,
+) -> TrainState:
+    """The same from a multiple of k_reg to another, before settling: loops whose length the compiler knows.
+
+    A GPU asks the host before each turn of any other loop, which takes a tenth of one replica's step.
+    """
+    divided = layout.divide(partial(_advance_periods, config=config), 0, None, task_axes(tasks), None, None)
+    return divided(state, static, tasks, start, stop)
+
+
+def _advance_periods(state: TrainState, static: PyTree, tasks: Task, start, stop, config: TrainConfig) -> TrainState:
+    trains, regularizes = _steps_of(static, tasks, config)
+
+    def period(number, state):
+        first = start + number * config.k_reg + 1
+        state = jax.lax.fori_loop(0, config.k_reg, lambda turn, s: trains(s, tasks, first + turn), state)
+        return regularizes(state, tasks, first + config.k_reg - 1)
+
+    return jax.lax.fori_loop(0, (stop - start) // config.k_reg, period, state)
+
+
+def has_periods(state: TrainState, config: TrainConfig) -> bool:
+    """Whether `advance_periods` pays: on a GPU that waits for the host more than it computes."""
+    return jax.default_backend() == "gpu" and path_of(config) == "reverse" and bool(state.rho.vector.size)
+
+
+def take_steps(
+    state: TrainState, static: PyTree, tasks: Task, start: int, stop: int, config: TrainConfig, layout: Layout = ALONE
+) -> TrainState:
+    """Steps start+1 … stop, by the program that is the faster for them."""
+    whole = start % config.k_reg == 0 and stop % config.k_reg == 0 and stop <= config.settled_after
+    program = advance_periods if whole and has_periods(state, config) else advance
+    return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout)
+
+
+@eqx.filter_jit
+def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig, layout: Layout = ALONE):
+    """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
+    divided = layout.divide(partial(_monitor_scores, config=config), 0, None, task_axes(tasks))
+    return divided(state, static, tasks)
+
+
+def _monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig):
+    def one(state, task):
+        model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
+        num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)
+        return split_scores(model, task.monitor, num_samples, path_of(config))
+
+    return jax.vmap(one, in_axes=(0, task_axes(tasks)))(state, tasks)
+
+
+def split_scores(model: Surrogate, pairs: AbstractPairs, num_samples: int, path: Path = "plain"):
+    """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
+    points_per_pair = math.prod(pairs.field_shape)
+    chunk = max(1, min(MONITOR_POINTS // points_per_pair, pairs.max_pairs))
+    chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
+    num_chunks = -(-pairs.max_pairs // chunk)
+    key = evaluation_key(0)
+
+    def score(number):
+        index = number * chunk + jnp.arange(chunk)
+        batch = pairs.gather(index)
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
+        mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
+        weight = jnp.broadcast_to(batch.weight, batch.y.shape)
+        return mixture.cdf(batch.y), -mixture.log_prob(batch.y), jnp.sqrt(mixture.var_of_means), weight
+
+    pit, nll, std_mu, weight = jax.lax.map(score, jnp.arange(num_chunks))
+    return weighted_mean(nll, weight), ece(pit, weight), weighted_mean(std_mu, weight)
+
+
+@eqx.filter_jit
+def keep_best(snapshot: Snapshot, nll: Float[Array, " replica"], layout: Layout) -> Snapshot:
+    """The snapshot after the monitored split was scored: the best states, and losses that begin anew."""
+    state, best, best_nll = layout.divide(_keep_best, SNAPSHOT_AXES, 0)(snapshot, nll)
+    return Snapshot(snapshot.step, state, best, best_nll)
+
+
+def _keep_best(snapshot: Snapshot, nll: Float[Array, " replica"]):
+    state = snapshot.state
+    better = nll < snapshot.best_nll  # a NaN is never the best
+
+    def choose(new, old):
+        return jnp.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    best = jax.tree.map(choose, (state.theta_psi, state.rho), snapshot.best)
+    zero = jnp.zeros_like(state.train_loss)
+    state = eqx.tree_at(lambda s: (s.train_loss, s.reg_loss), state, (zero, zero))
+    return state, best, jnp.where(better, nll, snapshot.best_nll)

@@ -1,0 +1,161 @@
+"""Replicas as stacked trees: models, tasks and the state of their training, with a leading replica axis.
+
+A sweep is one program over many replicas; one run is a sweep of one.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.pairs import Data, replica_axes, stack_pairs
+from crossreg.nn.surrogate import Surrogate
+from crossreg.routing import Routed, merge
+from crossreg.streams import MEMBER_STREAM
+from crossreg.training.parallel import ALONE, Layout
+from crossreg.training.step import Task, TrainState, init_state
+
+# Of data in files, what is kept in memory to be scored along the way.
+_MONITOR_BYTES = 2**23
+
+
+class Record(NamedTuple):
+    """One line of history, for every replica at once."""
+
+    step: int
+    train_loss: Float[np.ndarray, " replica"]
+    reg_loss: Float[np.ndarray, " replica"]
+    reg_nll: Float[np.ndarray, " replica"]
+    reg_ece: Float[np.ndarray, " replica"]
+    reg_std_mu: Float[np.ndarray, " replica"]
+    sigma: dict[str, Float[np.ndarray, "replica ..."]]
+    diverged_at: Int[np.ndarray, " replica"]
+
+    def of(self, replica: int) -> dict[str, Any]:
+        """The line of one replica as plain numbers; what is not finite becomes None."""
+
+        def number(values) -> float | None:
+            value = float(values[replica])
+            return value if math.isfinite(value) else None
+
+        return {
+            "step": self.step,
+            "train_loss": number(self.train_loss),
+            "reg_loss": number(self.reg_loss),
+            "reg_nll": number(self.reg_nll),
+            "reg_ece": number(self.reg_ece),
+            "reg_std_mu": number(self.reg_std_mu),
+            "sigma": {name: np.ravel(sigma[replica]).tolist() for name, sigma in self.sigma.items()},
+            "diverged_at": int(self.diverged_at[replica]),
+        }
+
+    def mean(self) -> dict[str, float | int | None]:
+        """Losses and scores, averaged over the replicas that have not diverged, and how many have."""
+        going = self.diverged_at < 0
+
+        def average(values) -> float | None:
+            kept = np.asarray(values)[going]
+            return float(kept.mean()) if kept.size and np.isfinite(kept).all() else None
+
+        names = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
+        return {name: average(getattr(self, name)) for name in names} | {"diverged": int((~going).sum())}
+
+
+class Snapshot(NamedTuple):
+    """All of a training in progress: a loop that starts from it goes on as if it had never stopped.
+
+    `best` are the parameters of each replica at its lowest NLL on the monitored split.
+    """
+
+    step: Int[Array, ""]
+    state: TrainState
+    best: PyTree
+    best_nll: Float[Array, " replica"]
+
+
+# Which of its parts have a replica axis.
+SNAPSHOT_AXES: Any = Snapshot(None, 0, 0, 0)  # pyright: ignore[reportArgumentType]
+
+
+class Progress(NamedTuple):
+    """Where a training stands after a chunk. `record` is there when the monitored split was just evaluated.
+
+    `snapshot` lies on the devices as `layout` says, which collects it.
+    """
+
+    step: int
+    seconds_left: float
+    record: Record | None
+    static: PyTree
+    snapshot: Snapshot
+    layout: Layout = ALONE
+
+    @property
+    def models(self) -> Surrogate:
+        """The stacked models as they are."""
+        state = self.layout.collect(self.snapshot.state)
+        return merge(Routed(state.theta_psi.tree(), state.rho.tree(), self.static))
+
+
+def stack(models: Sequence[PyTree]) -> PyTree:
+    """Models of equal structure as one, their parameters with a leading replica axis.
+
+    Arrays that are not trained (indices, flags) are shared: they must be equal, and get no such axis.
+    """
+    fixed = [eqx.filter(model, eqx.is_inexact_array, inverse=True) for model in models]
+    if not all(eqx.tree_equal(fixed[0], other) for other in fixed[1:]):
+        raise ValueError("replicas must be equal in all that is not trained")
+    return jax.tree.map(lambda *xs: jnp.stack(xs) if eqx.is_inexact_array(xs[0]) else xs[0], *models)
+
+
+@eqx.filter_jit
+def _take(models: PyTree, index: Int[Array, ""]) -> PyTree:
+    return jax.tree.map(lambda x: x[index], models)
+
+
+def unstack(models: PyTree, index: int) -> PyTree:
+    """One replica out of stacked models."""
+    arrays, rest = eqx.partition(models, eqx.is_inexact_array)
+    return eqx.combine(_take(arrays, jnp.asarray(index)), rest)
+
+
+def make_task(data: Data, seed: int, member: int = 0) -> Task:
+    """What a single replica learns from. Member 0 of an ensemble is the run of that seed alone."""
+    key = jax.random.key(seed)
+    if member:
+        key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
+    monitor = data.unseen
+    if isinstance(monitor, StreamedPairs):
+        monitor = monitor.evenly_spaced(_MONITOR_BYTES)
+    return Task(key, data.train, data.reg, monitor)
+
+
+def stack_tasks(tasks: Sequence[Task]) -> Task:
+    """Tasks of several replicas as one."""
+    return Task(
+        jnp.stack([task.key for task in tasks]),
+        stack_pairs([task.train for task in tasks]),
+        stack_pairs([task.reg for task in tasks]),
+        stack_pairs([task.monitor for task in tasks]),
+    )
+
+
+def task_axes(tasks: Task) -> PyTree:
+    splits = (tasks.train, tasks.reg, tasks.monitor)
+    axes = jax.tree.map(lambda _: 0, tasks)
+    return eqx.tree_at(lambda t: (t.train, t.reg, t.monitor), axes, tuple(replica_axes(pairs) for pairs in splits))
+
+
+@eqx.filter_jit
+def first_snapshot(models: Surrogate) -> Snapshot:
+    """The snapshot before the first step of stacked models."""
+    state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
+    return Snapshot(
+        jnp.asarray(0), state, (state.theta_psi, state.rho), jnp.full(state.train_loss.shape, jnp.inf, jnp.float32)
+    )
