@@ -98,7 +98,7 @@ class Device:
 
     def most(self, config: Config, field_shape: tuple[int, ...]) -> int:
         """How many replicas a sweep would train side by side."""
-        return most_replicas(config, math.prod(field_shape), self.around.memory)
+        return most_replicas(config, math.prod(field_shape), self.around.memory, devices=1)
 
     def compiles_ahead(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> bool:
         """Whether a sweep compiles the program of so many replicas while another trains."""

@@ -169,9 +169,12 @@ def cohort_of(config: Config) -> tuple:
     return (data, config.model, dataclasses.replace(config.train, seed=0))
 
 
-def most_replicas(config: Config, num_points: int, memory: int) -> int:
-    """How many replicas of this config fit into memory, in a train step and when they are monitored."""
-    most = _MOST_REPLICAS * len(devices_in_use())
+def most_replicas(config: Config, num_points: int, memory: int, *, devices: int | None = None) -> int:
+    """How many replicas of this config fit into memory, in a train step and when they are monitored.
+
+    `devices` is how many have that memory together, by default those in use here.
+    """
+    most = _MOST_REPLICAS * (devices or len(devices_in_use()))
     return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, most))
 
 
