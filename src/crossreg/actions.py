@@ -14,6 +14,7 @@ from crossreg.commands import (
     Export,
     Extract,
     Figures,
+    Plan,
     Predict,
     Quickstart,
     Report,
@@ -226,6 +227,22 @@ def sweep(command: Sweep) -> int:
     if missing and not workers.in_process:
         return JOBS_FAILED
     return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
+
+
+def plan(command: Plan) -> None:
+    """Says what a sweep would take elsewhere."""
+    from crossreg.report.plan_text import plan_text
+    from crossreg.studies.demand import Asked
+    from crossreg.studies.planning import Risks, make_plan
+
+    asked = Asked(**{name: getattr(command, name) for name in Asked._fields})
+    risks = Risks(**{name: getattr(command, name) for name in Risks._fields})
+    made = make_plan(asked, command.on, risks=risks, compiled=command.compiled, curve=command.figure is not None)
+    if command.figure is not None:
+        from crossreg.report.plan_figure import draw_plan
+
+        draw_plan(made, command.figure)
+    print(json.dumps(made, allow_nan=False) if command.json else plan_text(made))
 
 
 def table(command: Table) -> None:

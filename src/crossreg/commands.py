@@ -171,6 +171,50 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Say what a sweep would take on devices that need not be here: jobs, memory, time, efficiency; nothing is run."""
+
+    what: tyro.conf.Positional[str]
+    """A sweep's name (paper, …, grid), a preset, a YAML file of settings, or a sweep's folder: what is left of it."""
+    on: str
+    """NAME:COUNT, as h200:8 or cpu:1; devices that were measured."""
+    methods: str | None = None
+    """As for sweep."""
+    seeds: int = 5
+    """As for sweep, and more: 25000 seeds of paper are a million replicas."""
+    first_seed: int = 0
+    """As for sweep."""
+    steps: int | None = None
+    """As for sweep."""
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """As for sweep."""
+    scenario: str | None = None
+    """As for sweep."""
+    config: Path | None = None
+    """As for sweep."""
+    compiled: bool = False
+    """All programs were compiled by an earlier command, and are in its cache."""
+    straggler_rate: float = 0.0
+    """Share of jobs that are slowed."""
+    straggler_slowdown: float = 3.0
+    """How many times as long those take."""
+    failures_per_hour: float = 0.0
+    """Failures of each device in an hour of work, at random times."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots, the last of which a failed job goes on from."""
+    retries: int = 1
+    """How often a job that failed is begun again before it is given up."""
+    runs: int = 0
+    """Simulated runs, where something can go wrong; by default as many as are quick, 5 to 100."""
+    seed: int = 0
+    """Seed of what goes wrong in them."""
+    figure: Path | None = None
+    """PNG file to draw: time against the number of devices; an earlier one is replaced."""
+    json: bool = False
+    """Print one JSON object in place of the text."""
+
+
+@dataclass(frozen=True)
 class Table:
     """The table of a sweep, with intervals over seeds and the paper's numbers; writes table.md, .csv and .tex."""
 

@@ -196,10 +196,18 @@ def cohort_of(config: Config) -> tuple:
     return (data, config.model, dataclasses.replace(config.train, seed=0))
 
 
-def most_replicas(config: Config, num_points: int, memory: int) -> int:
-    """How many replicas of this config fit into memory, in a train step and when they are monitored."""
-    most = _MOST_REPLICAS * len(devices_in_use())
+def most_replicas(config: Config, num_points: int, memory: int, *, devices: int | None = None) -> int:
+    """How many replicas of this config fit into memory, in a train step and when they are monitored.
+
+    `devices` is how many have that memory together, by default those in use here.
+    """
+    most = _MOST_REPLICAS * (devices or len(devices_in_use()))
     return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, most))
+
+
+def bytes_beside(memory: int) -> float:
+    """What a program may take that is compiled while another trains."""
+    return (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
 
 
 class Finished(NamedTuple):
@@ -237,7 +245,7 @@ def compiled_ahead(
         yield
         return
     num_points = math.prod(trajectories.train.shape[2:])
-    share = (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
+    share = bytes_beside(memory)
     pool = ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1))
     try:
         for program in programs[1:]:
