@@ -11,13 +11,14 @@ from crossreg.studies.sweep import run_sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
 every_engine = pytest.mark.parametrize("name", [engine(name) for name in ENGINES], indirect=True)
-# The others start more processes than a quick suite has time for; the kill below holds them to the same rows.
+# The others start more processes than a quick suite has time for.
 local_at_once = pytest.mark.parametrize(
     "name", [engine(name, *([] if name == "local" else [long])) for name in ENGINES], indirect=True
 )
 
 
-@local_at_once
+@long  # the kill below holds every engine to the same rows
+@every_engine
 def test_a_sweep_by_workers_is_the_same(name, points, wanted, tmp_path):
     rows = run_sweep(points, tmp_path / "s", progress=False, workers=workers(name))
     assert [row["method"] for row in rows] == [point.method.name for point in points]
