@@ -108,7 +108,7 @@ def _train_fed(
     step = first = int(snapshot.step)
     recorded = step - step % config.look_every
     chunk, busy, untimed = 1, 0.0, 0
-    if jax.default_backend() != "cpu" and not layout.spans_processes:
+    if jax.default_backend() != "cpu" and not layout.communicates:
         # Beside the first step's program: the host has nothing else to do.
         monitor: Any = monitor_scores
         arguments = (snapshot.state, static, tasks, config, layout)
@@ -130,7 +130,7 @@ def _train_fed(
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
         if is_first:
             untimed = stop - first
-            if has_periods(state, config) and not layout.spans_processes:
+            if has_periods(state, config) and not layout.communicates:
                 # What runs once settling begins is compiled while the first periods train.
                 none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
                 threading.Thread(target=advance, args=none).start()

@@ -85,6 +85,11 @@ class Layout(NamedTuple):
         return Share(self.num_devices if self.divides == "batch" else 1)
 
     @property
+    def communicates(self) -> bool:
+        """Whether devices wait for each other in a program: then all must run the same ones in the same order."""
+        return self.mesh is not None and self.divides == "batch"
+
+    @property
     def spans_processes(self) -> bool:
         return self.mesh is not None and jax.process_count() > 1
 
