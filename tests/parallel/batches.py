@@ -1,9 +1,9 @@
-"""Run by `test_batches.py`: a 2-D model whose batches several devices share.
+"""Run by `test_batches.py` with four virtual devices: a 2-D model whose batches several devices share.
 
-    python batches.py FOLDER DEVICES …                   in one process, on so many of its virtual devices, one by one
-    python batches.py FOLDER DEVICES HOST:PORT COUNT ID  as one of several processes
+    python batches.py FOLDER memory-1 file-2 …
 
-Data lie in memory and, in FOLDER/waves.npy, in a file. Results are FOLDER/KIND-DEVICES.npz, or -processes.npz.
+trains on FOLDER/waves.npy, one after the other, on so many devices, with data in memory or in files, and writes what it
+finds as FOLDER/memory-1.npz and so on.
 """
 
 import sys
@@ -14,7 +14,6 @@ import numpy as np
 from crossreg.config import Config
 from crossreg.data.pairs import load_data
 from crossreg.devices import use_devices
-from crossreg.hosts import is_writer, join_hosts, leave_hosts
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.snapshots import Lines, Resumable
 from crossreg.training.checkpoint import named_arrays
@@ -24,7 +23,7 @@ from crossreg.training.parallel import over_batches
 def config_of(folder: Path, *, in_memory: bool) -> Config:
     """Batches of 5, which neither 2 nor 4 devices divide; masks that are drawn at every step."""
     own = {"train_size": 6, "reg_size": 4, "test_size": 2, "train_horizon": None, "test_horizon": None}
-    model = {"width": 4, "num_blocks": 2, "num_modes": 3}
+    model = {"width": 4, "num_blocks": 1, "num_modes": 3}
     train = {"steps": 9, "evaluate_every": 4, "k_reg": 3, "settle": 0.3, "batch_size": 5, "num_samples": 3}
     return Config().replace(
         data=str(folder / "waves.npy"),
@@ -47,22 +46,11 @@ def train(folder: Path, name: str, *, in_memory: bool) -> None:
     found = {name: np.asarray(array) for name, array in named_arrays(training.snapshot).items()}
     for field in ("train_loss", "reg_loss", "reg_nll", "reg_ece"):
         found[field] = np.stack([getattr(record, field) for record in records])
-    if is_writer():
-        np.savez(folder / name, allow_pickle=False, **found)
-
-
-def main(folder: Path, arguments: list[str]) -> None:
-    if any(":" in argument for argument in arguments):
-        join_hosts(arguments[1], int(arguments[2]), int(arguments[3]))
-        train(folder, "file-processes.npz", in_memory=False)
-        leave_hosts()
-        return
-    for devices in map(int, arguments):
-        use_devices(devices)
-        train(folder, f"memory-{devices}.npz", in_memory=True)
-        if devices == 2:
-            train(folder, "file-2.npz", in_memory=False)
+    np.savez(folder / name, allow_pickle=False, **found)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    for argument in sys.argv[2:]:
+        kind, devices = argument.split("-")
+        use_devices(int(devices))
+        train(Path(sys.argv[1]), f"{argument}.npz", in_memory=kind == "memory")

@@ -29,7 +29,7 @@ SIZES = {"reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5, "
 
 def started():
     configs = [
-        Config().replace(width=4, num_blocks=2, num_modes=3, seed=s, train_size=7 - s, **STEPS, **SIZES)
+        Config().replace(width=4, num_blocks=1, num_modes=3, seed=s, train_size=7 - s, **STEPS, **SIZES)
         for s in range(3)
     ]
     trajectories = made_trajectories(20)
