@@ -2,15 +2,20 @@
 
 import json
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import t
 
+from crossreg.report.comparison import collect, difference
+from crossreg.studies.presets import SCENARIOS as PRESETS
+
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "docs" / "results" / "paper.jsonl"
-CARS = runpy.run_path(str(ROOT / "benchmarks" / "publish_cars.py"))
+sys.path.append(str(ROOT / "benchmarks"))  # its scripts import each other
+CARS, SCENARIOS = (runpy.run_path(str(ROOT / "benchmarks" / f"publish_{name}.py")) for name in ("cars", "scenarios"))
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +97,23 @@ def test_the_tables_of_the_cars_are_those_of_the_scores(cars):
     for part, lines_of in CARS["PARTS"].items():
         begin, end = CARS["marks_of"](part)
         assert page.split(begin)[1].split(end)[0].strip().splitlines() == lines_of(cars)
+
+
+def test_what_is_said_of_further_scenarios_holds():
+    rows, made = SCENARIOS["read"]()
+    assert {*rows} == {*made} == {*PRESETS} - {"diff_ks"}
+    page = (ROOT / "docs" / "scenarios.md").read_text()
+    for begin, lines in (("overview", SCENARIOS["overview"](rows)), ("details", SCENARIOS["details"](rows))):
+        first, last = f"<!-- {begin}, written by benchmarks/publish_scenarios.py -->", f"<!-- end of {begin} -->"
+        assert page.split(first)[1].split(last)[0].strip().splitlines() == "\n".join(lines).strip().splitlines()
+    eces = {}
+    for name, listed in rows.items():
+        lines = {line.method: line for line in collect(listed)}
+        assert all(line.seeds == 5 and not line.diverged for line in lines.values())
+        eces[name] = {m: float(np.mean(line.values("test_ece_mix"))) for m, line in lines.items()}
+        for rival in ("dropout", "ensemble"):
+            gap = difference(lines["xreg"], lines[rival], "test_ece_mix")
+            assert gap is not None
+            assert gap.high < 0
+    assert sum(ece["xreg"] <= 0.019 for ece in eces.values()) == 6
+    assert eces["phy_gs"]["xreg"] == pytest.approx(0.124, abs=5e-4)

@@ -8,6 +8,7 @@ import tyro
 
 from crossreg.config import Config
 from crossreg.studies.car_settings import CarStudy, Profile
+from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.presets import QUICKSTART_STEPS
 from crossreg.studies.saving import SAVE_EVERY
 
@@ -22,7 +23,8 @@ class Train:
     out: Path
     """Folder of the run: new, empty, or of the same run, which goes on from its last snapshot."""
     preset: str = "reference"
-    """One of reference, low-observation, head-only, unregularized, dropout, protocol."""
+    """One of reference, low-observation, head-only, unregularized, dropout, protocol; or reference on a scenario:
+    diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs, phy_kolm_flow."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
     data_parallel: bool = False
@@ -147,7 +149,7 @@ class Sweep:
     """Train and score many runs as few programs; the same command on the same folder goes on."""
 
     name: tyro.conf.Positional[str]
-    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, or grid."""
+    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, scenario, or grid."""
     out: Path
     """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
     methods: str | None = None
@@ -160,8 +162,10 @@ class Sweep:
     """Training steps; by default 10,000, and 30,000 for paper-regimes."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """field=value,value for a config field; given several times, all combinations are run."""
+    scenario: str | None = None
+    """One of the scenarios that --preset of train knows, with its settings; by default diff_ks."""
     config: Path | None = None
-    """A YAML file of settings that all runs share."""
+    """A YAML file of settings that all runs share; it changes what --scenario sets."""
     devices: int | None = None
     """Devices of this machine that the replicas are divided among; by default all."""
     save_every: float = SAVE_EVERY
@@ -176,6 +180,51 @@ class Sweep:
     """Print the rows as JSON lines in place of the table."""
     plan: bool = False
     """Only say what would be trained, and about how long it would take on this device."""
+    cluster: Workers = field(default_factory=Workers)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Say what a sweep would take on devices that need not be here: jobs, memory, time, efficiency; nothing is run."""
+
+    what: tyro.conf.Positional[str]
+    """A sweep's name (paper, …, grid), a preset, a YAML file of settings, or a sweep's folder: what is left of it."""
+    on: str
+    """NAME:COUNT, as h200:8 or cpu:1; devices that were measured."""
+    methods: str | None = None
+    """As for sweep."""
+    seeds: int = 5
+    """As for sweep, and more: 25000 seeds of paper are a million replicas."""
+    first_seed: int = 0
+    """As for sweep."""
+    steps: int | None = None
+    """As for sweep."""
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """As for sweep."""
+    scenario: str | None = None
+    """As for sweep."""
+    config: Path | None = None
+    """As for sweep."""
+    compiled: bool = False
+    """All programs were compiled by an earlier command, and are in its cache."""
+    straggler_rate: float = 0.0
+    """Share of jobs that are slowed."""
+    straggler_slowdown: float = 3.0
+    """How many times as long those take."""
+    failures_per_hour: float = 0.0
+    """Failures of each device in an hour of work, at random times."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots, the last of which a failed job goes on from."""
+    retries: int = 1
+    """How often a job that failed is begun again before it is given up."""
+    runs: int = 0
+    """Simulated runs, where something can go wrong; by default as many as are quick, 5 to 100."""
+    seed: int = 0
+    """Seed of what goes wrong in them."""
+    figure: Path | None = None
+    """PNG file to draw: time against the number of devices; an earlier one is replaced."""
+    json: bool = False
+    """Print one JSON object in place of the text."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +24,8 @@ def replacing(
     `durable`: it outlives a power cut too, which takes a disk some milliseconds. `announce` is told of the whole
     temporary file before it takes its place.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    # Machines that share a disk may have processes of one number: in a container it is mostly 1.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("w+b") as file:
             yield file
@@ -37,6 +40,21 @@ def replacing(
     finally:
         with contextlib.suppress(OSError):  # what went wrong before is what matters
             temporary.unlink(missing_ok=True)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that `replacing` was writing."""
+    return re.fullmatch(r".+\.\d+(-[0-9a-f]{8})?\.tmp", path.name) is not None
+
+
+def make_folder(folder: Path, *, parents: bool = False) -> None:
+    """Makes a folder where there is none; what is put there outlives a power cut only if the folder does."""
+    if folder.is_dir():
+        return
+    if parents:
+        make_folder(folder.parent, parents=True)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -21,7 +21,7 @@ _GRACE_TOGETHER = 20.0
 _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
 _together = threading.Event()
-_came: list[int] = []
+_came: list[int] = []  # the signal that the block below has heard: some libraries make another exception of `Stopped`
 
 
 class Stopped(KeyboardInterrupt):
@@ -34,7 +34,7 @@ class Stopped(KeyboardInterrupt):
 
 def code_of(stop: KeyboardInterrupt) -> int:
     """The exit code of a stop: 130 after Ctrl-C, 143 after SIGTERM."""
-    return stop.code if isinstance(stop, Stopped) else 128 + signal.SIGINT
+    return stop.code if isinstance(stop, Stopped) else 128 + (_came[-1] if _came else signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -67,6 +67,13 @@ def saved_on_stop(save: Callable[[], None]) -> Iterator[None]:
         _savers.remove(save)
 
 
+def save_now() -> None:
+    """Saves what trains, and goes on."""
+    with _saving:
+        for save in list(_savers):
+            save()
+
+
 @contextlib.contextmanager
 def stops_in_time(last_words: str) -> Iterator[None]:
     """A block that SIGINT and SIGTERM end within seconds; `last_words` are said where nobody else can say them."""
@@ -91,10 +98,14 @@ def stops_in_time(last_words: str) -> Iterator[None]:
             if over.wait(_GRACE_TOGETHER if _together.is_set() else _GRACE):
                 return
             with _saving:  # not in the middle of what the main thread saves
-                for save in list(_savers):
-                    save()
-                print(last_words, file=sys.stderr, flush=True)
-                os._exit(128 + number[0])
+                try:
+                    save_now()
+                    print(last_words, file=sys.stderr, flush=True)
+                except OSError as error:  # a folder that has vanished, a reader who has left
+                    with contextlib.suppress(OSError):
+                        print(f"crossreg: not saved ({error.strerror})", file=sys.stderr, flush=True)
+                finally:
+                    os._exit(128 + number[0])
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     wakeup = signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)

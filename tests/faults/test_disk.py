@@ -10,9 +10,13 @@ import time
 import pytest
 from harness import state_hash
 
+from crossreg import files
 from crossreg.cli import main
+from crossreg.errors import InputError
 from crossreg.stopping import Stopped
 from crossreg.studies import train as module
+from crossreg.studies.locks import locked
+from crossreg.studies.run_folder import check_same
 from crossreg.studies.saving import Saving
 from crossreg.studies.train import train_run
 
@@ -124,6 +128,27 @@ def test_files_that_may_not_grow_leave_the_snapshot_before_them(whole, tiny, tmp
     at_look(lambda: None)
     train_run(tiny, folder, progress=False)
     assert state_hash(folder) == state_hash(whole)
+
+
+def test_folders_outlive_a_power_cut_as_their_files_do(tmp_path, monkeypatch):
+    """The entry of a new folder is in the one above it."""
+    synced = []
+    monkeypatch.setattr(files, "_sync_folder", synced.append)
+    with locked(tmp_path / "a" / "b", "training"):
+        assert synced == [tmp_path, tmp_path / "a"]
+        files.make_folder(tmp_path / "a" / "b" / "snapshots")
+        assert synced[2:] == [tmp_path / "a" / "b"]
+    with pytest.raises(FileNotFoundError):  # a run folder that has vanished is not made again for its snapshots
+        files.make_folder(tmp_path / "none" / "snapshots")
+
+
+def test_only_what_a_kill_has_left_is_removed(tiny, tmp_path):
+    for name in ("notes.tmp", "model.npz.12.tmp", "model.npz.1-0123abcd.tmp"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match="is not empty"):
+        check_same(tmp_path, tiny)
+    with locked(tmp_path, "training"):
+        assert {path.name for path in tmp_path.iterdir()} == {"notes.tmp", "lock"}
 
 
 def test_a_stop_while_a_snapshot_is_written_leaves_a_good_one(whole, tiny, tmp_path, at_look):

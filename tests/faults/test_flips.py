@@ -20,7 +20,7 @@ from crossreg.studies.grids import plan
 from crossreg.studies.programs import read_programs
 from crossreg.studies.run_folder import check_scored, load_run, read_metrics
 from crossreg.studies.sweep import run_sweep
-from crossreg.studies.sweep_folder import load_points, read_rows
+from crossreg.studies.sweep_folder import load_points, open_sweep, read_rows
 from crossreg.studies.test_fields import read_test_fields
 from crossreg.studies.train import train_run
 from crossreg.training.checkpoint import load_with
@@ -110,6 +110,16 @@ def test_a_row_is_as_it_was_written_or_not_there(folders):
         finally:
             path.write_bytes(good)
     assert refused > EACH / 2
+
+
+@pytest.mark.parametrize("text", ["[]", "5", '{"starts": [5]}', '{"starts": 5}', '{"grid": 5}', "[" * 100_000])
+def test_a_plan_that_nobody_vouches_for_is_refused_in_a_line(text, tmp_path):
+    """As an older version may have left it, without a manifest: whatever it holds."""
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(InputError, match=r"sweep\.json: "):
+        load_points(tmp_path)
+    with pytest.raises(InputError, match=r"sweep\.json: "), open_sweep(tmp_path, {}):
+        pass
 
 
 def test_there_are_as_many_as_are_promised():

@@ -112,3 +112,18 @@ with stops_in_time("last words"), saved_on_stop(save):
     assert (done.returncode, done.stderr) == (143, "last words\n")
     assert time.monotonic() - before < 10
     assert (tmp_path / "saved").read_text() == "saved"
+
+
+def test_a_stop_gets_through_where_nothing_can_be_saved():
+    """The folder has vanished, and the main thread cannot say so: the process ends all the same."""
+    code = """
+import hashlib, os, signal, threading
+from crossreg.stopping import saved_on_stop, stops_in_time
+def save():
+    raise FileNotFoundError(2, "the folder has vanished", "run")
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+with stops_in_time("last words"), saved_on_stop(save):
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**28)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (143, "crossreg: not saved (the folder has vanished)\n")

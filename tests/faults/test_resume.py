@@ -4,16 +4,21 @@ import json
 import re
 import shutil
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from harness import spoil, state_hash
 
+from crossreg.actions import DIVERGED, _verdict
 from crossreg.cli import main
+from crossreg.commands import Sweep
+from crossreg.config import OWN_DATA
 from crossreg.errors import InputError
 from crossreg.report.progress import TrainingDisplay
 from crossreg.stopping import Stopped
-from crossreg.studies import car_training, machine
+from crossreg.studies import car_training, machine, manifest
 from crossreg.studies import train as module
 from crossreg.studies.car import run_car
 from crossreg.studies.car_settings import car_study
@@ -23,7 +28,7 @@ from crossreg.studies.saving import Saving
 from crossreg.studies.snapshots import SNAPSHOTS, Kept
 from crossreg.studies.sweep import run_sweep
 from crossreg.studies.train import train_run
-from crossreg.training import loop
+from crossreg.training import feeding, loop
 
 OFTEN = Saving(every=0.0)
 
@@ -62,13 +67,13 @@ class Stopping(TrainingDisplay):
             raise Stopped
 
 
-def stop_at(step: int, config, folder, monkeypatch) -> None:
+def stop_at(step: int, config, folder, monkeypatch, *, saving=OFTEN) -> None:
     """Trains into a folder until a step."""
     Stopping.at = step
     with monkeypatch.context() as patch:
         patch.setattr(module, "TrainingDisplay", Stopping)
         with pytest.raises(Stopped):
-            train_run(config, folder, progress=False, saving=OFTEN)
+            train_run(config, folder, progress=False, saving=saving)
 
 
 @pytest.mark.parametrize(("chunk", "stops"), [(1e-9, (5, 13, 30)), (1e9, (1, 9, 10))])
@@ -85,15 +90,46 @@ def test_stopped_trainings_end_in_the_same_bits(chunk, stops, whole, tiny, tmp_p
     assert state_hash(tmp_path / "run") == state_hash(whole)
 
 
-def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(whole, tiny, tmp_path, monkeypatch, capsys):
+def test_a_stop_saves_where_the_clock_has_not(whole, tiny, tmp_path, monkeypatch):
+    """Between two snapshots by the clock, the only one there is that of the stop."""
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    stop_at(17, tiny, tmp_path / "run", monkeypatch, saving=Saving(every=1e6))
+    assert [path.name for path in (tmp_path / "run" / SNAPSHOTS).iterdir()] == ["train.000000017.npz"]
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_training_on_data_in_files_ends_in_the_same_bits(tiny, tmp_path, monkeypatch, capsys):
+    """Read block by block, wherever in a block of 7 steps it was stopped."""
+    monkeypatch.setattr(feeding, "_MOST_STEPS", 7)
+    monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
+    rng = np.random.default_rng(0)
+    phase = rng.uniform(0, 6, (11, 1, 2, 1)) + 0.3 * np.arange(5).reshape(1, -1, 1, 1)
+    np.save(tmp_path / "own.npy", np.sin(phase + 2 * np.pi * np.arange(20) / 20).astype(np.float32))
+    sizes = {"train_size": 5, "reg_size": 3, "test_size": 3}
+    config = tiny.replace(**OWN_DATA | {"data": str(tmp_path / "own.npy"), "in_memory_gib": 0.0} | sizes)
+    train_run(config, tmp_path / "whole", progress=False)
+    for step in (1, 5, 19):
+        stop_at(step, config, tmp_path / "run", monkeypatch)
+    capsys.readouterr()
+    train_run(config, tmp_path / "run", progress=False)
+    assert re.search(r"goes on from step (19|2\d)", capsys.readouterr().err)
+    assert state_hash(tmp_path / "run") == state_hash(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(both, whole, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
     stop_at(17, tiny, tmp_path / "run", monkeypatch)
     older, newer = sorted((tmp_path / "run" / SNAPSHOTS).iterdir())
-    newer.write_bytes(newer.read_bytes()[:-7])
+    for path in (newer, older) if both else (newer,):
+        path.write_bytes(path.read_bytes()[:-7])
     train_run(tiny, tmp_path / "run", progress=False)
     said = capsys.readouterr().err
     assert f"{newer}: not a readable checkpoint" in said
-    assert f"goes on from step {int(older.name.split('.')[1])}" in said
+    goes_on = f"goes on from step {int(older.name.split('.')[1])}"
+    assert ("no snapshot is good; begins again" if both else goes_on) in said
+    assert (goes_on in said) is not both
     assert state_hash(tmp_path / "run") == state_hash(whole)
 
 
@@ -135,6 +171,44 @@ def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
     assert "finished" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("changes", [{"seed": 5}, {"width": 5}])
+def test_a_harmed_unfinished_run_is_not_given_other_settings(changes, whole, tiny, tmp_path, monkeypatch):
+    """Not even in its config: the right command goes on afterwards."""
+    stop_at(10, tiny, tmp_path / "run", monkeypatch)
+    harm(tmp_path / "run" / "config.yaml")
+    with pytest.raises(InputError, match="is of other settings or data; choose another folder"):
+        train_run(tiny.replace(**changes), tmp_path / "run", progress=False)
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_a_kill_while_a_harmed_manifest_is_replaced_vouches_for_none(kind, whole, swept, tiny, tmp_path, monkeypatch):
+    """Without a manifest, as older versions left a folder, all in it would be taken as it is."""
+    points, sweep = swept
+    source, harmed = {"run": (whole, "metrics.json"), "sweep": (sweep, "trained/*.jsonl")}[kind]
+    shutil.copytree(source, tmp_path / "f")
+
+    def start():
+        if kind == "run":
+            train_run(tiny, tmp_path / "f", progress=False)
+        else:
+            run_sweep(points, tmp_path / "f", progress=False)
+
+    for name in ("manifest.json", harmed):
+        harm(min((tmp_path / "f").glob(name)))
+
+    def killed(*_):
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "_write", killed)
+        with pytest.raises(Stopped):
+            start()
+    start()
+    assert state_hash(tmp_path / "f") == state_hash(source)
+
+
 def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run"
     stop_at(10, tiny, folder, monkeypatch)
@@ -144,6 +218,29 @@ def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeyp
         train_run(tiny, folder, progress=False)
     train_run(tiny, folder, progress=False, saving=Saving(force=True))
     assert "goes on under other conditions" in capsys.readouterr().err
+
+
+def test_a_run_is_not_scored_on_another_machine_unless_forced(whole, tiny, tmp_path, monkeypatch):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").unlink()
+    usual = machine._conditions()
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+        with pytest.raises(InputError, match=r"device: was .*, is abacus"):
+            train_run(tiny, tmp_path / "run", progress=False)
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_run_that_begins_again_says_on_which_machine(whole, tiny, tmp_path, monkeypatch):
+    """Killed before its first snapshot there is nothing to go on from, and no machine that it is bound to."""
+    (tmp_path / "run").mkdir()
+    for name in ("config.yaml", "fields.json", "versions.json"):
+        shutil.copy(whole / name, tmp_path / "run")
+    usual = machine._conditions()
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+    train_run(tiny, tmp_path / "run", progress=False)
+    assert json.loads((tmp_path / "run" / "versions.json").read_text())["device"] == "abacus"
 
 
 def test_a_second_process_is_refused(whole, swept, tiny):
@@ -188,9 +285,21 @@ def test_a_sweep_on_another_machine_is_refused_unless_forced(swept, tiny, tmp_pa
     rows = tmp_path / "s" / "rows.jsonl"
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
     monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "slide rule"})
-    with pytest.raises(InputError, match="device: was abacus, is slide rule"):
+    with pytest.raises(InputError, match=f"device: was {usual['device']}, is slide rule"):
         run_sweep(points, tmp_path / "s", progress=False)
     assert len(run_sweep(points, tmp_path / "s", progress=False, saving=Saving(force=True))) == len(points)
+
+
+def test_a_harmed_program_is_not_trained_again_on_another_machine(swept, tmp_path, monkeypatch):
+    """Not even where all rows are there: nor is one that has nothing to do the machine of those behind it."""
+    points, folder = swept
+    shutil.copytree(folder, tmp_path / "s")
+    usual = machine._conditions()
+    monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+    run_sweep(points, tmp_path / "s", progress=False)
+    harm(min((tmp_path / "s").glob("trained/*.npz")))
+    with pytest.raises(InputError, match=f"device: was {usual['device']}, is abacus"):
+        run_sweep(points, tmp_path / "s", progress=False)
 
 
 def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsys):
@@ -207,12 +316,23 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
         patch.setattr(car_training, "TrainingDisplay", Stopping)
         with pytest.raises(Stopped):
             run_car(study, tmp_path / "car", progress=False, saving=OFTEN)
+    harm(tmp_path / "car" / "config.yaml")
+    with pytest.raises(InputError, match=r"its config.yaml is harmed, and had other settings"):
+        run_car(study.replace(steps=9), tmp_path / "car", progress=False)
     assert run_car(study, tmp_path / "car", progress=False) == summary
     assert "goes on from step 5" in capsys.readouterr().err
+    usual = machine._conditions()
     for names in (["models/*.npz", "history/xreg.jsonl", "config.yaml", "predictions/xreg.npz"], ["manifest.json"]):
         for name in names:
             harm(min((tmp_path / "car").glob(name)))
         assert main(["figures", str(tmp_path / "car"), "--quiet"]) == 2
+        if names != ["manifest.json"]:
+            with pytest.raises(InputError, match="holds an experiment with other settings: steps is 8, now 9"):
+                run_car(study.replace(steps=9), tmp_path / "car", progress=False)
+            with monkeypatch.context() as patch:
+                patch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
+                with pytest.raises(InputError, match="is abacus"):
+                    run_car(study, tmp_path / "car", progress=False)
         assert run_car(study, tmp_path / "car", progress=False) == summary
         assert state_hash(tmp_path / "car") == state_hash(tmp_path / "whole")
 
@@ -241,8 +361,15 @@ def test_a_run_that_diverged_is_marked_and_has_an_exit_code(flags, code, waves, 
     assert code == 2 or re.search(r"run \(diverged at step [12]\)", capsys.readouterr().out)
 
 
-def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):
+def test_as_large_a_share_as_is_allowed_may_diverge(capsys):
+    """Each hundredth is one: no product that rounding makes smaller."""
+    for count in range(1, 101):
+        command = Sweep("paper", out=Path("s"), max_diverged=float(f"{count / 100:.2f}"))
+        assert _verdict(count, 100, command) == 0
+        assert _verdict(count + 1, 101 + count, replace(command, max_diverged=count / (101 + count))) == DIVERGED
 
+
+def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, tmp_path, monkeypatch):
     stop_at(10, tiny, tmp_path / "run", monkeypatch)
     [path, *_] = sorted((tmp_path / "run" / SNAPSHOTS).iterdir(), reverse=True)
     with np.load(path) as file:
@@ -254,7 +381,7 @@ def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, t
 def test_a_slow_disk_is_written_to_less_often(waves, tiny, tmp_path, monkeypatch):
     """A snapshot that takes 0.1 s is followed by a pause of 10 s at least: never more than 1% of the time."""
     saved = []
-    monkeypatch.setattr(Kept, "save", lambda kept, snapshot, history: saved.append(snapshot) or time.sleep(0.1))
+    monkeypatch.setattr(Kept, "save", lambda kept, snapshot, history, layout: saved.append(snapshot) or time.sleep(0.1))
     monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
     train_run(tiny, tmp_path / "run", progress=False, saving=OFTEN)
     # The first look, and the end; those between come too soon.

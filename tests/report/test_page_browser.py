@@ -13,6 +13,7 @@ from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.page.write import LARGEST, write_report
 from crossreg.studies.regions import Region
+from crossreg.studies.stored_fields import Planes
 from crossreg.studies.test_fields import TEST_FIELDS, write_test_fields
 
 pytestmark = needs_browser
@@ -195,6 +196,32 @@ def test_a_region_beside_the_stored_line_is_not_shown_on_it(browser, steep):
     rows = page.locator("#unaware tbody tr")
     assert [row.locator("button").count() for row in rows.all()] == [1, 0]
     assert "∞" in rows.first.inner_text()
+    page.context.close()
+
+
+def test_whole_fields_of_a_plane_are_drawn_and_read(browser, tmp_path):
+    x, y = np.meshgrid(np.arange(6.0), np.arange(4.0), indexing="ij")
+    truth = np.stack([np.stack([step + 0 * x, x + 10 * y + step]) for step in (1.0, 5.0)]).astype(np.float32)
+    same = {name: 0.5 * np.ones_like(truth) for name in ("error", "std_mu", "std_predictive", "std_generalization")}
+    planes = Planes(0, 2, np.asarray([1, 5]), np.broadcast_to(x > y, (2, 6, 4)), truth, **same)
+    folder = write_run(tmp_path / "plane", Config().replace(steps=150))
+    write_test_fields(folder / TEST_FIELDS, fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes))
+    page = opened(browser, write_report(folder, tmp_path / "r.html"))
+    page.locator("#channel").select_option("1")
+    page.locator("#plane-step").select_option(index=1)
+    shown = drawn(page, "plane-truth")
+    assert shown["step"] == 5
+    np.testing.assert_allclose(list(shown["values"].values()), truth.ravel(), rtol=1e-3)
+    assert shown["range"] == pytest.approx([-40, 40], rel=1e-3)
+    canvas = page.locator("canvas[data-plane=truth]")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    # The fifth column from the left, the second row from below.
+    page.mouse.move(box["x"] + box["width"] * 4.5 / 6, box["y"] + box["height"] * 2.5 / 4)
+    said = page.locator("#plane-said").inner_text()
+    assert said.startswith("Step 5, point 8, 2 (observed in the input): truth 19")
+    assert page.said == []
     page.context.close()
 
 

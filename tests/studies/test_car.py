@@ -187,6 +187,36 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
     assert f"is a car experiment; its scores are in {folder / 'summary.json'}" in capsys.readouterr().err
 
 
+def test_a_harmed_car_experiment_is_not_predicted_with_and_not_changed(done, tmp_path, capsys):
+    """One line, which names the file; the folder stays as it is, whoever may write to it."""
+    shutil.copytree(done[0], tmp_path / "run")
+    car = make_family(9, points=400)[0]
+    np.savez(tmp_path / "car.npz", vertices=car.vertices, faces=np.asarray(car.faces))
+    arguments = ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "car.npz"), "--quiet", "--output"]
+    [model] = (tmp_path / "run" / "models").glob("xreg-seed0-0-*")
+    deep = b"a: " + b"[" * 5000 + b"]" * 5000
+    for path, harmed in ((model, model.read_bytes()[:-9]), (tmp_path / "run" / "config.yaml", deep)):
+        good = path.read_bytes()
+        path.write_bytes(harmed)
+        before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+        assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"crossreg: {path}: ")
+        assert said.count("\n") == 1
+        assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+        path.write_bytes(good)
+    # Settings that no manifest vouches for.
+    (tmp_path / "run" / "manifest.json").unlink()
+    (tmp_path / "run" / "config.yaml").write_bytes(deep)
+    assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
+    assert "not the settings of a car experiment" in capsys.readouterr().err
+    # A history that is not there is nothing that a prediction would make.
+    shutil.copy(done[0] / "config.yaml", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "history")
+    assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 0
+    assert not (tmp_path / "run" / "history").exists()
+
+
 def test_rivals_may_have_the_reg_cars_in_every_way(small, tmp_path, monkeypatch):
     monkeypatch.setattr(dropout, "RATES", (0.05, 0.1))
     names = "dropout,dropout-reg,unregularized+temperature,dropout+conformal,unregularized-all-data"

@@ -133,6 +133,30 @@ def test_of_a_plane_a_line_is_kept():
     assert {region.points for region in stored.unaware} <= {((0, 7), (0, 4)), ((8, 8), (0, 4))}
 
 
+def test_whole_planes_of_three_steps_are_kept(tmp_path, monkeypatch):
+    rng = np.random.default_rng(2)
+    train, test = (rng.normal(size=(count, 6, 2, 9, 7, 5)).astype(np.float32) for count in (150, 30))
+    made = Trajectories(train, test, {}, "boxes")
+    data = make_data(made, DataConfig(train_size=3, reg_size=2, test_size=4, observed_fraction=0.4))
+    predictor = fit_persistence(data.train, knows_mask=False)
+    write_test_fields(tmp_path / "f.npz", compute_test_fields(predictor, data.test, trajectories=1))
+    planes = read_test_fields(tmp_path / "f.npz").planes
+    assert planes is not None
+    assert (planes.trajectory, planes.stride, planes.steps.tolist()) == (0, 1, [1, 3, 5])
+    # Of three dimensions the plane through the middle of the last one.
+    np.testing.assert_allclose(planes.truth, test[0, [1, 3, 5], :, :, :, 2], rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(planes.observed[1], np.asarray(data.run_mask)[:, :, 2])
+    points = score_points(predictor, data.test, key=evaluation_key(0))
+    for name, expected in (("error", points.mean - points.truth), ("std_total", points.std_total)):
+        np.testing.assert_allclose(
+            getattr(planes, name), np.asarray(expected)[[0, 2, 4], :, :, :, 2], rtol=2e-3, atol=1e-5
+        )
+    monkeypatch.setattr("crossreg.studies.test_fields._MOST_PER_SIDE", 3)
+    thin = compute_test_fields(predictor, data.test, trajectories=1).planes
+    assert thin is not None
+    np.testing.assert_allclose(thin.truth, test[0, [1, 3, 5], :, ::3, ::3, 2])
+
+
 def test_long_fields_keep_fewer_times(data, predictor, monkeypatch):
     from crossreg.studies import test_fields
 

@@ -19,6 +19,7 @@ import numpy as np
 from crossreg.array_files import open_npz
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
+from crossreg.files import make_folder
 from crossreg.sealed import check_sealed, write_sealed
 
 Stored = TypeVar("Stored")
@@ -39,7 +40,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> 
     """Writes arrays and what is said about them in one move: a reader sees all of it or nothing."""
     header = json.dumps(about | {"digest": digest(*arrays.values())}, sort_keys=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, parents=True)
         write_sealed(path, {"header": np.array(header)} | dict(arrays))
     except OSError as error:
         raise InputError(f"{path.parent}: cannot store data here ({error.strerror}); set CROSSREG_CACHE") from error

@@ -16,15 +16,17 @@ def check_text(summary: dict[str, Any], picture: Path) -> str:
     """The summary in words."""
     space = " × ".join(map(str, summary["space"]))
     size = f"{summary['gib']:.2g} GiB as float32, {'in memory' if summary['in_memory'] else 'read as needed'}"
+    channels = len(summary["channels"])
     lines = [
         f"{summary['path']}: {summary['kind']}, {summary['trajectories']:,} trajectories of {summary['times']:,} times,"
-        f" {len(summary['channels'])} channels on {space} points; {size}",
+        f" {channels} channel{'s' * (channels != 1)} on {space} points; {size}",
         "",
         f"{'channel':<16}{'min':>12}{'max':>12}{'mean':>12}{'std':>12}{'missing':>12}{'step/std':>12}",
     ]
     for channel in summary["channels"]:
-        numbers = (channel[name] for name in ("min", "max", "mean", "std"))
-        shown = ["–" if n is None else f"{n:.4g}" for n in (*numbers, channel["missing"], channel["one_step_change"])]
+        shown = ["–" if (n := channel[name]) is None else f"{n:.4g}" for name in ("min", "max", "mean", "std")]
+        change = channel["one_step_change"]
+        shown += [f"{channel['missing']:,}", "–" if change is None else f"{change:.4g}"]
         lines.append(f"{channel['name']:<16}" + "".join(f"{text:>12}" for text in shown))
     if summary["looked_at_steps"] < summary["all_steps"]:
         lines.append(f"from {summary['looked_at_steps']:,} evenly spaced steps of {summary['all_steps']:,}")

@@ -185,17 +185,7 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
         raise ValueError("space–time maps are drawn for 1-D fields")
     first, last = steps[shown][[0, -1]].tolist()
     half = (last - first) / (truth.shape[1] - 1) / 2 if truth.shape[1] > 1 else 0.5
-    error = np.abs(mean - truth)
-    # A run that diverged may have any value.
-    finite = [values[np.isfinite(values)] for values in (error, std_total)]
-    top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
-    limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
-    panels = (
-        ("truth", truth, "RdBu_r", (-limit, limit)),
-        ("|error|", error, "viridis", (0, top)),
-        ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
-        ("total standard deviation", std_total, "viridis", (0, top)),
-    )
+    panels = _panels(truth, np.abs(mean - truth), std_mu, std_total)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 4, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
         images = []
@@ -218,7 +208,74 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
         axes[0].set_ylabel("grid point")
         figure.colorbar(images[0], ax=axes[0], pad=0.02)
         bar = figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")
-        bar.set_label(f"range: {MAP_LEVEL:.1%} of |error| and of total std", fontsize=7)
+        bar.set_label(_RANGE, fontsize=7)
+        if title:
+            figure.suptitle(wrapped(title, 110), fontsize=10)
+        return save(figure, path)
+
+
+_RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"
+
+
+def _panels(
+    truth: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std_total: np.ndarray
+) -> list[tuple[str, np.ndarray, str, tuple[float, float]]]:
+    """Title, values, colours and range of each map: errors and standard deviations share one."""
+    # A run that diverged may have any value.
+    finite = [values[np.isfinite(values)] for values in (error, std_total)]
+    top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
+    limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
+    return [
+        ("truth", truth, "RdBu_r", (-limit, limit)),
+        ("|error|", error, "viridis", (0, top)),
+        ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
+        ("total standard deviation", std_total, "viridis", (0, top)),
+    ]
+
+
+class Plane(NamedTuple):
+    """A prediction of a 2-D field, and what its row of maps is called."""
+
+    name: str
+    truth: Float[np.ndarray, "x y"]
+    error: Float[np.ndarray, "x y"]
+    std_mu: Float[np.ndarray, "x y"]
+    std_total: Float[np.ndarray, "x y"]
+
+
+def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bool = True) -> list[Path]:
+    r"""A row of truth, |error|, Std_ω[μ] and total standard deviation for each of some 2-D fields.
+
+    With `shared` all rows have one range, so that steps compare by their colours; otherwise each has its own, in which
+    its error and its standard deviations compare, as for methods of very different size.
+    """
+
+    def of(part: Sequence[Plane]):
+        truth, error, std_mu, std_total = (np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:])
+        return _panels(truth, np.abs(error), std_mu, std_total)
+
+    together = of(rows)
+    with plt.rc_context(STYLE):
+        size = (9.6, 0.5 + 2.1 * len(rows))
+        figure, axes = plt.subplots(len(rows), 4, figsize=size, squeeze=False, layout="constrained")
+        images = np.empty(axes.shape, object)
+        for number, row in enumerate(rows):
+            own = together if shared else [together[0], *of([row])[1:]]
+            for column, (name, values, cmap, (low, high)) in enumerate(own):
+                axis, look = axes[number, column], {"cmap": cmap, "vmin": low, "vmax": high, "origin": "lower"}
+                field = values[number if len(values) > 1 else 0].T
+                images[number, column] = axis.imshow(field, interpolation="nearest", rasterized=True, **look)
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set_visible(False)
+                if number == 0:
+                    axis.set_title(name)
+            axes[number, 0].set_ylabel(row.name)
+        figure.colorbar(images[0, 0], ax=axes[:, 0], pad=0.02, aspect=12 * len(rows), location="left")
+        for part in [slice(None)] if shared else [slice(number, number + 1) for number in range(len(rows))]:
+            count = len(axes[part])
+            bar = figure.colorbar(images[part, -1][0], ax=axes[part, 1:], pad=0.01, extend="max", aspect=12 * count)
+            if count == len(rows) or part.start == len(rows) // 2:
+                bar.set_label(_RANGE + ("" if shared else ", by row"), fontsize=7)
         if title:
             figure.suptitle(wrapped(title, 110), fontsize=10)
         return save(figure, path)

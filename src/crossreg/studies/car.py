@@ -28,6 +28,7 @@ from crossreg.report.progress import CountDisplay
 from crossreg.studies.car_folder import (
     HISTORY,
     SUMMARY,
+    VERSIONS,
     check_folder,
     finished_summary,
     open_folder,
@@ -40,6 +41,7 @@ from crossreg.studies.car_settings import FAMILY, CarStudy, methods_of, settings
 from crossreg.studies.car_summary import ScoredRun, method_summary
 from crossreg.studies.car_training import Training, candidates_of, is_trained, train_or_load, trainings_of
 from crossreg.studies.locks import locked
+from crossreg.studies.machine import check_versions
 from crossreg.studies.manifest import record_json, recorded
 from crossreg.studies.run_folder import finite_or_none
 from crossreg.studies.saving import USUAL, Saving
@@ -105,13 +107,14 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
         if training.keeps and len(ready.cars.reg) < 2:
             raise InputError(f"--methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
     with locked(folder, "car experiment"):
-        open_folder(folder, stored or study, saving)
+        open_folder(folder, stored or study)
         write_test_cars(folder, ready.cars.test)
         summary = finished_summary(folder, study, [method.name for method in methods])
         if summary is not None and all(is_trained(t, ready.data, study.seeds, folder) for t in trainings.values()):
             if progress:
                 print(f"crossreg: {folder} is finished; its scores are taken as they are", file=sys.stderr)
             return summary
+        check_versions(folder / VERSIONS, force=saving.force)
         trained = {}
         for key, training in trainings.items():
             members = known[key].members if key in known else 0

@@ -10,6 +10,7 @@ manifest.json        the SHA-256 of each of them (`studies/manifest.py`)
 snapshots/           what a killed training goes on from (`studies/snapshots.py`); lock keeps a second process out
 """
 
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -22,14 +23,24 @@ import yaml
 from crossreg.data.cars.pairs import CarScale
 from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
+from crossreg.files import is_temporary, make_folder
 from crossreg.metrics.evaluation import Points
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import write_sealed
+from crossreg.settings_files import parse_settings
 from crossreg.studies.car_settings import CarStudy, methods_of, settings_of, study_of
 from crossreg.studies.locks import LOCK
-from crossreg.studies.machine import check_numerics, describe_machine
-from crossreg.studies.manifest import MANIFEST, entered, is_sound, read_manifest, record_json, recorded, vouch
-from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.machine import describe_machine
+from crossreg.studies.manifest import (
+    MANIFEST,
+    begin_again,
+    entered,
+    is_sound,
+    read_manifest,
+    record_json,
+    recorded,
+    vouch,
+)
 from crossreg.studies.snapshots import SNAPSHOTS
 
 SETTINGS, SUMMARY, VERSIONS, TEST_CARS = "config.yaml", "summary.json", "versions.json", "test_cars.npz"
@@ -43,21 +54,22 @@ def _text(study: CarStudy) -> str:
 
 
 def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
-    """The study that a folder holds, if it may go on as this one; None if it holds none, or has lost its settings.
+    """The study that a folder holds, if it may go on as this one; None if it holds none.
 
     It may where nothing but the methods differs: those of both are then run.
     """
     try:
-        names = {path.name for path in folder.iterdir() if path.suffix != ".tmp"} if folder.exists() else set()
+        names = {path.name for path in folder.iterdir() if not is_temporary(path)} if folder.exists() else set()
         if not names - {LOCK, MANIFEST}:
             return None
-        if TEST_CARS in names and _is_harmed(folder, SETTINGS):  # its other files say that it is a car experiment
-            return None
-        stored = stored_study(folder)
+        # Where settings are harmed, its other files say that it is a car experiment.
+        lost = TEST_CARS in names and _is_harmed(folder, SETTINGS)
+        stored = None if lost else stored_study(folder)
     except (OSError, InputError):
         raise InputError(
             f"--out {folder}: holds something else than this experiment; choose a new or empty folder"
         ) from None
+    stored = _recovered(folder, study) if stored is None else stored
     if differ := _differences(stored, study):
         more = len(differ) - _MOST_SHOWN
         shown = ", ".join(differ[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -65,12 +77,21 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
     return stored
 
 
+def _recovered(folder: Path, study: CarStudy) -> CarStudy:
+    """The study of a folder whose settings were harmed: its summary has them too, and the manifest their digest."""
+    if is_sound(folder, SUMMARY):
+        return study_of(json.loads((folder / SUMMARY).read_text())["settings"])
+    if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
+        return study
+    raise InputError(f"--out {folder}: its {SETTINGS} is harmed, and had other settings than these; give its own")
+
+
 def stored_study(folder: Path) -> CarStudy:
     """The settings of the car experiment in a folder."""
     path = folder / SETTINGS
     try:
-        return study_of(yaml.safe_load(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        return study_of(parse_settings(path.read_bytes(), str(path)))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"{path}: not the settings of a car experiment; expected what `crossreg car` writes"
         ) from error
@@ -111,7 +132,7 @@ def _is_harmed(folder: Path, name: str) -> bool:
         return False
 
 
-def open_folder(folder: Path, study: CarStudy, saving: Saving = USUAL) -> None:
+def open_folder(folder: Path, study: CarStudy) -> None:
     """Writes what is known before training, and looks at what an earlier process has left."""
     try:
         there = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".yaml", *_SUFFIXES)]
@@ -122,11 +143,7 @@ def open_folder(folder: Path, study: CarStudy, saving: Saving = USUAL) -> None:
                 vouch(folder, *names)
         except InputError as error:
             print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-            (folder / MANIFEST).unlink()
-            vouch(folder)
-        if is_sound(folder, VERSIONS) and not is_sound(folder, SUMMARY):
-            stored = json.loads((folder / VERSIONS).read_text())
-            check_numerics(stored, describe_machine(), str(folder), force=saving.force)
+            begin_again(folder)
         if not is_sound(folder, SETTINGS):
             write_settings(folder, study)
         if not is_sound(folder, VERSIONS):  # of what has trained here, whoever goes on
@@ -174,7 +191,7 @@ def write_prediction(folder: Path, name: str, points: Points, scale: CarScale) -
     stds = {"std_predictive": "std_predictive", "std_generalization": "std_generalization", "std": "std_total"}
     arrays = {key: scale.pressure_std * np.asarray(getattr(points, field))[there] for key, field in stds.items()}
     arrays["mean"] = scale.pressure(np.asarray(points.mean)[there])
-    (folder / PREDICTIONS).mkdir(exist_ok=True)
+    make_folder(folder / PREDICTIONS)
     arrays = {key: values.astype(np.float32) for key, values in arrays.items()}
     with entered(folder, f"{PREDICTIONS}/{name}.npz") as entry:
         write_sealed(folder / PREDICTIONS / f"{name}.npz", arrays, compressed=True, announce=entry)

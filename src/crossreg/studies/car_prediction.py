@@ -23,9 +23,10 @@ from crossreg.methods.readout import read_out
 from crossreg.methods.vertex_mean import fit_vertex_mean
 from crossreg.metrics.evaluation import Predictor, batches_of, evaluation_key
 from crossreg.studies.car import VERTEX_MEAN, Prepared, prepare
-from crossreg.studies.car_folder import stored_study
+from crossreg.studies.car_folder import SETTINGS, stored_study
 from crossreg.studies.car_settings import CarStudy, methods_of
-from crossreg.studies.car_training import candidates_of, is_trained, train_or_load, trainings_of
+from crossreg.studies.car_training import candidates_of, load_trained, trainings_of
+from crossreg.studies.manifest import check_files
 from crossreg.studies.prediction import check_levels, summarize, write_arrays
 
 DEFAULT = "xreg"
@@ -44,6 +45,7 @@ def predict_car_file(
     if not source.exists():
         raise InputError(f"--input {source}: missing")
     check_levels(levels)
+    check_files(folder, [SETTINGS])
     study = stored_study(folder)
     cars = read_geometries(source)
     if warning := axes_warning(cars):
@@ -107,11 +109,6 @@ def _predictor(name: str, study: CarStudy, ready: Prepared, folder: Path) -> Pre
     trainings = trainings_of([*methods.values()], study.config)
     candidates = candidates_of(method, study.config)
     needed = [trainings[candidate.key] for candidate in candidates]
-    if not all(is_trained(training, ready.data, study.seeds, folder) for training in needed):
-        raise InputError(f"{folder}: has no model of {name} for its cars as they are now; `crossreg car` makes it")
-    members = [
-        train_or_load(training, ready.data, study.seeds, folder, progress=False)[0][: method.members]
-        for training in needed
-    ]
+    members = [load_trained(training, ready.data, study.seeds, folder)[0][: method.members] for training in needed]
     data = candidates[0].data(ready.data, 0)
     return read_out(method, members, data, study.config.train.evaluation_samples).predictor

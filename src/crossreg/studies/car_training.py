@@ -16,6 +16,7 @@ from crossreg.data.cars.channels import NUM_CHANNELS
 from crossreg.data.cars.pairs import CarPairs, with_all_to_train_on
 from crossreg.data.pairs import Data
 from crossreg.errors import InputError
+from crossreg.files import make_folder
 from crossreg.methods.early import Trained
 from crossreg.methods.names import Method
 from crossreg.nn.build import model_like
@@ -112,13 +113,24 @@ def train_or_load(
         if not all(_is_good(path(replica), names[replica]) for replica in chunk):
             going = _resume(training, data, chunk, folder, saving)
             _train(training, going, len(chunk), folder, progress=progress)
-            (folder / MODELS).mkdir(exist_ok=True)
+            make_folder(folder / MODELS)
             snapshot = going.training.snapshot
             for number, replica in enumerate(chunk):
                 _save(going, snapshot, number, folder, path(replica), names[replica])
             going.training.forget()
     _keep_history(training, folder, path(replicas[0]))
-    done = [_load(path(replica), training.config, data.train) for replica in replicas]
+    return load_trained(training, data, seeds, folder)
+
+
+def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
+    """The members of every seed, read. One that is missing or harmed is refused."""
+    replicas = _replicas(training, seeds)
+    paths = [_path(folder, training, replica, _digest(training.key, data.digest, replica)) for replica in replicas]
+    if not all(path.exists() for path in paths):
+        raise InputError(
+            f"{folder}: has no model of {training.name} for its cars as they are now; `crossreg car` makes it"
+        )
+    done = [_load(path, training.config, data.train) for path in paths]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
 
 
@@ -166,7 +178,7 @@ def _resume(
     file = None
     if chunk[0] == (0, 0):
         file = folder / HISTORY / f"{training.name}.jsonl"
-        file.parent.mkdir(exist_ok=True)
+        make_folder(file.parent)
         drop(folder, file.relative_to(folder).as_posix())
     kept = Kept(folder, identity, identity, saving)
     return _Going(Resumable(*started, Lines(file, lambda record: [record.of(0)]), kept), started[0])
@@ -205,7 +217,7 @@ def _keep_history(training: Training, folder: Path, first: Path) -> None:
     """Writes the history file of a training that has ended, where it is not there as it was written."""
     name = f"{HISTORY}/{training.name}.jsonl"
     if check_seal(first) is not None and not is_sound(folder, name):
-        (folder / HISTORY).mkdir(exist_ok=True)
+        make_folder(folder / HISTORY)
         with recorded(folder, name) as file:
             file.write(read_sealed(first, {"history": BYTES}, "checkpoint")["history"].tobytes())
 

@@ -70,9 +70,12 @@ def bytes_of(config: Config, num_points: int, *, parts: int = 1) -> int:
     return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
 
 
-def check_memory(config: Config, field_shape: tuple[int, ...], *, parts: int = 1) -> None:
-    """Refuses a replica that could not fit, before anything is taken; `parts` are those of its batches."""
-    there, num_points, model = device_bytes(), math.prod(field_shape), config.model
+def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None = None, *, parts: int = 1) -> None:
+    """Refuses a replica that could not fit, before anything is taken.
+
+    `there` is a device's memory, if not ours; `parts` are those of a batch, where several devices share one.
+    """
+    there, num_points, model = there or device_bytes(), math.prod(field_shape), config.model
     wanted = (
         (
             bytes_of(config, num_points, parts=parts),

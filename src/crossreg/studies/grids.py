@@ -36,6 +36,11 @@ EQUAL_DATA_METHODS = (
     "ensemble+early+temperature,ensemble+early+conformal,unregularized,unregularized+early+temperature,"
     "unregularized+conformal,persistence,persistence-masked"
 )
+# One regime: rivals as they are, and with the reg split in each way that they can use it.
+SCENARIO_METHODS = (
+    "xreg,dropout,ensemble,unregularized,dropout+early,ensemble+early,dropout+conformal,ensemble+conformal,"
+    "ensemble+sigma-temperature,persistence"
+)
 # Of a total of trajectories, what a method that needs held-out data may hold out.
 HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
 # One thing changed at a time, in a scarce, a half-way and a full regime.
@@ -57,7 +62,7 @@ ABLATION: list[dict[str, Any]] = [
     {"scaled_start": False},
     {"learning_rate": 1e-3, "schedule": "constant"},
 ]
-NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "ablation", "grid")
+NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "ablation", "scenario", "grid")
 
 
 # A sweep of more would be days of work before it begins.
@@ -164,6 +169,8 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
         listed = parse_methods("xreg" if methods is None else methods)
         return [(regime | change, method) for regime in base for change in ABLATION for method in listed]
+    if name == "scenario":
+        return [({}, method) for method in parse_methods(SCENARIO_METHODS if methods is None else methods)]
     regimes: dict[str, list[dict[str, Any]]] = {
         "paper-observed": OBSERVED,
         "paper-train-size": TRAIN_SIZES,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crossreg.errors import InputError
+from crossreg.files import is_temporary, make_folder
 
 LOCK = "lock"
 
@@ -14,15 +15,17 @@ LOCK = "lock"
 def locked(folder: Path, who: str) -> Iterator[None]:
     """Makes a folder and keeps others out of it; the system lets go of it when the process ends, however it does."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, parents=True)
         lock = (folder / LOCK).open("w")
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise InputError(f"--out {folder}: another {who} is at work there") from error
-        for rest in folder.rglob("*.tmp"):
+        except OSError as error:
+            raise InputError(f"--out {folder}: its file system gives no lock ({error.strerror})") from error
+        for rest in filter(is_temporary, folder.rglob("*.tmp")):
             rest.unlink(missing_ok=True)  # of a process that was killed: nobody else has the lock
         yield

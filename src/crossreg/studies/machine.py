@@ -19,6 +19,7 @@ import jax
 import crossreg
 from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
+from crossreg.files import read_json
 from crossreg.training.parallel import Layout
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
@@ -43,7 +44,13 @@ def describe_machine() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    return versions | {"source": _source_digest(), "python": platform.python_version()} | _conditions()
+    return versions | {"source": source_digest(), "python": platform.python_version()} | _conditions()
+
+
+def describe_driver() -> dict[str, str]:
+    """The same for a process that leaves the numbers to workers: each of these says itself where it computes."""
+    here = set(_conditions()) - {"jaxlib"}
+    return {name: value for name, value in describe_machine().items() if name not in here}
 
 
 def _conditions() -> dict[str, str]:
@@ -57,7 +64,7 @@ def _conditions() -> dict[str, str]:
     }
 
 
-def _source_digest() -> str:
+def source_digest() -> str:
     """A short hash of the package's own code: which state of it made a number, installed or not."""
     digest = hashlib.sha256()
     for path in sorted(Path(crossreg.__file__).parent.rglob("*.py")):
@@ -87,6 +94,11 @@ def _cores() -> str:
 def numerics(layout: Layout) -> dict[str, str]:
     """What a program is bit for bit the same under: few replicas may use fewer devices than there are."""
     return _conditions() | {"devices": str(layout.num_devices), "replicas": str(layout.replicas)}
+
+
+def check_versions(path: Path, *, force: bool) -> None:
+    """`check_numerics` of what `describe_machine` said when a folder was begun, in a file of it."""
+    check_numerics(read_json(path, "what `crossreg` writes"), describe_machine(), str(path.parent), force=force)
 
 
 def check_numerics(stored: Mapping[str, Any], now: Mapping[str, str], where: str, *, force: bool) -> None:

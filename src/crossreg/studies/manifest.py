@@ -65,7 +65,8 @@ def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = 
             continue
         if name not in files:
             raise InputError(f"{path}: is not in {MANIFEST}; expected what crossreg wrote")
-        if not _fits(path, files[name]):
+        # A writer may have replaced both while they were read: then the manifest of now has it.
+        if not _fits(path, files[name]) and not is_sound(folder, name):
             raise InputError(f"{path}: is harmed (its SHA-256 is not the one in {MANIFEST})")
 
 
@@ -82,12 +83,6 @@ def is_sound(folder: Path, name: str) -> bool:
     if files is None:
         return (folder / name).exists()
     return name in files and _fits(folder / name, files[name])
-
-
-def harmed_files(folder: Path) -> list[str]:
-    """The files that are there, and are not as they were written."""
-    files = read_manifest(folder) or {}
-    return [name for name in files if (folder / name).exists() and not _fits(folder / name, files[name])]
 
 
 def _write(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
@@ -141,6 +136,14 @@ def record_json(folder: Path, name: str, value: Any) -> None:
 def vouch(folder: Path, *names: str) -> None:
     """Enters files that are known to be good."""
     _write(folder, (read_manifest(folder) or {}) | {name: [file_digest(folder / name)] for name in names})
+
+
+def begin_again(folder: Path, *names: str) -> None:
+    """Puts a manifest of these files alone in place of one that was harmed.
+
+    In one move: of a folder without any, as older versions left them, every file would be taken as it is.
+    """
+    _write(folder, {name: [file_digest(folder / name)] for name in names})
 
 
 def drop(folder: Path, *names: str) -> None:

@@ -11,12 +11,20 @@ import numpy as np
 
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.figures import Drawing, Fields, calibration_curves, calibration_panels, space_time_maps
+from crossreg.report.figures import (
+    Drawing,
+    Fields,
+    Plane,
+    calibration_curves,
+    calibration_panels,
+    plane_maps,
+    space_time_maps,
+)
 from crossreg.report.looks import in_order
 from crossreg.report.training_figures import losses, sigma_over_steps
 from crossreg.studies.manifest import check_files
 from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, check_scored, read_metrics
-from crossreg.studies.stored_fields import TEST_FIELDS, StoredFields
+from crossreg.studies.stored_fields import TEST_FIELDS, Planes, StoredFields
 from crossreg.studies.test_fields import load_run_fields
 
 SUMMARY = "summary.json"
@@ -41,6 +49,8 @@ def of_run(folder: Path, out: Path, ending: str, *, progress: bool, alone: bool 
             stored = load_run_fields(folder, progress=progress)
             title = f"{name}, test trajectory {stored.trajectories.min()}"
             drawings.append(functools.partial(maps_of, stored, out / f"maps{ending}", title))
+            if stored.planes is not None:
+                drawings.append(functools.partial(planes_of, stored.planes, out / f"planes{ending}", title))
         except InputError as error:
             print(f"crossreg: maps are left out: {error}", file=sys.stderr)
     if alone and not drawings:
@@ -92,6 +102,19 @@ def maps_of(stored: StoredFields, path: Path, title: str) -> list[Path]:
     first = int(np.argmin(stored.trajectories))
     fields = Fields(stored.steps, *(getattr(stored, name)[first] for name in Fields._fields[1:]))
     return space_time_maps(fields, path, title=title)
+
+
+def planes_of(planes: Planes, path: Path, title: str) -> list[Path]:
+    """Maps of whole 2-D fields, a row for each step; of several channels a figure each."""
+    written = []
+    for channel in range(planes.truth.shape[1]):
+        rows = [
+            Plane(f"step {step}", *(getattr(planes, name)[number, channel] for name in Plane._fields[1:]))
+            for number, step in enumerate(planes.steps.tolist())
+        ]
+        ending, named = (f"_channel{channel}", f", channel {channel}") if planes.truth.shape[1] > 1 else ("", "")
+        written += plane_maps(rows, path.with_name(path.name + ending), title=title + named)
+    return written
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from crossreg.data.checks import check_mask
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, read_array, read_json, replacing
+from crossreg.files import check_is_folder, is_temporary, make_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
@@ -38,7 +38,7 @@ from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import is_sealed, seal_or_none
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import describe_machine
-from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, recorded, vouch
+from crossreg.studies.manifest import MANIFEST, begin_again, check_files, is_sound, read_manifest, recorded, vouch
 from crossreg.studies.snapshots import SNAPSHOTS
 from crossreg.studies.stored_fields import TEST_FIELDS
 from crossreg.training.checkpoint import load_model
@@ -55,7 +55,7 @@ _OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON in one move."""
     with replacing(path) as file:
-        file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+        file.write(_json_bytes(value))
 
 
 def check_free(folder: Path) -> None:
@@ -77,7 +77,7 @@ def check_same(folder: Path, config: Config) -> None:
         return
     if not (folder / CONFIG).exists():
         # A run that was killed as it began, or that has lost its settings.
-        if any(p.name not in _OWN and p.suffix != ".tmp" for p in folder.iterdir()):
+        if any(p.name not in _OWN and not is_temporary(p) for p in folder.iterdir()):
             raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
         return
     with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
@@ -98,7 +98,7 @@ def open_run(folder: Path, config: Config, data: Data) -> None:
     """Makes the folder of a new run and writes what is known before training."""
     check_free(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, parents=True)
         write_beginning(folder, config, data)
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
@@ -143,9 +143,8 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
             vouch(folder, *there)
     except InputError as error:
         print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-        (folder / MANIFEST).unlink()
         # With a manifest that has nothing else in it, nothing else counts.
-        vouch(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
+        begin_again(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
     if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
         raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:

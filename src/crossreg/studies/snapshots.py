@@ -26,10 +26,10 @@ import numpy as np
 
 from crossreg.config import TrainConfig
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import make_folder, replacing
 from crossreg.hosts import all_or_none, from_writer, tree_from_writer
 from crossreg.nn.surrogate import Surrogate
-from crossreg.sealed import BYTES, check_seal
+from crossreg.sealed import BYTES, seal_or_none
 from crossreg.stopping import saved_on_stop
 from crossreg.studies.machine import check_numerics, numerics
 from crossreg.studies.saving import Saving
@@ -66,25 +66,38 @@ class Kept(NamedTuple):
         """Writes a snapshot and forgets the oldest."""
         step, snapshot = int(snapshot.step), layout.collect(snapshot)
         about = json.dumps({"on": numerics(layout)}).encode()
-        self.path(step).parent.mkdir(exist_ok=True)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
-        save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        try:
+            make_folder(self.path(step).parent)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        except FileNotFoundError:  # another worker, which has ended, has just cleared the folder away
+            make_folder(self.path(step).parent)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:
             self.path(old).unlink(missing_ok=True)
 
+    def check_own(self) -> None:
+        """Refuses snapshots of other settings or data, before anything is written beside them."""
+        for path in map(self.path, self.steps()):
+            if seal_or_none(path) not in (None, self.identity):
+                raise InputError(f"{path}: is of other settings or data; choose another folder")
+
     def newest(self, like: Snapshot, layout: Layout) -> tuple[Snapshot, bytes] | None:
         """The newest snapshot that is good, and the history until then."""
-        for step in self.steps():
+        self.check_own()
+        steps = self.steps()
+        for step in steps:
             try:
-                snapshot, more = load_with(self.path(step), like, {"about": BYTES, "history": BYTES})
+                arrays = {"about": BYTES, "history": BYTES}
+                snapshot, more = load_with(self.path(step), like, arrays, identity=self.identity)
             except InputError as error:
-                print(f"crossreg: {error}; goes on from the state before it", file=sys.stderr)
+                print(f"crossreg: {error}; looks for the one before it", file=sys.stderr)
                 continue
-            if check_seal(self.path(step)) != self.identity:
-                raise InputError(f"{self.path(step)}: is of other settings or data; choose another folder")
             stored = json.loads(more["about"].tobytes())["on"]
             check_numerics(stored, numerics(layout), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
+        if steps:
+            print(f"crossreg: {self.folder}: no snapshot is good; begins again", file=sys.stderr)
         return None
 
     def clear(self, *, but: int | None = None) -> None:

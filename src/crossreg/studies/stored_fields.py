@@ -23,7 +23,7 @@ TEST_FIELDS = "test_fields.npz"
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _FIELDS = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
 _AS_THEY_ARE = ("trajectories", "steps", "observed")
-_WINDOW = "window_"
+_WINDOW, _PLANE = "window_", "plane_"
 _OFFSET_STEP = 1 / 24
 _FORMAT = 1
 
@@ -43,6 +43,28 @@ class Windows(NamedTuple):
     std_predictive: Float[np.ndarray, "window time channel x"]
     std_generalization: Float[np.ndarray, "window time channel x"]
     offsets: Float[np.ndarray, "level window time channel x"]
+
+
+class Planes(NamedTuple):
+    """Whole 2-D fields of the first stored trajectory at a few steps; of 3-D ones the middle of the last axis.
+
+    Of a fine grid every `stride`-th point is kept.
+    """
+
+    trajectory: int
+    stride: int
+    steps: Int[np.ndarray, " plane"]
+    observed: Bool[np.ndarray, "plane x y"]
+    truth: Float[np.ndarray, "plane channel x y"]
+    error: Float[np.ndarray, "plane channel x y"]
+    std_mu: Float[np.ndarray, "plane channel x y"]
+    std_predictive: Float[np.ndarray, "plane channel x y"]
+    std_generalization: Float[np.ndarray, "plane channel x y"]
+
+    @property
+    def std_total(self) -> Float[np.ndarray, "plane channel x y"]:
+        """√U_tot, where U_tot = U_pred + U_gen."""
+        return np.hypot(self.std_predictive, self.std_generalization)
 
 
 class StoredFields(NamedTuple):
@@ -67,6 +89,7 @@ class StoredFields(NamedTuple):
     scanned: int
     space: tuple[int, ...]
     windows: Windows | None = None
+    planes: Planes | None = None
 
     @property
     def mean(self) -> Stored:
@@ -102,13 +125,21 @@ def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[P
     if stored.windows is not None:
         windows = _packed(stored.windows, unit) | {"lines": stored.windows.lines}
         arrays |= {f"{_WINDOW}{name}": values for name, values in windows.items()}
+    if (planes := stored.planes) is not None:
+        header |= {"plane": [planes.trajectory, planes.stride]}
+        fields = _in_units(planes, unit) | {"steps": planes.steps, "observed": planes.observed}
+        arrays |= {f"{_PLANE}{name}": values for name, values in fields.items()}
     write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
+
+
+def _in_units(part: StoredFields | Windows | Planes, unit: float) -> dict[str, Any]:
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
+        return {name: (getattr(part, name) / unit).astype(np.float16) for name in _FIELDS}
 
 
 def _packed(part: StoredFields | Windows, unit: float) -> dict[str, Any]:
     """Arrays as the file has them."""
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
-        arrays: dict[str, Any] = {name: (getattr(part, name) / unit).astype(np.float16) for name in _FIELDS}
+    arrays = _in_units(part, unit)
     offsets = np.clip(np.rint(np.nan_to_num(part.offsets) / _OFFSET_STEP), -127, 127).astype(np.int8)
     return arrays | {name: getattr(part, name) for name in _AS_THEY_ARE} | {"offsets": offsets}
 
@@ -132,6 +163,19 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: float, prefix: str = "") -> 
     return fields
 
 
+def _planes(file: Mapping[str, np.ndarray], unit: float, trajectory: int, stride: int) -> Planes:
+    """Planes that fit each other, from the arrays of the file."""
+    fields = {name: file[_PLANE + name].astype(np.float32) * np.float32(unit) for name in _FIELDS}
+    steps, observed = file[f"{_PLANE}steps"], file[f"{_PLANE}observed"]
+    count, _, *sides = fields["truth"].shape
+    fit = all(values.shape == fields["truth"].shape for values in fields.values())
+    if not fit or len(sides) != 2 or observed.shape != (count, *sides) or steps.shape != (count,):
+        raise ValueError("its planes do not fit each other")
+    if not fields["truth"].size or steps.dtype.kind not in "iu":
+        raise ValueError("its planes are empty, or have no steps")
+    return Planes(int(trajectory), int(stride), steps, observed, **fields)
+
+
 def read_test_fields(path: Path) -> StoredFields:
     """Reads a file that `write_test_fields` wrote."""
     check_sealed(path, "file of test fields")
@@ -148,6 +192,7 @@ def read_test_fields(path: Path) -> StoredFields:
             windows = Windows(**_unpacked(file, header["unit"], _WINDOW), lines=lines)
             if lines.shape != (len(windows.trajectories), len(header["space"]) - 1) or lines.dtype.kind not in "iu":
                 raise ValueError("its windows have no lines")
+        planes = _planes(file, header["unit"], *header["plane"]) if "plane" in header else None
         pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
         if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
             raise ValueError("its PIT values are no counts")
@@ -159,6 +204,7 @@ def read_test_fields(path: Path) -> StoredFields:
             scanned=int(header["scanned"]),
             space=space,
             windows=windows,
+            planes=planes,
         )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); expected what `crossreg train` writes") from error

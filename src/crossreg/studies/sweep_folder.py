@@ -1,6 +1,6 @@
 """The folder of a sweep: what was asked for, and the rows that are finished.
 
-sweep.json     what was asked for last, and every start with its versions and device
+sweep.json     what was asked for last, and every start that had something to do, with its versions and device
 rows.jsonl     one line per finished point, whoever asked for it, each with its own SHA-256: the file grows
 trained/       the trained replicas (`studies/programs.py`), snapshots/ those in training
 manifest.json  the SHA-256 of the files that do not grow (`studies/manifest.py`)
@@ -16,12 +16,21 @@ from typing import Any
 
 from crossreg.config import changed_fields, default_settings, from_dict
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, replacing
+from crossreg.files import check_is_folder, is_temporary, make_folder, read_json, replacing
 from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.locks import LOCK, locked
 from crossreg.studies.machine import check_numerics, describe_machine
-from crossreg.studies.manifest import MANIFEST, check_files, is_sound, read_manifest, record_json, recorded, vouch
+from crossreg.studies.manifest import (
+    MANIFEST,
+    begin_again,
+    check_files,
+    is_sound,
+    read_manifest,
+    record_json,
+    recorded,
+    vouch,
+)
 from crossreg.studies.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import SNAPSHOTS
@@ -37,28 +46,37 @@ def point_key(point: Point, digest: str) -> str:
 
 @contextlib.contextmanager
 def open_sweep(
-    folder: Path, asked: dict[str, Any], *, keys: Iterable[str] = (), saving: Saving = USUAL
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    keys: Iterable[str] = (),
+    saving: Saving = USUAL,
+    machine: dict[str, str] | None = None,
 ) -> Iterator[set[str]]:
     """Makes the folder of a sweep, or finds an earlier one there, and keeps others out of it.
 
-    `keys` are those of the rows that are wanted. Gives the names of trained programs that were harmed.
+    `keys` are those of the rows that are wanted, `machine` is what their numbers depend on, by default this one. Gives
+    the names of trained programs that were harmed.
     """
+    machine = machine or describe_machine()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
-    foreign = [p.name for p in folder.iterdir() if p.suffix != ".tmp"] if folder.exists() else []
+    foreign = [p.name for p in folder.iterdir() if not is_temporary(p)] if folder.exists() else []
     if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
         raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
     with locked(folder, "sweep"):
         try:
-            (folder / TRAINED_FOLDER).mkdir(exist_ok=True)
+            make_folder(folder / TRAINED_FOLDER)
             harmed = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
             rows, starts = _good_rows(folder), earlier.get("starts", [])
-            if starts and not set(keys) <= rows.keys():
-                check_numerics(starts[-1], describe_machine(), str(folder), force=saving.force)
+            if harmed or not starts or not set(keys) <= rows.keys():
+                if starts:
+                    check_numerics(starts[-1], machine, str(folder), force=saving.force)
+                starts = [*starts, machine]
             if earlier and _called(earlier) != _called(asked):
                 print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
-            record_json(folder, PLAN, asked | {"starts": [*starts, describe_machine()]})
+            record_json(folder, PLAN, asked | {"starts": starts})
             # A line that a kill cut short would spoil the one behind it.
             with replacing(folder / ROWS) as file:
                 file.write("".join(map(sealed_row, rows.values())).encode())
@@ -76,9 +94,8 @@ def _mend(folder: Path, digest: str) -> set[str]:
             vouch(folder, *names.values(), *([PLAN] if (folder / PLAN).exists() else []))
     except InputError as error:
         print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-        (folder / MANIFEST).unlink()
         good = [p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest))]
-        vouch(folder, *(names[path] for path in good))
+        begin_again(folder, *(names[path] for path in good))
     if (folder / PLAN).exists() and not is_sound(folder, PLAN):
         print(f"crossreg: {folder / PLAN}: is harmed; written again", file=sys.stderr)
     harmed = set()
@@ -168,10 +185,16 @@ def _read_plan(folder: Path) -> dict[str, Any]:
     if not (folder / PLAN).exists():
         raise InputError(f"{folder}: holds no sweep ({PLAN} is missing)")
     check_files(folder, [PLAN])
-    try:
-        return json.loads((folder / PLAN).read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: holds no sweep that could be read ({error})") from error
+    asked = read_json(folder / PLAN, "what `crossreg sweep` writes")
+    starts, grid = (asked.get("starts", []), asked.get("grid", [])) if isinstance(asked, dict) else (None, None)
+    if not isinstance(starts, list) or not isinstance(grid, list) or not all(isinstance(s, dict) for s in starts):
+        raise InputError(f"{folder / PLAN}: expected an object with lists of starts and of the grid")
+    return asked
+
+
+def data_digest(folder: Path) -> str:
+    """The digest of the trajectories of a sweep, which the keys of its rows have."""
+    return str(_read_plan(folder).get("data", ""))
 
 
 def load_points(folder: Path) -> list[Point]:

@@ -7,9 +7,9 @@ the regions where the run is wrong (`studies/regions.py`).
 Of a region in a trajectory that is not among these, or beside the line that is kept, it holds a window: some steps
 around it, along a line through its middle. So every region that is listed can be looked at.
 
-Of a field in more than one dimension a line is kept, along the first axis through the middle of the others; of a long
-or wide one fewer trajectories, then fewer times. The noise is that of the scores. `studies/stored_fields.py` has the
-file.
+Of a field in more than one dimension a line is kept, along the first axis through the middle of the others, and the
+whole plane at the first, the middle and the last step; of a long or wide one fewer trajectories, then fewer times. The
+noise is that of the scores. `studies/stored_fields.py` has the file.
 """
 
 import contextlib
@@ -34,6 +34,7 @@ from crossreg.studies.run_folder import SCORED_PAIRS, load_run
 from crossreg.studies.stored_fields import (
     LEVELS,
     TEST_FIELDS,
+    Planes,
     StoredFields,
     Windows,
     read_test_fields,
@@ -43,6 +44,7 @@ from crossreg.studies.stored_fields import (
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000
 _WINDOW_STEPS = 25
+_MOST_PER_SIDE = 128  # points of a plane
 _POINTS_PER_CALL = 2**12
 # Where the distribution function is evaluated, in standard deviations from the mean.
 _GRID = np.linspace(-5, 5, 41)
@@ -88,6 +90,7 @@ def compute_test_fields(
         scanned=scanned,
         space=pairs.field_shape[1:],
         windows=_windows(predictor, pairs, key, [*unaware, *aware], rows, progress),
+        planes=_planes(predictor, pairs, key, rows[0]) if len(pairs.field_shape) > 2 else None,
     )
 
 
@@ -142,6 +145,21 @@ def _windows(
     return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
 
 
+def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, row: int) -> Planes:
+    """The first, the middle and the last step of a trajectory in a plane, one after the other: they may be large."""
+    times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
+    space = pairs.field_shape[1:]
+    stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
+    cut = (..., slice(None, None, stride), slice(None, None, stride), *(size // 2 for size in space[2:]))
+    parts = []
+    for number in row * pairs.horizon + times:
+        index = np.asarray([number])
+        fields = _values_of(predictor, hold(pairs, index, 1), key, jnp.asarray(index))
+        parts.append({name: np.asarray(values[cut][0]) for name, values in fields.items()})
+    whole = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    return Planes(row, stride, times + 1, **whole)
+
+
 def _fields(
     predictor: Predictor,
     pairs: Pairs | StreamedPairs,
@@ -179,6 +197,21 @@ def _fields_of(
     index: Int[Array, " batch"],
     line: Int[Array, "batch axis"],
 ) -> tuple[dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]], tuple[Float[Array, "batch ..."], ...]]:
+    fields, mixture, batch = _predicted(predictor, pairs, key, index)
+    fields |= {"offsets": jnp.moveaxis(quantile_offsets(mixture), 0, 1)}
+    along = jax.vmap(lambda values, at: values[(..., *(at[axis] for axis in range(line.shape[1])))])
+    return {name: along(values, line) for name, values in fields.items()}, sums_of(mixture, batch)
+
+
+@eqx.filter_jit
+def _values_of(
+    predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
+) -> dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]]:
+    return _predicted(predictor, pairs, key, index)[0]
+
+
+def _predicted(predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
+    """Fields of some pairs, with the prediction and the pairs that they are of."""
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
     fields = {
@@ -187,11 +220,9 @@ def _fields_of(
         "std_mu": jnp.sqrt(mixture.var_of_means),
         "std_predictive": mixture.std_predictive,
         "std_generalization": mixture.std_generalization,
-        "offsets": jnp.moveaxis(quantile_offsets(mixture), 0, 1),
         "observed": batch.mask[:, 0],
     }
-    along = jax.vmap(lambda values, at: values[(..., *(at[axis] for axis in range(line.shape[1])))])
-    return {name: along(values, line) for name, values in fields.items()}, sums_of(mixture, batch)
+    return fields, mixture, batch
 
 
 def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:

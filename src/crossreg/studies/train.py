@@ -17,6 +17,7 @@ from crossreg.routing import Routed, merge, route
 from crossreg.stopping import stopped_together
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.locks import locked
+from crossreg.studies.machine import check_versions, describe_machine
 from crossreg.studies.manifest import drop, entered, is_sound, record_json, recorded
 from crossreg.studies.programs import Training
 from crossreg.studies.run_folder import (
@@ -24,6 +25,7 @@ from crossreg.studies.run_folder import (
     METRICS,
     MODEL,
     TEST_FIELDS,
+    VERSIONS,
     check_same,
     final_metrics,
     load_run,
@@ -68,6 +70,8 @@ def train_run(
             identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
             held.enter_context(locked(folder, "training"))
             reopen(folder, data.digest, identity)
+            kept = Kept(folder, "train", identity, saving)
+            kept.check_own()
             write_beginning(folder, config, data)
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
@@ -76,13 +80,15 @@ def train_run(
             if all(is_sound(folder, name) for name in (METRICS, TEST_FIELDS)):
                 print(f"crossreg: {folder} holds this run, finished; its scores again", file=sys.stderr)
                 return read_metrics(folder)
+            check_versions(folder / VERSIONS, force=saving.force)
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
-            kept = Kept(folder, "train", identity, saving)
             training, name = Resumable(*started, _lines(folder), kept, layout), folder.name or "run"
             if training.begun_at:
                 print(f"crossreg: {folder} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+            else:  # whatever machine has tried before
+                record_json(folder, VERSIONS, describe_machine())
             if training.begun_at < config.train.steps:
                 with training.saved_on_stop(), stopped_together(layout.spans_processes):
                     _train({name: training}, {name: config.train.steps}, {name: folder}, progress=progress)

@@ -99,6 +99,7 @@ const drawPiece = () => {
   const { steps } = pieceNow();
   state.time = clamp(state.time, steps.length);
   at("time").max = steps.length - 1;
+  drawPlanes();
   drawMaps();
   drawRegion();
   drawTime();
@@ -176,9 +177,10 @@ const startFields = () => {
   }
   at("entry").value = state.entry;
   buildMaps();
+  buildPlanes();
   drawEntry();
   if (isGiven) at("explore").scrollIntoView();
-  for (const id of ["choices-fields", "sliders"]) at(id).addEventListener("submit", (event) => event.preventDefault());
+  for (const id of ["choices-fields", "choices-planes", "sliders"]) at(id).addEventListener("submit", (event) => event.preventDefault());
   at("entry").addEventListener("change", () => {
     state.entry = Number(at("entry").value);
     state.region = null;

@@ -24,7 +24,7 @@ from crossreg.report.comparison import regimes
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
 from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
-from crossreg.studies.stored_fields import LEVELS, TEST_FIELDS, StoredFields, Windows
+from crossreg.studies.stored_fields import LEVELS, TEST_FIELDS, Planes, StoredFields, Windows
 from crossreg.studies.sweep_fields import load_sweep_fields
 from crossreg.studies.test_fields import load_run_fields
 
@@ -108,14 +108,17 @@ def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
     most = max((len(fields.trajectories) for fields in stored), default=1)
     whole = sum(_size(fields) for fields in stored)
     around = sum(_size(fields.windows) * len(fields.windows.trajectories) for fields in stored if fields.windows)
+    in_planes = sum(_planes_size(fields.planes) for fields in stored if fields.planes)
+    planes = whole + in_planes <= room
     # How many trajectories of each run, and whether with windows.
     kept = [*((count, True) for count in range(most, 0, -1)), (1, False)]
-    count, windows = next((k for k in kept if k[0] * whole + k[1] * around <= room), (1, False))
+    left = room - planes * in_planes
+    count, windows = next((k for k in kept if k[0] * whole + k[1] * around <= left), (1, False))
     out, used = [], 0
     for entry in entries:
         shown = _about(entry) | {"why": entry.why, "trajectories": []}
         if entry.fields is not None:
-            shown |= _embedded(entry.fields, count, windows)
+            shown |= _embedded(entry.fields, count, windows, planes)
             size = len(json.dumps(shown))
             if used + size > room:
                 why = "left out to keep this file small; a report of its folder alone shows it"
@@ -130,13 +133,18 @@ def _size(part: StoredFields | Windows) -> int:
     return int((part.truth[0].size * (2 * len(_NAMES) + len(LEVELS)) + part.observed[0].size) * 4 / 3) + 2_000
 
 
+def _planes_size(planes: Planes) -> int:
+    """Bytes of the planes of a run in the page, about."""
+    return int((planes.truth.size * 2 * len(_NAMES) + planes.observed.size) * 4 / 3) + 1_000
+
+
 def _about(entry: Entry) -> dict[str, Any]:
     row = entry.row
     coverage = {split: row[split]["coverage"] for split in ("test", "reg", "train") if row[split]}
     return {"group": entry.group, "label": entry.label, "sigma": row["sigma"], "coverage": coverage}
 
 
-def _embedded(fields: StoredFields, count: int, windows: bool) -> dict[str, Any]:
+def _embedded(fields: StoredFields, count: int, windows: bool, planes: bool) -> dict[str, Any]:
     worst = fields.unaware[0].trajectory if fields.unaware else None
     order = sorted(range(len(fields.trajectories)), key=lambda i: int(fields.trajectories[i]) != worst)
     middle = [size // 2 for size in fields.space[1:]]
@@ -149,6 +157,7 @@ def _embedded(fields: StoredFields, count: int, windows: bool) -> dict[str, Any]
     _, _, channels, points = fields.truth.shape
     return {
         "trajectories": stored,
+        "planes": _plane(fields.planes) if planes and fields.planes is not None else None,
         "channels": channels,
         "points": points,
         "space": list(fields.space),
@@ -168,6 +177,18 @@ def _piece(part: StoredFields | Windows, i: int, steps: Int[np.ndarray, " time"]
         "observed": _base64(part.observed[i].astype("u1")),
         "offsets": _base64(np.rint(part.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
         **{name: encode(getattr(part, name)[i]) for name in _NAMES},
+    }
+
+
+def _plane(planes: Planes) -> dict[str, Any]:
+    """Whole fields at a few steps."""
+    return {
+        "number": planes.trajectory,
+        "stride": planes.stride,
+        "steps": planes.steps.tolist(),
+        "sides": list(planes.truth.shape[2:]),
+        "observed": _base64(planes.observed.astype("u1")),
+        **{name: encode(getattr(planes, name)) for name in _NAMES},
     }
 
 

@@ -35,7 +35,7 @@ _CHOSEN = {
     "sweep": "Of a sweep, they are of the first seed of every method in the first regime, and of XReg, or the first"
     " method, in the others.",
 }
-_SCRIPTS = ("fields.js", "slice.js", "entries.js", "page.js")
+_SCRIPTS = ("fields.js", "planes.js", "slice.js", "entries.js", "page.js")
 
 
 def write_report(folder: Path, output: Path | None = None, *, progress: bool = False) -> Path:

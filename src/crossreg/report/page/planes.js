@@ -1,0 +1,99 @@
+// Whole 2-D fields of a test trajectory at a few steps, x to the right and y upwards.
+const planesNow = () => entryNow().planes;
+const decodedPlanes = new Map();
+const planeFields = () => {
+  const stored = planesNow();
+  if (!decodedPlanes.has(stored)) {
+    const fields = Object.fromEntries(STORED.map((name) => [name, numbers(stored[name])]));
+    fields.mean = fields.truth.map((value, i) => value + fields.error[i]);
+    fields.size = fields.error.map(Math.abs);
+    fields.std = fields.std_predictive.map((value, i) => Math.hypot(value, fields.std_generalization[i]));
+    fields.observed = bytes(stored.observed);
+    decodedPlanes.set(stored, fields);
+  }
+  return decodedPlanes.get(stored);
+};
+const planeState = { step: 0 };
+// Where a point is in the arrays, which run over steps, channels, x and y.
+const planePlace = ({ sides: [nx, ny] }, x, y) => ((planeState.step * entryNow().channels + state.channel) * nx + x) * ny + y;
+
+// One range for all stored steps of a channel, as in the maps over time.
+const planeRanges = (planes, fields) => {
+  const size = planes.sides[0] * planes.sides[1];
+  const { channels } = entryNow();
+  const own = (values) => values.filter((_, i) => Math.floor(i / size) % channels === state.channel);
+  const limit = own(fields.truth).reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0) || 1;
+  const top = Math.max(topOf(own(fields.size)), topOf(own(fields.std))) || 1;
+  return { truth: [-limit, limit], size: [0, top], std_mu: [0, top], std: [0, top] };
+};
+
+const buildPlanes = () => {
+  for (const [name, title, palette] of MAPS) {
+    const canvas = make("canvas", { role: "img", "data-plane": name, "aria-label": title });
+    const bar = make("i");
+    bar.style.background = gradient(colors[palette]);
+    at("planes").append(make("div", { class: "map plane", id: `plane-${name}` },
+      make("h4", {}, title),
+      make("div", { class: "frame" }, canvas),
+      make("div", { class: "bar" }, make("span"), bar, make("span"))));
+    const read = (event) => {
+      const [bounds, planes] = [canvas.getBoundingClientRect(), planesNow()];
+      const [nx, ny] = planes.sides;
+      const x = clamp(Math.floor(((event.clientX - bounds.left) / bounds.width) * nx), nx);
+      sayPlane(x, ny - 1 - clamp(Math.floor(((event.clientY - bounds.top) / bounds.height) * ny), ny));
+    };
+    canvas.addEventListener("pointermove", read);
+    canvas.addEventListener("click", read); // a tap moves no pointer
+  }
+  at("plane-step").addEventListener("change", () => {
+    planeState.step = Number(at("plane-step").value);
+    drawPlanes();
+  });
+};
+
+const sayPlane = (x, y) => {
+  const [planes, fields] = [planesNow(), planeFields()];
+  const index = planePlace(planes, x, y);
+  const [nx, ny] = planes.sides;
+  const values = Object.entries(QUANTITIES).map(([name, title]) => `${title} ${written(fields[name][index])}`);
+  const seen = fields.observed[(planeState.step * nx + x) * ny + y] ? "observed" : "hidden";
+  at("plane-said").textContent =
+    `Step ${planes.steps[planeState.step]}, point ${x * planes.stride}, ${y * planes.stride} (${seen} in the input): ${values.join("; ")}`;
+};
+
+const drawPlanes = () => {
+  const planes = planesNow();
+  at("planes-part").hidden = !planes;
+  if (!planes) return;
+  planeState.step = clamp(planeState.step, planes.steps.length);
+  if (at("plane-step").options.length !== planes.steps.length || at("plane-step").options[0].text !== String(planes.steps[0])) {
+    choose(at("plane-step"), planes.steps.map(String));
+  }
+  at("plane-step").value = planeState.step;
+  const [fields, [nx, ny]] = [planeFields(), planes.sides];
+  const ranges = planeRanges(planes, fields);
+  for (const [name, title, palette] of MAPS) {
+    const box = at(`plane-${name}`);
+    const canvas = box.querySelector("canvas");
+    const [low, high] = ranges[name];
+    Object.assign(canvas, { width: nx, height: ny });
+    const image = new ImageData(nx, ny);
+    for (let x = 0; x < nx; x++) {
+      for (let y = 0; y < ny; y++) {
+        const value = fields[name][planePlace(planes, x, y)];
+        const pixel = 4 * ((ny - 1 - y) * nx + x);
+        const color = 3 * Math.min(255, Math.max(0, Math.floor((255.999 * (value - low)) / (high - low))));
+        for (let c = 0; c < 3; c++) image.data[pixel + c] = Number.isFinite(value) ? colors[palette][color + c] : 128;
+        image.data[pixel + 3] = 255;
+      }
+    }
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    canvas.style.aspectRatio = `${nx} / ${ny}`;
+    canvas.setAttribute("aria-label", `${title} at step ${planes.steps[planeState.step]}, ${written(low)} to ${written(high)}`);
+    const ends = box.querySelectorAll(".bar span");
+    ends[0].textContent = written(low);
+    ends[1].textContent = name === "truth" ? written(high) : `≥ ${written(high)}`;
+    drawn[`plane-${name}`] = { step: planes.steps[planeState.step], range: ranges[name], values: fields[name] };
+  }
+  at("planes-of").textContent = `test trajectory ${planes.number}`;
+};
