@@ -59,10 +59,30 @@ def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
 
 def train(command: Train) -> int:
     """Trains one run."""
-    from crossreg.studies.run_folder import diverged_at
-    from crossreg.studies.train import train_run
+    from crossreg.devices import use_devices
+    from crossreg.hosts import is_writer, join_hosts, leave_hosts
 
-    metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=_saving(command))
+    named = (command.coordinator, command.num_processes, command.process_id)
+    joins = command.distributed or named != (None, None, None)
+    shares = command.data_parallel or joins
+    if command.devices is not None and not shares:
+        raise InputError(f"--devices {command.devices}: one run trains on one device, unless it is --data-parallel")
+    saving = _saving(command)
+    if joins:
+        join_hosts(*named)
+    try:
+        use_devices(command.devices if shares else 1)
+        from crossreg.studies.run_folder import diverged_at
+        from crossreg.studies.train import follow_run, train_run
+        from crossreg.training.parallel import ALONE, over_batches
+
+        layout = over_batches() if shares else ALONE
+        if not is_writer():
+            follow_run(command.settings, layout)
+            return 0
+        metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=saving, layout=layout)
+    finally:
+        leave_hosts()
     _print_scores(command.out, metrics, as_json=command.json)
     if not command.json:
         print(f"{command.out}: `crossreg report {shlex.quote(str(command.out))}` makes a page of it")

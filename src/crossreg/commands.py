@@ -27,6 +27,19 @@ class Train:
     diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs, phy_kolm_flow."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
+    data_parallel: bool = False
+    """Divide each batch among devices, for models and fields that are too large for one; by default one device trains.
+    A batch that they do not divide evenly is filled up with pairs of weight 0."""
+    devices: int | None = None
+    """With --data-parallel, devices of each machine; by default all."""
+    distributed: bool = False
+    """Train in data-parallel with the other processes of a cluster's job, as Slurm's, each started by this command."""
+    coordinator: str | None = None
+    """The same where no cluster says who they are: HOST:PORT, at which process 0 listens."""
+    num_processes: int | None = None
+    """With --coordinator: how many there are."""
+    process_id: int | None = None
+    """With --coordinator: which of them this is, from 0. Process 0 writes, and says what there is to say."""
     save_every: float = SAVE_EVERY
     """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
     force_resume: bool = False

@@ -59,8 +59,8 @@ def _conditions() -> dict[str, str]:
         "processor": _processor(),
         "cores": _cores(),
         "jaxlib": importlib.metadata.version("jaxlib"),
-        "device": jax.devices()[0].device_kind,
-        "devices": str(len(devices_in_use())),
+        "device": jax.local_devices()[0].device_kind,
+        "devices": str(len(devices_in_use()) * jax.process_count()),
     }
 
 
