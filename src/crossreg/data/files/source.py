@@ -208,6 +208,8 @@ def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...]
         def size(letter: str, variables=variables) -> int | None:
             sizes = {n for v in variables if (n := v.size(letter)) is not None}
             if len(sizes) > 1:
+                sizes.discard(1)  # one value stands for all
+            if len(sizes) > 1:
                 shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
                 raise InputError(f"--data {path}: its fields differ in shape: {shapes}")
             return sizes.pop() if sizes else None
