@@ -116,7 +116,7 @@ def test_a_vector_has_as_many_components_as_there_are_dimensions(tmp_path):
         del file["t1_fields/velocity"]
         file["t1_fields/velocity"] = np.concatenate([made["velocity"], made["velocity"][..., :1]], axis=-1)
         file["t1_fields/velocity"].attrs.update(attributes)
-    with pytest.raises(InputError, match="velocity: has shape .* expected 2 components in 2 dimensions"):
+    with pytest.raises(InputError, match=r"velocity: has shape .* expected 2 components in 2-D"):
         open_source(tmp_path / "u.hdf5")
 
 

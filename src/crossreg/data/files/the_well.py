@@ -73,7 +73,7 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
     own = "".join(letter for letter, is_own in zip(SPACE, varies, strict=False) if is_own)
     letters = before + own + "c" * order
     components = list(itertools.product(range(len(axes)), repeat=order))
-    # An axis of space along which nothing varies is left out, or has length 1; a matrix may have one axis of components.
+    # An axis along which nothing varies is left out, or has length 1; a matrix may have one axis of components.
     for space, last in itertools.product((own, SPACE[: len(axes)]), {order, min(order, 1)}):
         found = Variable(dataset, before + space + "c" * last, (), where)
         if len(found.axes) == len(dataset.shape) and all(found.size(a) == 1 for a in set(space) - set(own)):
@@ -84,7 +84,7 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
         )
     if order and math.prod(dataset.shape[len(letters.rstrip("c")) :]) != len(components):
         raise InputError(
-            f"--data {where}: has shape {dataset.shape}; expected {len(components)} components in {len(axes)} dimensions"
+            f"--data {where}: has shape {dataset.shape}; expected {len(components)} components in {len(axes)}-D"
         )
     keep = range(len(components))
     if order == 2 and dataset.attrs.get("symmetric", False):
