@@ -66,7 +66,10 @@ def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = 
         if name not in files:
             raise InputError(f"{path}: is not in {MANIFEST}; expected what crossreg wrote")
         if not _fits(path, files[name]):
-            raise InputError(f"{path}: is harmed (its SHA-256 is not the one in {MANIFEST})")
+            raise InputError(
+                f"{path}: is harmed (its SHA-256 is not the one in {MANIFEST});"
+                " the same train, sweep or car command makes it again"
+            )
 
 
 def _fits(path: Path, digests: Sequence[str]) -> bool:

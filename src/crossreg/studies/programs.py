@@ -243,7 +243,7 @@ def train_program(
         training = Resumable(models, tasks, train_config, lines, kept)
         if training.begun_at:
             display.skip(training.begun_at)
-            print(f"crossreg: {program.name} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+            print(f"crossreg: {display.label} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
         with training.saved_on_stop():
             for report in training.reports():
                 display.update(report)
