@@ -18,6 +18,7 @@ from crossreg.commands import (
     Export,
     Extract,
     Figures,
+    Plan,
     Predict,
     Quickstart,
     Report,
@@ -38,13 +39,9 @@ _REFUSED, _NOT_WRITTEN, _STOPPED, _PIPE = 2, 3, (130, 143), 141
 
 def _prepare_jax() -> None:
     """Keeps compiled programs between commands: the second run of a shape starts at once."""
-    import jax
+    from crossreg.studies.compilation import keep_compiled
 
-    from crossreg.data.cache import cache_folder
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    keep_compiled()
 
 
 _COMMANDS = {
@@ -55,6 +52,7 @@ _COMMANDS = {
     "export": (Export, actions.export),
     "quickstart": (Quickstart, actions.quickstart),
     "sweep": (Sweep, actions.sweep),
+    "plan": (Plan, actions.plan),
     "table": (Table, actions.table),
     "figures": (Figures, actions.figures),
     "report": (Report, actions.report),
@@ -127,7 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit code; what is wrong is one line on the standard error.
 
     2 bad input or a harmed file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged allows;
-    130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the reader of a pipe has left.
+    5 jobs of a sweep's workers failed; 130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the
+    reader of a pipe has left.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):

@@ -16,7 +16,8 @@ from crossreg.studies import sweep as module
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.programs import FORMAT, digest_of, plan_programs
-from crossreg.studies.sweep import run_sweep, trainings_of
+from crossreg.studies.scoring import trainings_of
+from crossreg.studies.sweep import run_sweep
 from crossreg.studies.sweep_folder import point_key
 from crossreg.training import loop
 from crossreg.training.loop import train_replicas

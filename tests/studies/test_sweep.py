@@ -19,7 +19,8 @@ from crossreg.report import table_files
 from crossreg.studies import sweep as module
 from crossreg.studies.grids import ALL_METHODS, Point, plan
 from crossreg.studies.programs import plan_programs, read_programs
-from crossreg.studies.sweep import run_sweep, trainings_of
+from crossreg.studies.scoring import trainings_of
+from crossreg.studies.sweep import run_sweep
 from crossreg.studies.sweep_folder import point_key, read_rows
 from crossreg.training.replicas import make_task
 

@@ -55,7 +55,7 @@ _OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON in one move."""
     with replacing(path) as file:
-        file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+        file.write(_json_bytes(value))
 
 
 def check_free(folder: Path) -> None:
