@@ -186,7 +186,22 @@ def test_a_mask_array_hides_inputs_but_targets_count(tmp_path):
     strict = xr.load_file(tmp_path / "u.npz", score_on="observed", observed_fraction=0.5)
     both = strict.train.gather(jnp.arange(4))
     assert np.asarray(both.mask).mean() < 0.45
-    np.testing.assert_array_equal(both.weight[:, 0], both.mask[:, 0])
+    target = np.asarray(strict.train.observed)[:, 1:].reshape(-1, 20)[:4]
+    np.testing.assert_array_equal(both.weight[:, 0], np.asarray(both.mask[:, 0]) & target)
+
+
+def test_scored_on_observed_points_nothing_depends_on_what_stands_at_hidden_ones(tmp_path):
+    """A mask that changes in time: neither units nor inputs nor the targets that count know what it hides."""
+    mask = np.random.default_rng(0).random((11, 6, 20)) < 0.6
+    batches = []
+    for junk in (0.0, -9999.0):
+        np.savez(tmp_path / "u.npz", u=np.where(mask[:, :, None], fields(1), junk), mask=mask)
+        data = xr.load_file(tmp_path / "u.npz", score_on="observed")
+        batch = data.train.gather(jnp.arange(int(data.train.num_pairs)))
+        batches.append((data.train.units, batch.x, batch.weight, jnp.where(batch.weight > 0, batch.y, 0)))
+    assert 0.2 < float(batches[0][2].mean()) < 0.5
+    for one, other in zip(*batches, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_time_split_pairs_do_not_cross(tmp_path):

@@ -97,6 +97,8 @@ def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part
     """The first times of every trajectory for train, the next for reg, the last for test: no step crosses a border."""
     if config.train_horizon is not None or config.test_horizon is not None:
         raise InputError("--split time: sizes are steps already; leave --train-horizon and --test-horizon out")
+    if source.splits is not None:
+        raise InputError(f"--split time: {source.path} has folders for train, reg and test, which are the splits")
     # A part of n steps has n + 1 times, and parts share none.
     steps = len(times) - 3
     if steps < 3:
