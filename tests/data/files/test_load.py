@@ -10,6 +10,7 @@ import pytest
 from made_fields import fields
 
 import crossreg as xr
+from crossreg.errors import InputError
 from crossreg.nn.build import data_scale
 from crossreg.nn.surrogate import predict
 from crossreg.nn.units import Units
@@ -209,3 +210,19 @@ def test_time_split_pairs_do_not_cross(tmp_path):
     data = xr.load_file(tmp_path / "u.npy", split="time")
     np.testing.assert_array_equal(data.reg.trajectories, u[:, 15:18])
     np.testing.assert_array_equal(data.test.trajectories, u[:, 18:])
+
+
+def test_a_trajectory_in_two_splits_is_refused(tmp_path):
+    rng = np.random.default_rng(4)
+    fields = rng.normal(size=(10, 5, 2, 9)).astype(np.float32)
+    fields[:3, 0] = 1.0  # equal starts, or none that says anything, are no repetition
+    np.save(tmp_path / "own.npy", fields)
+    xr.load_file(tmp_path / "own.npy")
+    np.save(tmp_path / "twice.npy", np.concatenate([fields, fields]))
+    with pytest.raises(InputError, match=r"trajectory \d+ of (reg|test) begins as trajectory \d+ of (train|reg) does"):
+        xr.load_file(tmp_path / "twice.npy")
+    constant = np.broadcast_to(rng.normal(size=(10, 1, 1, 1)).astype(np.float32), (10, 5, 1, 9)).copy()
+    constant[:, 2:] += fields[:, 2:, :1]
+    constant[5, 0] = np.nan
+    np.save(tmp_path / "rest.npy", constant)
+    xr.load_file(tmp_path / "rest.npy")

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
-from crossreg.data.files.split import NAMES, Part, split_source
+from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
 from crossreg.data.pairs import Data, Pairs, make_pairs
 from crossreg.errors import InputError
@@ -51,6 +51,8 @@ def load_files(config: DataConfig) -> Data:
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
     used = sum(len(part.samples) * len(part.times) for part in parts.values())
     streams = used * source.frame_bytes > config.in_memory_gib * 2**30
+    if config.split == "trajectory" and not streams:
+        check_repeated(source, parts)
 
     def pairs(number: int, name: str) -> Pairs | StreamedPairs:
         part = parts[name]
