@@ -103,7 +103,7 @@ def test_reg_scores_are_those_of_the_mixture(cohort, trained):
     i = 2  # the split that is padded most
     model = unstack(report.models, i)
     batch = data[i].reg.gather(jnp.arange(int(data[i].reg.num_pairs)))
-    mixture = predict(model, batch.x, key=jax.random.key(0), num_samples=2000)
+    mixture = eqx.filter_jit(predict)(model, batch.x, key=jax.random.key(0), num_samples=2000)
     nll, error = mixture_nll(mixture, batch.y), ece(mixture.cdf(batch.y))
     assert records[-1].reg_nll[i] == pytest.approx(float(nll), abs=0.05)
     assert records[-1].reg_ece[i] == pytest.approx(float(error), abs=0.03)
