@@ -110,7 +110,9 @@ class StoredFields(NamedTuple):
 
 def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[Path], None] | None = None) -> None:
     """Writes the file in one move; `announce` as in `replacing`."""
-    rms = np.sqrt(np.mean(np.square(stored.truth, dtype=np.float64), axis=(0, 1, 3)))
+    known = np.isfinite(stored.truth)
+    count = np.maximum(known.sum(axis=(0, 1, 3)), 1)
+    rms = np.sqrt(np.sum(np.square(stored.truth, dtype=np.float64), axis=(0, 1, 3), where=known) / count)
     # One for each channel: beside a pressure of 1e5 a velocity of 1 would have no digits left.
     units = [2.0 ** round(math.log2(size)) if 0 < size < math.inf else 1.0 for size in rms.tolist()]
     unit = np.asarray(units)[:, None]
