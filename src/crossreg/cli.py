@@ -133,6 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(_usage())
         return 0 if arguments else _REFUSED
     name, *rest = arguments
+    command = None
     try:
         with stops_in_time(_after("stopped", name)):
             if name not in _COMMANDS:
@@ -147,17 +148,23 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(_after(f"{where}{error.strerror or error}", name), file=sys.stderr)
+        # A write that fails names no file: it was one below the folder that was asked for.
+        out = getattr(command, "out", None) or getattr(command, "output", None)
+        where = error.filename or out
+        what = f"{where}: {error.strerror or error}" if where else f"{error.strerror or error}"
+        print(_after(what, name, is_gone=out is not None and not out.exists()), file=sys.stderr)
         return _NOT_WRITTEN
     except KeyboardInterrupt as stop:
         print(_after("stopped", name), file=sys.stderr)
         return code_of(stop)
 
 
-def _after(what: str, name: str) -> str:
+def _after(what: str, name: str, *, is_gone: bool = False) -> str:
     """The last line of a command that could not end, and what to do about it."""
-    return f"crossreg: {what}" + "; the same command goes on from here" * (name in ("train", "sweep", "car"))
+    if name not in ("train", "sweep", "car"):
+        return f"crossreg: {what}"
+    then = "goes on once it is back, and begins anew without it" if is_gone else "goes on from here"
+    return f"crossreg: {what}; the same command {then}"
 
 
 def run() -> NoReturn:

@@ -22,6 +22,8 @@ from crossreg.studies.fit import fit
 from foreign_modules import FOREIGN, WIDTH, Perceptron, resnet
 
 KEY = jax.random.key(5)
+# As one program; op by op, each operation would be compiled on its own.
+compiled = eqx.filter_jit(predict)
 
 
 def _module(name, data):
@@ -44,8 +46,8 @@ def test_without_sites_the_mean_is_the_modules(name, data):
     module, _, _ = _module(name, data)
     model = cross_regularize(module, lambda m: (), data.train, key=KEY)
     x = data.train.gather(jnp.arange(3)).x
-    expected = jax.vmap(lambda x: model.heads.mean(module(x)))(x)
-    np.testing.assert_allclose(predict(model, x, key=KEY).mean, expected, rtol=1e-5, atol=1e-6)
+    expected = jax.jit(jax.vmap(lambda x: model.heads.mean(module(x))))(x)
+    np.testing.assert_allclose(compiled(model, x, key=KEY).mean, expected, rtol=1e-5, atol=1e-6)
 
 
 class TwoMaps(eqx.Module):
@@ -69,7 +71,7 @@ def test_the_factor_stands_behind_the_chosen_part_one_for_every_channel(data):
     config = ModelConfig(log_sigma_gen_start=-1.2)
     model = cross_regularize(module, lambda m: m.inner, data.train, config=config, key=KEY)
     x = data.train.gather(jnp.arange(1)).x[0]
-    y = jax.vmap(lambda key: model.stages[0](x, key=key))(jax.random.split(KEY, 3000))
+    y = jax.jit(jax.vmap(lambda key: model.stages[0](x, key=key)))(jax.random.split(KEY, 3000))
     inside = jnp.linalg.solve(module.outer.weight[:, :, 0], y - module.outer.bias)
     factor = np.asarray(inside / module.inner(x))
     np.testing.assert_allclose(factor, np.broadcast_to(factor[:, :, :1], factor.shape), rtol=2e-2, atol=2e-3)
@@ -104,7 +106,7 @@ def test_it_learns_and_its_uncertainty_comes_apart(name, data, tiny):
     done = fit(model, data, tiny.train, progress=False, steps=60, evaluate_every=30)
     assert not done.diverged
     assert done.history[-1]["reg_nll"] < done.history[0]["reg_nll"]
-    mixture = predict(done.model, data.test.gather(jnp.arange(4)).x, key=KEY, num_samples=7)
+    mixture = compiled(done.model, data.test.gather(jnp.arange(4)).x, key=KEY, num_samples=7)
     np.testing.assert_allclose(mixture.variance, mixture.var_predictive + mixture.var_generalization, rtol=1e-4)
     assert float(mixture.var_of_means.max()) > 0
 
@@ -131,7 +133,7 @@ def _fields(*space: int) -> Trajectories:
     return Trajectories(train, test, {}, digest(train, test))
 
 
-@pytest.mark.parametrize("space", [(8, 10), (6, 8, 4)])
+@pytest.mark.parametrize("space", [(8, 10), (5, 6, 4)])
 @pytest.mark.parametrize("kind", ["fno", "resnet"])
 def test_fields_of_two_and_three_dimensions(space, kind, tiny):
     import pdequinox as pdeqx
@@ -143,9 +145,9 @@ def test_fields_of_two_and_three_dimensions(space, kind, tiny):
     else:
         module = pdeqx.arch.ClassicResNet(dims, channels, WIDTH, hidden_channels=4, num_blocks=1, key=KEY)
         model = cross_regularize(module, lambda m: m.blocks, data.train, key=KEY)
-    done = fit(model, data, tiny.train, progress=False, steps=40, evaluate_every=20, learning_rate=1e-2)
+    done = fit(model, data, tiny.train, progress=False, steps=40, evaluate_every=20, learning_rate=1e-2, batch_size=3)
     assert done.history[-1]["reg_nll"] < done.history[0]["reg_nll"]
-    mixture = predict(done.model, data.test.gather(jnp.arange(3)).x, key=KEY, num_samples=5)
+    mixture = compiled(done.model, data.test.gather(jnp.arange(3)).x, key=KEY, num_samples=5)
     assert mixture.mean.shape == (3, 2, *space)
 
 
@@ -178,6 +180,23 @@ def test_what_is_no_part_or_gives_no_array_is_refused(data):
         cross_regularize(pair, lambda m: m.part, data.train, key=KEY)
 
 
+def test_a_part_twice_inside_of_another_or_complex_is_refused(data):
+    module = TwoMaps(data.train.in_channels, key=KEY)
+    outer = eqx.nn.Sequential([eqx.nn.Lambda(module)])
+    with pytest.raises(ValueError, match="chose a part twice"):
+        cross_regularize(module, lambda m: (m.inner, m.inner), data.train, key=KEY)
+    with pytest.raises(ValueError, match="a part inside of another"):
+        cross_regularize(outer, lambda m: (m[0], m[0].fn.inner), data.train, key=KEY)
+    complex_one = eqx.tree_at(lambda m: m.inner.weight, module, module.inner.weight + 0j)
+    with pytest.raises(TypeError, match="the module has complex arrays"):
+        cross_regularize(complex_one, lambda m: m.outer, data.train, key=KEY)
+
+
+def test_noise_may_stand_behind_the_whole_module(data):
+    module = TwoMaps(data.train.in_channels, key=KEY)
+    assert list(site_sigmas(cross_regularize(module, lambda m: m, data.train, key=KEY))) == ["module"]
+
+
 def test_a_module_of_other_points_is_refused(data):
     module = resnet(data.train.in_channels, None, key=KEY)
     half = eqx.nn.Sequential([eqx.nn.Lambda(lambda x: x[:, ::2]), eqx.nn.Lambda(module)])
@@ -194,6 +213,6 @@ def test_units_of_the_data_are_the_models(data):
     plain = dataclasses.replace(model, units=None)
     x = data.train.gather(jnp.arange(3)).x
     scale, offset = (jnp.asarray(part)[:, None] for part in (units.scale, units.offset))
-    inside, outside = predict(plain, (x - offset) / scale, key=KEY), predict(model, x, key=KEY)
+    inside, outside = compiled(plain, (x - offset) / scale, key=KEY), compiled(model, x, key=KEY)
     np.testing.assert_allclose(outside.mean, inside.mean * scale + offset, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(outside.variance, inside.variance * scale**2, rtol=1e-4)

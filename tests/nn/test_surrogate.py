@@ -13,6 +13,10 @@ from crossreg.nn.noise import NoiseChain, gaussian_noise, is_stochastic, site_si
 from crossreg.nn.sites import site_names
 from crossreg.nn.surrogate import Surrogate, predict
 
+# As one program; op by op, each operation would be compiled on its own.
+compiled = eqx.filter_jit(predict)
+alone_compiled = eqx.filter_jit(lambda model, x, key: model(x, key=key))
+
 
 def noisy(name, shape):
     return gaussian_noise(name, shape, owner="generalization", epsilon_per="element", start=-1.0)
@@ -28,11 +32,11 @@ def test_the_fold_equals_one_call_per_sample_and_item(points):
     model = make(len(points), feature_noise=noisy, mode_noise=noisy, generalization_head=True)
     x = jax.random.normal(jax.random.key(1), (5, 2, *points))
     key = jax.random.key(2)
-    mixture = predict(model, x, key=key, num_samples=6)
+    mixture = compiled(model, x, key=key, num_samples=6)
     assert mixture.means.shape == (6, 5, 3, *points)
     keys = [jax.random.split(k, 6) for k in jax.random.split(key, 5)]
     for sample, item in ((0, 0), (2, 3), (5, 4)):
-        alone = model(x[item], key=keys[item][sample])
+        alone = alone_compiled(model, x[item], keys[item][sample])
         np.testing.assert_allclose(mixture.means[sample, item], alone.mean, atol=2e-5)
         np.testing.assert_allclose(mixture.vars_predictive[sample, item], jnp.exp(2 * alone.log_sigma_pred), rtol=1e-4)
         assert alone.log_sigma_gen is not None
@@ -44,7 +48,7 @@ def test_the_fold_equals_one_call_per_sample_and_item(points):
 def test_samples_and_items_have_noise_of_their_own():
     model = make(feature_noise=noisy)
     x = jnp.ones((4, 2, 11))
-    means = predict(model, x, key=jax.random.key(0), num_samples=3).means.reshape(12, -1)
+    means = compiled(model, x, key=jax.random.key(0), num_samples=3).means.reshape(12, -1)
     assert len(np.unique(np.asarray(means[:, 0]))) == 12
 
 
@@ -80,9 +84,9 @@ def test_an_increment_adds_the_input_and_not_its_mask():
     )
     x = jax.random.normal(jax.random.key(1), (5, 3, 12))
     key = jax.random.key(0)
-    difference = predict(increment, x, key=key).mean - predict(plain, x, key=key).mean
+    difference = compiled(increment, x, key=key).mean - compiled(plain, x, key=key).mean
     np.testing.assert_allclose(difference, x[:, :2], atol=1e-6)
-    np.testing.assert_allclose(increment(x[0], key=key).mean, predict(increment, x, key=key).mean[0], atol=1e-5)
+    np.testing.assert_allclose(increment(x[0], key=key).mean, compiled(increment, x, key=key).mean[0], atol=1e-5)
 
 
 def test_sites_stand_on_different_tensors_with_names():
@@ -136,8 +140,8 @@ def test_an_input_with_a_key_of_its_own_does_not_depend_on_the_batch():
     model = make(feature_noise=noisy)
     x = jax.random.normal(jax.random.key(1), (5, 2, 11))
     keys = jax.random.split(jax.random.key(2), 5)
-    whole = predict(model, x, key=keys, num_samples=3)
-    part = predict(model, x[2:4], key=keys[2:4], num_samples=3)
+    whole = compiled(model, x, key=keys, num_samples=3)
+    part = compiled(model, x[2:4], key=keys[2:4], num_samples=3)
     np.testing.assert_allclose(part.means, whole.means[:, 2:4], atol=1e-6)
 
 
@@ -147,7 +151,7 @@ def test_internal_noise_is_credited_to_its_owner(owners, gen, pred):
         return gaussian_noise(name, shape, owner=owners, start=-1.0)
 
     model = make(feature_noise=noise)
-    mixture = predict(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=8)
+    mixture = compiled(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=8)
     head = jnp.mean(mixture.vars_predictive, axis=0)
     assert (mixture.var_generalization.max() > 0) == gen
     assert ((mixture.var_predictive - head).max() > 1e-6) == pred
@@ -161,7 +165,7 @@ def test_two_owners_in_one_place_share_the_spread():
         )
 
     model = make(feature_noise=noise)
-    mixture = predict(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=1000)
+    mixture = compiled(model, jnp.ones((4, 2, 11)), key=jax.random.key(0), num_samples=1000)
     share = jnp.mean(mixture.var_of_means) / jnp.mean(jnp.var(mixture.means, axis=0))
     # Two equal noises: each has half of the spread to first order.
     assert 0.42 < share < 0.58
@@ -176,8 +180,8 @@ def test_a_prediction_can_be_differentiated_in_any_way(data, tiny):
         return jnp.sum(predict(model, x, key=jax.random.key(1), num_samples=2).mean ** 2)
 
     along = jax.random.normal(jax.random.key(2), x.shape)
-    _, forward = jax.jvp(total, (x,), (along,))
-    assert float(forward) == pytest.approx(float(jnp.sum(jax.grad(total)(x) * along)), rel=1e-4)
+    _, forward = jax.jit(lambda x: jax.jvp(total, (x,), (along,)))(x)
+    assert float(forward) == pytest.approx(float(jnp.sum(jax.jit(jax.grad(total))(x) * along)), rel=1e-4)
 
 
 def test_noise_that_varies_in_space_is_that_of_every_sample(data, tiny):
@@ -190,6 +194,6 @@ def test_noise_that_varies_in_space_is_that_of_every_sample(data, tiny):
     site = eqx.tree_at(lambda s: s.scale.raw, site, raw)
     model = eqx.tree_at(lambda m: m.stages, model, (*model.stages, site))
     keys = jax.random.split(jax.random.key(1), 3)
-    many = predict(model, x, key=keys, num_samples=2)
-    one = model(x[1], key=jax.random.split(keys[1], 2)[1])
+    many = compiled(model, x, key=keys, num_samples=2)
+    one = alone_compiled(model, x[1], jax.random.split(keys[1], 2)[1])
     np.testing.assert_allclose(many.means[1, 1], one.mean, rtol=1e-4, atol=1e-5)

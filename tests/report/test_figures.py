@@ -184,3 +184,14 @@ def test_rows_without_scores_are_left_out_and_counted(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "none of its 4 rows has test scores" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([-1.0, 3.0], (-3.0, 3.0)), ([99_980.0, 100_020.0], (99_980.0, 100_020.0)), ([0.0, 2.0], (-2.0, 2.0))],
+)
+def test_the_truth_of_a_map_fills_its_range(values, expected):
+    """A pressure of 10⁵ ± 20 Pa on a range of ±10⁵ would be one colour."""
+    truth = np.asarray(values)[:, None]
+    panels = figures._panels(truth, np.abs(truth), truth, truth)
+    assert panels[0][3] == expected

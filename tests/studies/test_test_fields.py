@@ -64,6 +64,22 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     assert (read.unaware, read.aware, read.scanned, read.space) == (stored.unaware, stored.aware, 4, (20,))
 
 
+def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tmp_path):
+    """Pressures of 10⁵ ± 20 Pa beside velocities of some cm/s: each has half precision of its own spread."""
+    size = np.array([20.0, 0.05])[: stored.truth.shape[2], None]
+    assert len(size) == 2
+    own = stored._replace(
+        truth=(stored.truth * size + np.array([1e5, 0.0])[:, None]).astype(np.float32),
+        **{name: (getattr(stored, name) * size).astype(np.float32) for name in ("error", "std_mu", "std_predictive")},
+        windows=None,
+    )
+    write_test_fields(tmp_path / "f.npz", own)
+    read = read_test_fields(tmp_path / "f.npz")
+    for name in ("truth", "error", "std_mu", "std_predictive"):
+        apart = np.abs(getattr(read, name) - getattr(own, name)).max((0, 1, 3))
+        assert (apart < 3e-3 * np.abs(stored.truth).max() * size[:, 0]).all(), name
+
+
 def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
     def channels(values, axis):
         return np.concatenate([values, 2e5 * values], axis)

@@ -165,7 +165,11 @@ class Pairs(AbstractPairs):
         seen = mask.astype(x.dtype)
         if self.mask_channel:
             x = jnp.concatenate([x, jnp.broadcast_to(seen, (x.shape[0], 1, *x.shape[2:]))], axis=1)
-        return Batch(x, y, mask, counts * seen if self.score_on == "observed" else counts)
+        if self.score_on == "observed":
+            counts = counts * seen
+            if self.observed is not None:  # the target's own mask too: what was not measured then is no target
+                counts = counts * self.observed[self.rows[row], time + 1][:, None]
+        return Batch(x, y, mask, counts)
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:

@@ -224,13 +224,21 @@ def _panels(
     # A run that diverged may have any value.
     finite = [values[np.isfinite(values)] for values in (error, std_total)]
     top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
-    limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
     return [
-        ("truth", truth, "RdBu_r", (-limit, limit)),
+        ("truth", truth, "RdBu_r", _truth_range(truth[np.isfinite(truth)])),
         ("|error|", error, "viridis", (0.0, top)),
         ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0.0, top)),
         ("total standard deviation", std_total, "viridis", (0.0, top)),
     ]
+
+
+def _truth_range(truth: np.ndarray) -> tuple[float, float]:
+    """Even on both sides of 0, or, of fields that keep to one side of it (a pressure, a density), from end to end."""
+    low, high = (float(truth.min()), float(truth.max())) if truth.size else (0.0, 0.0)
+    if low < high and low * high > 0:
+        return low, high
+    limit = max(-low, high) or 1.0
+    return -limit, limit
 
 
 class Plane(NamedTuple):

@@ -325,7 +325,8 @@ def _to_the_end(
     training = Resumable(*started, lines, Kept(folder, program.name, program.name, saving))
     if training.begun_at:
         display.skip(training.begun_at)
-        print(f"crossreg: {program.name} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+        label = display.label or program.name
+        print(f"crossreg: {label} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
     with training.saved_on_stop():
         for report in training.reports():
             display.update(report)

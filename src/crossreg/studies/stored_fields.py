@@ -1,6 +1,7 @@
 r"""`test_fields.npz`: what a run says of some test trajectories at every point, and where in all of them it is worst.
 
-The file is small. Values are float16 in units of a power of two near the truth's RMS, for each channel; the error and
+The file is small. Values are float16 in units of a power of two near the RMS of the channel's truth, less its mean
+where that is far larger than its spread: pressures of 10⁵ Pa beside velocities keep their digits. The error is kept and
 not the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24.
 """
 
@@ -26,9 +27,10 @@ _AS_THEY_ARE = ("trajectories", "steps", "observed")
 _WINDOW, _PLANE = "window_", "plane_"
 _OFFSET_STEP = 1 / 24
 _FORMAT = 1
+# Beyond this many spreads from 0, a mean would take the digits of a float16.
+_FAR = 8
 
 Stored = Float[np.ndarray, "trajectory time channel x"]
-Unit = Float[np.ndarray, "channel ..."]
 
 
 class Windows(NamedTuple):
@@ -110,15 +112,11 @@ class StoredFields(NamedTuple):
 
 def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[Path], None] | None = None) -> None:
     """Writes the file in one move; `announce` as in `replacing`."""
-    known = np.isfinite(stored.truth)
-    count = np.maximum(known.sum(axis=(0, 1, 3)), 1)
-    rms = np.sqrt(np.sum(np.square(stored.truth, dtype=np.float64), axis=(0, 1, 3), where=known) / count)
-    # One for each channel: beside a pressure of 1e5 a velocity of 1 would have no digits left.
-    units = [2.0 ** round(math.log2(size)) if 0 < size < math.inf else 1.0 for size in rms.tolist()]
-    unit = np.asarray(units)[:, None]
+    unit = _unit_of(stored.truth)
     header = {
         "format": _FORMAT,
-        "unit": units,
+        "unit": [scale for scale, _ in unit],
+        "origin": [origin for _, origin in unit],
         "levels": LEVELS,
         "scanned": stored.scanned,
         "space": stored.space,
@@ -132,26 +130,66 @@ def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[P
         arrays |= {f"{_WINDOW}{name}": values for name, values in windows.items()}
     if (planes := stored.planes) is not None:
         header |= {"plane": [planes.trajectory, planes.stride]}
-        fields = _in_units(planes, unit[..., None]) | {"steps": planes.steps, "observed": planes.observed}
+        fields = _in_units(planes, unit, axis=1) | {"steps": planes.steps, "observed": planes.observed}
         arrays |= {f"{_PLANE}{name}": values for name, values in fields.items()}
     write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
 
 
-def _in_units(part: StoredFields | Windows | Planes, unit: Unit) -> dict[str, Any]:
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
-        return {name: (getattr(part, name) / unit).astype(np.float16) for name in _FIELDS}
+# The scale and the origin of each channel.
+_Unit = list[tuple[float, float]]
 
 
-def _packed(part: StoredFields | Windows, unit: Unit) -> dict[str, Any]:
+def _unit_of(truth: Stored) -> _Unit:
+    """What the channels are kept in; the origin is 0 unless the mean is far from it, as seen from the spread."""
+    unit = []
+    for channel in np.moveaxis(truth, 2, 0).astype(np.float64):
+        values = channel[np.isfinite(channel)]  # what was not measured is NaN
+        if not values.size:
+            unit.append((1.0, 0.0))
+            continue
+        mean, spread = float(values.mean()), float(values.std())
+        origin = float(np.float32(mean)) if math.isfinite(mean) and abs(mean) > _FAR * spread > 0 else 0.0
+        rms = float(np.sqrt(np.mean(np.square(values - origin))))
+        unit.append((2.0 ** round(math.log2(rms)) if 0 < rms < math.inf else 1.0, origin))
+    return unit
+
+
+def _along(unit: _Unit, name: str, values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and origin of each channel along an axis of a field; only the truth has an origin."""
+    if len(unit) not in (1, values.shape[axis]):
+        raise ValueError("its units are those of other channels")
+    shape = [-1 if own == axis else 1 for own in range(values.ndim)]
+    scale, origin = (np.asarray(part, np.float32).reshape(shape) for part in zip(*unit, strict=True))
+    return scale, origin if name == "truth" else 0 * origin
+
+
+def _in_units(part: StoredFields | Windows | Planes, unit: _Unit, axis: int = 2) -> dict[str, Any]:
+    fields = {}
+    for name in _FIELDS:
+        scale, origin = _along(unit, name, values := getattr(part, name), axis)
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
+            fields[name] = ((values - origin) / scale).astype(np.float16)
+    return fields
+
+
+def _from_units(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str, axis: int = 2) -> dict[str, np.ndarray]:
+    fields = {}
+    for name in _FIELDS:
+        scale, origin = _along(unit, name, values := file[prefix + name].astype(np.float32), axis)
+        fields[name] = values * scale + origin
+    return fields
+
+
+def _packed(part: StoredFields | Windows, unit: _Unit) -> dict[str, Any]:
     """Arrays as the file has them."""
     arrays = _in_units(part, unit)
     offsets = np.clip(np.rint(np.nan_to_num(part.offsets) / _OFFSET_STEP), -127, 127).astype(np.int8)
     return arrays | {name: getattr(part, name) for name in _AS_THEY_ARE} | {"offsets": offsets}
 
 
-def _unpacked(file: Mapping[str, np.ndarray], unit: Unit, prefix: str = "") -> dict[str, np.ndarray]:
+def _unpacked(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str = "") -> dict[str, np.ndarray]:
     """Arrays that fit each other, from those of the file; steps are those of all rows, or of each."""
-    fields = {name: file[prefix + name].astype(np.float32) * unit for name in _FIELDS}
+    fields = _from_units(file, unit, prefix)
     fields["offsets"] = file[f"{prefix}offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
     fields |= {name: file[prefix + name] for name in _AS_THEY_ARE}
     count, times, _, points = fields["truth"].shape
@@ -168,9 +206,9 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: Unit, prefix: str = "") -> d
     return fields
 
 
-def _planes(file: Mapping[str, np.ndarray], unit: Unit, trajectory: int, stride: int) -> Planes:
+def _planes(file: Mapping[str, np.ndarray], unit: _Unit, trajectory: int, stride: int) -> Planes:
     """Planes that fit each other, from the arrays of the file."""
-    fields = {name: file[_PLANE + name].astype(np.float32) * unit for name in _FIELDS}
+    fields = _from_units(file, unit, _PLANE, axis=1)
     steps, observed = file[f"{_PLANE}steps"], file[f"{_PLANE}observed"]
     count, _, *sides = fields["truth"].shape
     fit = all(values.shape == fields["truth"].shape for values in fields.values())
@@ -190,9 +228,9 @@ def read_test_fields(path: Path) -> StoredFields:
         header = json.loads(str(file["header"]))
         if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
             raise ValueError("of another version")
-        unit = np.asarray(header["unit"], np.float32).reshape(-1, 1)  # of older files one for all channels
-        if len(unit) not in (1, file["truth"].shape[2]):
-            raise ValueError("its channels have other units")
+        # Files of older versions have one unit for all channels.
+        scales = np.atleast_1d(header["unit"]).astype(float).tolist()
+        unit = list(zip(scales, header.get("origin", [0.0] * len(scales)), strict=True))
         fields = _unpacked(file, unit)
         windows = None
         if f"{_WINDOW}truth" in file:
@@ -200,7 +238,7 @@ def read_test_fields(path: Path) -> StoredFields:
             windows = Windows(**_unpacked(file, unit, _WINDOW), lines=lines)
             if lines.shape != (len(windows.trajectories), len(header["space"]) - 1) or lines.dtype.kind not in "iu":
                 raise ValueError("its windows have no lines")
-        planes = _planes(file, unit[..., None], *header["plane"]) if "plane" in header else None
+        planes = _planes(file, unit, *header["plane"]) if "plane" in header else None
         pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
         if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
             raise ValueError("its PIT values are no counts")

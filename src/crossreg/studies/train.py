@@ -81,6 +81,7 @@ def train_run(
                 print(f"crossreg: {folder} holds this run, finished; its scores again", file=sys.stderr)
                 return read_metrics(folder)
             check_versions(folder / VERSIONS, force=saving.force)
+            print(f"crossreg: {folder} is trained; its scores are made", file=sys.stderr, flush=True)
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)

@@ -63,11 +63,21 @@ const topOf = (values) => {
 const ofChannel = (entry, values) =>
   values.filter((_, i) => Math.floor(i / entry.points) % entry.channels === state.channel);
 
+// Even on both sides of 0, or, of fields that keep to one side of it (a pressure, a density), from end to end.
+const truthRange = (values) => {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  }
+  if (low < high && low * high > 0) return [low, high];
+  const limit = high < low ? 1 : Math.max(-low, high) || 1;
+  return [-limit, limit];
+};
+
 // Errors and standard deviations share one range, which holds all but the largest 0.5% of either.
 const rangesOf = (entry, fields) => {
-  const limit = ofChannel(entry, fields.truth).reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0) || 1;
   const top = Math.max(topOf(ofChannel(entry, fields.size)), topOf(ofChannel(entry, fields.std))) || 1;
-  return { truth: [-limit, limit], size: [0, top], std_mu: [0, top], std: [0, top] };
+  return { truth: truthRange(ofChannel(entry, fields.truth)), size: [0, top], std_mu: [0, top], std: [0, top] };
 };
 
 const paint = (canvas, entry, times, values, [low, high], palette) => {

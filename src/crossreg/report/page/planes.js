@@ -23,9 +23,8 @@ const planeRanges = (planes, fields) => {
   const size = planes.sides[0] * planes.sides[1];
   const { channels } = entryNow();
   const own = (values) => values.filter((_, i) => Math.floor(i / size) % channels === state.channel);
-  const limit = own(fields.truth).reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0) || 1;
   const top = Math.max(topOf(own(fields.size)), topOf(own(fields.std))) || 1;
-  return { truth: [-limit, limit], size: [0, top], std_mu: [0, top], std: [0, top] };
+  return { truth: truthRange(own(fields.truth)), size: [0, top], std_mu: [0, top], std: [0, top] };
 };
 
 const buildPlanes = () => {
