@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from crossreg.cli import main
 from crossreg.config import DataConfig
+from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
@@ -94,6 +95,23 @@ def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
     for name in names:
         np.testing.assert_allclose(getattr(read, name), two[name], rtol=1e-3, atol=1e-7)
         np.testing.assert_array_equal(getattr(read.planes, name), getattr(read, name)[0, :3, :, None])
+
+
+def test_what_was_not_measured_is_no_truth(tmp_path):
+    values = np.random.default_rng(5).normal(size=(6, 5, 2, 16)).astype(np.float32)
+    values[:, :, 1] *= 1e4
+    values[:, 2, 0, 3:6] = np.nan
+    np.savez(tmp_path / "u.npz", u=values)
+    data = load_file(tmp_path / "u.npz", train_size=2, reg_size=2, test_size=2)
+    stored = compute_test_fields(fit_persistence(data.train), data.test)
+    write_test_fields(tmp_path / "f.npz", stored)
+    read = read_test_fields(tmp_path / "f.npz")
+    gaps = np.isnan(values[:2, 1:])  # of every trajectory the same
+    for fields in (stored, read):
+        np.testing.assert_array_equal(np.isnan(fields.truth), gaps)
+        np.testing.assert_array_equal(np.isnan(fields.error), gaps)
+        assert np.isfinite(fields.std_total).all()
+    np.testing.assert_allclose(read.truth, stored.truth, rtol=1e-3)
 
 
 def test_the_histogram_has_the_coverage_of_the_scores(predictor, data, tiny, stored):

@@ -142,7 +142,11 @@ _Unit = list[tuple[float, float]]
 def _unit_of(truth: Stored) -> _Unit:
     """What the channels are kept in; the origin is 0 unless the mean is far from it, as seen from the spread."""
     unit = []
-    for values in np.moveaxis(truth, 2, 0).astype(np.float64):
+    for channel in np.moveaxis(truth, 2, 0).astype(np.float64):
+        values = channel[np.isfinite(channel)]  # what was not measured is NaN
+        if not values.size:
+            unit.append((1.0, 0.0))
+            continue
         mean, spread = float(values.mean()), float(values.std())
         origin = float(np.float32(mean)) if math.isfinite(mean) and abs(mean) > _FAR * spread > 0 else 0.0
         rms = float(np.sqrt(np.mean(np.square(values - origin))))

@@ -9,7 +9,8 @@ around it, along a line through its middle. So every region that is listed can b
 
 Of a field in more than one dimension a line is kept, along the first axis through the middle of the others, and the
 whole plane at the first, the middle and the last step; of a long or wide one fewer trajectories, then fewer times. The
-noise is that of the scores. `studies/stored_fields.py` has the file.
+noise is that of the scores. Where a target does not count, as it was not measured, truth and error are NaN.
+`studies/stored_fields.py` has the file.
 """
 
 import contextlib
@@ -214,9 +215,11 @@ def _predicted(predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, in
     """Fields of some pairs, with the prediction and the pairs that they are of."""
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
+    # What was not measured, or does not count, is no truth: shown as 0 it would look like an error.
+    truth = jnp.where(batch.weight > 0, batch.y, jnp.nan)
     fields = {
-        "truth": batch.y,
-        "error": mixture.mean - batch.y,
+        "truth": truth,
+        "error": mixture.mean - truth,
         "std_mu": jnp.sqrt(mixture.var_of_means),
         "std_predictive": mixture.std_predictive,
         "std_generalization": mixture.std_generalization,

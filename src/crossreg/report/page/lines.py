@@ -57,12 +57,14 @@ def make_group(name: str, rows: Sequence[Row], histories: Mapping[str, History],
 
 
 def regime_label(line: Line, lines: Sequence[Line]) -> str:
-    """A regime in words."""
+    """A regime in words; settings that all lines have in common are said once, below their table."""
     regime = line.regime
     size = f"{regime['total']} trajectories in all" if "total" in regime else f"{line.split[0]} trajectories"
     parts = [f"{regime['observed_fraction']:g} observed", size]
     parts += [f"{regime['steps']:,} steps"] if "steps" in varying(lines) else []
-    return ", ".join([*parts, *filter(None, [setting_of(regime)])])
+    setting = setting_of(regime)
+    common = all(setting_of(other.regime) == setting for other in lines)
+    return ", ".join([*parts, *([setting] if setting and not common else [])])
 
 
 def method_label(line: Line, group: Sequence[Line]) -> str:
