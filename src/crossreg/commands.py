@@ -150,8 +150,14 @@ class Sweep:
     """field=value,value for a config field; given several times, all combinations are run."""
     scenario: str | None = None
     """One of the scenarios that --preset of train knows, with its settings; by default diff_ks."""
+    data: Path | None = None
+    """Trajectories of your own in place of a scenario, as train takes them; they must fit into memory."""
+    field: str | None = None
+    """Own data: the array to take, or several, as in u,v, side by side as channels."""
+    axes: str | None = None
+    """Own data: a letter for each axis, as in btxc."""
     config: Path | None = None
-    """A YAML file of settings that all runs share; it changes what --scenario sets."""
+    """A YAML file of settings that all runs share; it changes what --scenario and --data set."""
     devices: int | None = None
     """Devices of this machine that the replicas are divided among; by default all."""
     save_every: float = SAVE_EVERY

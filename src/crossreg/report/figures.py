@@ -227,9 +227,9 @@ def _panels(
     limit = float(np.abs(truth[np.isfinite(truth)]).max(initial=0.0)) or 1.0
     return [
         ("truth", truth, "RdBu_r", (-limit, limit)),
-        ("|error|", error, "viridis", (0, top)),
-        ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0, top)),
-        ("total standard deviation", std_total, "viridis", (0, top)),
+        ("|error|", error, "viridis", (0.0, top)),
+        ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0.0, top)),
+        ("total standard deviation", std_total, "viridis", (0.0, top)),
     ]
 
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from crossreg.config import Config, changed_fields
-from crossreg.data.apebench import load_trajectories
-from crossreg.data.pairs import AbstractPairs, check_split, make_data
+from crossreg.data.pairs import AbstractPairs, check_split, make_data, trajectories_of
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
@@ -60,8 +59,6 @@ def check_points(points: Sequence[Point]) -> None:
     for point in points:
         if _source(point.config) != source:
             raise InputError("a sweep has one scenario, grid and horizon; run one sweep for each")
-        if point.config.data.data is not None:
-            raise InputError(f"--data {point.config.data.data}: a sweep takes scenarios; train each run on your files")
         split = check_split(point.config.data)
         least = 2 if point.keeps_part_of_reg else 1 if point.needs_reg else 0
         if len(split.reg) < least:
@@ -75,6 +72,8 @@ def check_points(points: Sequence[Point]) -> None:
 def _source(config: Config) -> tuple:
     """The settings that decide which trajectories are loaded."""
     data = config.data
+    if data.data is not None:
+        return (data.data, data.field, data.axes)
     return (data.scenario, data.num_spatial_dims, data.num_points, data.train_horizon, data.test_horizon)
 
 
@@ -88,7 +87,7 @@ def run_sweep(
 ) -> list[dict[str, Any]]:
     """Trains and scores all points into `folder`; returns their rows. What is there already is not done again."""
     check_points(points)
-    trajectories = on_device(load_trajectories(points[0].config.data))
+    trajectories = on_device(trajectories_of(points[0].config.data))
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
         check_memory(config, trajectories.train.shape[2:])
@@ -135,7 +134,7 @@ def _open_work(
 def describe_sweep(points: Sequence[Point], folder: Path) -> str:
     """What `run_sweep` would do, and about how long it would train; nothing is run or written."""
     check_points(points)
-    trajectories = load_trajectories(points[0].config.data)
+    trajectories = trajectories_of(points[0].config.data)
     space = trajectories.train.shape[3:]
     work = _open_work(points, folder, trajectories, {row["key"] for row in read_rows(folder)}, write=False)
     due = [program for program in work.due if not program.is_done(folder)]
