@@ -17,7 +17,7 @@ test: $(READY)
 
 # The long part of the fault suite: hundreds of kills, stops in every phase, and a sweep of 2,000 replicas.
 faults: $(READY)
-	CROSSREG_FAULTS=long $(BIN)/python -m pytest -n 2 tests/faults tests/properties
+	CROSSREG_FAULTS=long $(BIN)/python -m pytest -n 2 tests/faults tests/properties tests/launchers
 
 # Every table and figure of the paper, from nothing, and the comparisons beyond it. Minutes on a GPU, days on two
 # cores; stopped at any time, it goes on where it was.

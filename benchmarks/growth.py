@@ -209,7 +209,9 @@ def main() -> None:
             arguments.out.write_text(json.dumps(known, indent=1) + "\n")
     if arguments.measure:
         return
-    rates = {device: fit(one["rows"]) for device, one in known.items()}
+    # What is around the steps (`benchmarks/planning.py`) stays; it is in units of the rates, and to be fitted again.
+    before = json.loads(RATES.read_text()) if RATES.exists() else {}
+    rates = {device: before.get(device, {}) | fit(one["rows"]) for device, one in known.items()}
     RATES.write_text(json.dumps(rates, indent=1) + "\n")
     draw([row for one in known.values() for row in one["rows"]], rates)
 

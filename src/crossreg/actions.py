@@ -15,6 +15,7 @@ from crossreg.commands import (
     Export,
     Extract,
     Figures,
+    Plan,
     Predict,
     Quickstart,
     Report,
@@ -28,7 +29,8 @@ from crossreg.errors import InputError
 from crossreg.flags import plain
 from crossreg.studies.saving import Saving
 
-DIVERGED = 4  # exit code: more runs have diverged than --max-diverged allows
+# Exit codes: more runs have diverged than --max-diverged allows; jobs of workers failed, and their rows are missing.
+DIVERGED, JOBS_FAILED = 4, 5
 
 
 def _saving(command: Train | Sweep | Car) -> Saving:
@@ -58,10 +60,30 @@ def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
 
 def train(command: Train) -> int:
     """Trains one run."""
-    from crossreg.studies.run_folder import diverged_at
-    from crossreg.studies.train import train_run
+    from crossreg.devices import use_devices
+    from crossreg.hosts import is_writer, join_hosts, leave_hosts
 
-    metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=_saving(command))
+    named = (command.coordinator, command.num_processes, command.process_id)
+    joins = command.distributed or named != (None, None, None)
+    shares = command.data_parallel or joins
+    if command.devices is not None and not shares:
+        raise InputError(f"--devices {command.devices}: one run trains on one device, unless it is --data-parallel")
+    saving = _saving(command)
+    if joins:
+        join_hosts(*named)
+    try:
+        use_devices(command.devices if shares else 1)
+        from crossreg.studies.run_folder import diverged_at
+        from crossreg.studies.train import follow_run, train_run
+        from crossreg.training.parallel import ALONE, over_batches
+
+        layout = over_batches() if shares else ALONE
+        if not is_writer():
+            follow_run(command.settings, layout)
+            return 0
+        metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=saving, layout=layout)
+    finally:
+        leave_hosts()
     _print_scores(command.out, metrics, as_json=command.json)
     if not command.json:
         print(f"{command.out}: `crossreg report {shlex.quote(str(command.out))}` makes a page of it")
@@ -182,6 +204,13 @@ def sweep(command: Sweep) -> int:
     from crossreg.studies.grids import plan
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
+    workers = command.cluster.checked()
+    if not workers.in_process:
+        if command.devices is not None:
+            raise InputError(f"--devices {command.devices}: is for one process; --worker-gpus are the GPUs of a worker")
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
     base = _sweep_base(command)
     points = plan(
         command.name,
@@ -194,7 +223,7 @@ def sweep(command: Sweep) -> int:
     )
     _spread(command)
     if command.plan:
-        print(describe_sweep(points, command.out))
+        print(describe_sweep(points, command.out, workers))
         return 0
     asked = {
         "name": command.name,
@@ -205,9 +234,13 @@ def sweep(command: Sweep) -> int:
         "grid": list(command.grid),
         "config": to_dict(base or Config()),
     }
-    rows = run_sweep(points, command.out, progress=not command.quiet, asked=asked, saving=_saving(command))
-    text = write_tables(rows, command.out, width=_terminal_width())
+    saving, progress = _saving(command), not command.quiet
+    rows = run_sweep(points, command.out, progress=progress, asked=asked, saving=saving, workers=workers)
+    missing = len(points) - len(rows)
+    text = write_tables(rows, command.out, missing=missing, width=_terminal_width())
     print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
+    if missing and not workers.in_process:
+        return JOBS_FAILED
     return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
 
 
@@ -231,6 +264,22 @@ def _sweep_base(command: Sweep) -> Config | None:
     if command.config is not None:
         base = load_yaml(command.config, base=base)
     return dataclasses.replace(base, data=resolved(base.data))
+
+
+def plan(command: Plan) -> None:
+    """Says what a sweep would take elsewhere."""
+    from crossreg.report.plan_text import plan_text
+    from crossreg.studies.demand import Asked
+    from crossreg.studies.planning import Risks, make_plan
+
+    asked = Asked(**{name: getattr(command, name) for name in Asked._fields})
+    risks = Risks(**{name: getattr(command, name) for name in Risks._fields})
+    made = make_plan(asked, command.on, risks=risks, compiled=command.compiled, curve=command.figure is not None)
+    if command.figure is not None:
+        from crossreg.report.plan_figure import draw_plan
+
+        draw_plan(made, command.figure)
+    print(json.dumps(made, allow_nan=False) if command.json else plan_text(made))
 
 
 def table(command: Table) -> None:

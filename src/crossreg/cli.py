@@ -18,6 +18,7 @@ from crossreg.commands import (
     Export,
     Extract,
     Figures,
+    Plan,
     Predict,
     Quickstart,
     Report,
@@ -38,13 +39,9 @@ _REFUSED, _NOT_WRITTEN, _STOPPED, _PIPE = 2, 3, (130, 143), 141
 
 def _prepare_jax() -> None:
     """Keeps compiled programs between commands: the second run of a shape starts at once."""
-    import jax
+    from crossreg.studies.compilation import keep_compiled
 
-    from crossreg.data.cache import cache_folder
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    keep_compiled()
 
 
 _COMMANDS = {
@@ -55,6 +52,7 @@ _COMMANDS = {
     "export": (Export, actions.export),
     "quickstart": (Quickstart, actions.quickstart),
     "sweep": (Sweep, actions.sweep),
+    "plan": (Plan, actions.plan),
     "table": (Table, actions.table),
     "figures": (Figures, actions.figures),
     "report": (Report, actions.report),
@@ -127,13 +125,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit code; what is wrong is one line on the standard error.
 
     2 bad input or a harmed file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged allows;
-    130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the reader of a pipe has left.
+    5 jobs of a sweep's workers failed; 130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the
+    reader of a pipe has left.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if arguments else _REFUSED
     name, *rest = arguments
+    command = None
     try:
         with stops_in_time(_after("stopped", name)):
             if name not in _COMMANDS:
@@ -148,17 +148,23 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(_after(f"{where}{error.strerror or error}", name), file=sys.stderr)
+        # A write that fails names no file: it was one below the folder that was asked for.
+        out = getattr(command, "out", None) or getattr(command, "output", None)
+        where = error.filename or out
+        what = f"{where}: {error.strerror or error}" if where else f"{error.strerror or error}"
+        print(_after(what, name, is_gone=out is not None and not out.exists()), file=sys.stderr)
         return _NOT_WRITTEN
     except KeyboardInterrupt as stop:
         print(_after("stopped", name), file=sys.stderr)
         return code_of(stop)
 
 
-def _after(what: str, name: str) -> str:
+def _after(what: str, name: str, *, is_gone: bool = False) -> str:
     """The last line of a command that could not end, and what to do about it."""
-    return f"crossreg: {what}" + "; the same command goes on from here" * (name in ("train", "sweep", "car"))
+    if name not in ("train", "sweep", "car"):
+        return f"crossreg: {what}"
+    then = "goes on once it is back, and begins anew without it" if is_gone else "goes on from here"
+    return f"crossreg: {what}; the same command {then}"
 
 
 def run() -> NoReturn:

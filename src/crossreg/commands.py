@@ -1,5 +1,6 @@
 """The commands and their flags, one dataclass each. No JAX here: `--help` answers at once."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -8,6 +9,7 @@ import tyro
 
 from crossreg.config import Config
 from crossreg.studies.car_settings import CarStudy, Profile
+from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.presets import QUICKSTART_STEPS
 from crossreg.studies.saving import SAVE_EVERY
 
@@ -26,6 +28,19 @@ class Train:
     diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs, phy_kolm_flow."""
     config: Path | None = None
     """A YAML file of settings, as a run folder holds; it changes what --preset sets."""
+    data_parallel: bool = False
+    """Divide each batch among devices, for models and fields that are too large for one; by default one device trains.
+    A batch that they do not divide evenly is filled up with pairs of weight 0."""
+    devices: int | None = None
+    """With --data-parallel, devices of each machine; by default all."""
+    distributed: bool = False
+    """Train in data-parallel with the other processes of a cluster's job, as Slurm's, each started by this command."""
+    coordinator: str | None = None
+    """The same where no cluster says who they are: HOST:PORT, at which process 0 listens."""
+    num_processes: int | None = None
+    """With --coordinator: how many there are."""
+    process_id: int | None = None
+    """With --coordinator: which of them this is, from 0. Process 0 writes, and says what there is to say."""
     save_every: float = SAVE_EVERY
     """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
     force_resume: bool = False
@@ -172,6 +187,52 @@ class Sweep:
     """Print the rows as JSON lines in place of the table."""
     plan: bool = False
     """Only say what would be trained, and about how long it would take on this device."""
+    # By its whole name: a flag of this command is called field.
+    cluster: Workers = dataclasses.field(default_factory=Workers)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Say what a sweep would take on devices that need not be here: jobs, memory, time, efficiency; nothing is run."""
+
+    what: tyro.conf.Positional[str]
+    """A sweep's name (paper, …, grid), a preset, a YAML file of settings, or a sweep's folder: what is left of it."""
+    on: str
+    """NAME:COUNT, as h200:8 or cpu:1; devices that were measured."""
+    methods: str | None = None
+    """As for sweep."""
+    seeds: int = 5
+    """As for sweep, and more: 25000 seeds of paper are a million replicas."""
+    first_seed: int = 0
+    """As for sweep."""
+    steps: int | None = None
+    """As for sweep."""
+    grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """As for sweep."""
+    scenario: str | None = None
+    """As for sweep."""
+    config: Path | None = None
+    """As for sweep."""
+    compiled: bool = False
+    """All programs were compiled by an earlier command, and are in its cache."""
+    straggler_rate: float = 0.0
+    """Share of jobs that are slowed."""
+    straggler_slowdown: float = 3.0
+    """How many times as long those take."""
+    failures_per_hour: float = 0.0
+    """Failures of each device in an hour of work, at random times."""
+    save_every: float = SAVE_EVERY
+    """Seconds between two snapshots, the last of which a failed job goes on from."""
+    retries: int = 1
+    """How often a job that failed is begun again before it is given up."""
+    runs: int = 0
+    """Simulated runs, where something can go wrong; by default as many as are quick, 5 to 100."""
+    seed: int = 0
+    """Seed of what goes wrong in them."""
+    figure: Path | None = None
+    """PNG file to draw: time against the number of devices; an earlier one is replaced."""
+    json: bool = False
+    """Print one JSON object in place of the text."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 The signal raises `Stopped` in the main thread, which is usually between two looks at a training and unwinds from
 there. While a compiler or a long program runs, no exception gets through: then a thread that waits for signals saves
-the state of the last look and ends the process itself. No JAX here.
+the state of the last look and ends the process itself. Of several processes that train together none may leave alone:
+there a stop waits for the next look, where all hear of it (`hosts.py`). No JAX here.
 """
 
 import contextlib
@@ -15,8 +16,12 @@ from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _GRACE = 2.0
+# Less than the 30 s that a cluster leaves between asking and killing.
+_GRACE_TOGETHER = 20.0
 _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
+_together = threading.Event()
+_came: list[int] = []  # the signal that the block below has heard: some libraries make another exception of `Stopped`
 
 
 class Stopped(KeyboardInterrupt):
@@ -29,7 +34,23 @@ class Stopped(KeyboardInterrupt):
 
 def code_of(stop: KeyboardInterrupt) -> int:
     """The exit code of a stop: 130 after Ctrl-C, 143 after SIGTERM."""
-    return stop.code if isinstance(stop, Stopped) else 128 + signal.SIGINT
+    return stop.code if isinstance(stop, Stopped) else 128 + (_came[-1] if _came else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def stopped_together(several: bool) -> Iterator[None]:
+    """A block in which, with several processes, a signal raises nothing: whoever looks at `asked_to_stop` stops."""
+    if several:
+        _together.set()
+    try:
+        yield
+    finally:
+        _together.clear()
+
+
+def asked_to_stop() -> int:
+    """The signal that has come, or 0."""
+    return _came[0] if _came else 0
 
 
 @contextlib.contextmanager
@@ -46,6 +67,13 @@ def saved_on_stop(save: Callable[[], None]) -> Iterator[None]:
         _savers.remove(save)
 
 
+def save_now() -> None:
+    """Saves what trains, and goes on."""
+    with _saving:
+        for save in list(_savers):
+            save()
+
+
 @contextlib.contextmanager
 def stops_in_time(last_words: str) -> Iterator[None]:
     """A block that SIGINT and SIGTERM end within seconds; `last_words` are said where nobody else can say them."""
@@ -55,23 +83,23 @@ def stops_in_time(last_words: str) -> Iterator[None]:
     waiting, woken = socket.socketpair()
     woken.setblocking(False)
     over = threading.Event()
-    came: list[int] = []
+    _came.clear()
 
     def handle(number: int, _) -> None:
-        if not came:  # whoever asks twice gets it no sooner: seconds are left
-            came.append(number)
-            raise Stopped(number)
+        if not _came:  # whoever asks twice gets it no sooner: seconds are left
+            _came.append(number)
+            if not _together.is_set():
+                raise Stopped(number)
 
     def watch() -> None:
         while number := waiting.recv(1):
             if number[0] not in SIGNALS:
                 continue
-            if over.wait(_GRACE):
+            if over.wait(_GRACE_TOGETHER if _together.is_set() else _GRACE):
                 return
             with _saving:  # not in the middle of what the main thread saves
                 try:
-                    for save in list(_savers):
-                        save()
+                    save_now()
                     print(last_words, file=sys.stderr, flush=True)
                 except OSError as error:  # a folder that has vanished, a reader who has left
                     with contextlib.suppress(OSError):

@@ -25,7 +25,8 @@ from crossreg.cli import main
 from crossreg.errors import InputError
 from crossreg.export.check import check_artefacts, examples_of_run
 from crossreg.export.onnx_graph import to_onnx
-from crossreg.export.program import Settings, make_program
+from crossreg.export.program import Program, Settings, make_program
+from crossreg.export.stablehlo import to_stablehlo
 from crossreg.export.tensors import read_model
 from crossreg.export.write import export_run
 from crossreg.nn.units import Units
@@ -305,3 +306,24 @@ def _assert_one_line(capsys, said: str) -> None:
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_wrong_program_of_fields_with_a_large_offset_is_seen(folder, tmp_path):
+    """1e-4 of 10⁵ Pa is no agreement where pressures vary by 50 Pa."""
+    run = load_run(folder)
+    units = Units((1e5, -2.0), (50.0, 0.1))
+    run = run._replace(model=dataclasses.replace(run.model, units=units))
+    settings = Settings(SEED, 2, (0.3,), mask_input=False)
+    program = make_program(run, settings)
+    onnx_model = to_onnx(program, "").SerializeToString()
+    inputs = {"fields": examples_of_run(run, tmp_path)["fields"]}
+    files = {"model.stablehlo": bytes(to_stablehlo(program)), "model.onnx": onnx_model}
+    found = check_artefacts(run, inputs, settings, files)
+    assert all(max(apart.values()) < 1e-5 for apart in found.values() if apart)
+
+    def shifted(x):
+        return program.function(x) | {"mean": program.function(x)["mean"] + 1.0}
+
+    wrong = to_stablehlo(Program(shifted, program.inputs))
+    with pytest.raises(InputError, match=r"model\.stablehlo: mean is"):
+        check_artefacts(run, inputs, settings, {"model.stablehlo": bytes(wrong)})

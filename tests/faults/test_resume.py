@@ -117,15 +117,19 @@ def test_a_training_on_data_in_files_ends_in_the_same_bits(tiny, tmp_path, monke
     assert state_hash(tmp_path / "run") == state_hash(tmp_path / "whole")
 
 
-def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(whole, tiny, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("both", [False, True])
+def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(both, whole, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
     stop_at(17, tiny, tmp_path / "run", monkeypatch)
     older, newer = sorted((tmp_path / "run" / SNAPSHOTS).iterdir())
-    newer.write_bytes(newer.read_bytes()[:-7])
+    for path in (newer, older) if both else (newer,):
+        path.write_bytes(path.read_bytes()[:-7])
     train_run(tiny, tmp_path / "run", progress=False)
     said = capsys.readouterr().err
     assert f"{newer}: not a readable checkpoint" in said
-    assert f"goes on from step {int(older.name.split('.')[1])}" in said
+    goes_on = f"goes on from step {int(older.name.split('.')[1])}"
+    assert ("no snapshot is good; begins again" if both else goes_on) in said
+    assert (goes_on in said) is not both
     assert state_hash(tmp_path / "run") == state_hash(whole)
 
 
@@ -161,8 +165,8 @@ def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
     said = capsys.readouterr().err
     assert all(str(tmp_path / "run") in line for line in said.splitlines())
     train_run(tiny, tmp_path / "run", progress=False)
+    assert f"crossreg: {path}: is harmed; " in capsys.readouterr().err
     assert state_hash(tmp_path / "run") == state_hash(whole)
-    capsys.readouterr()
     train_run(tiny, tmp_path / "run", progress=False)
     assert "finished" in capsys.readouterr().err
 

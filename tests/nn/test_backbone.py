@@ -178,6 +178,23 @@ def test_what_is_no_part_or_gives_no_array_is_refused(data):
         cross_regularize(pair, lambda m: m.part, data.train, key=KEY)
 
 
+def test_a_part_twice_inside_of_another_or_complex_is_refused(data):
+    module = TwoMaps(data.train.in_channels, key=KEY)
+    outer = eqx.nn.Sequential([eqx.nn.Lambda(module)])
+    with pytest.raises(ValueError, match="chose a part twice"):
+        cross_regularize(module, lambda m: (m.inner, m.inner), data.train, key=KEY)
+    with pytest.raises(ValueError, match="a part inside of another"):
+        cross_regularize(outer, lambda m: (m[0], m[0].fn.inner), data.train, key=KEY)
+    complex_one = eqx.tree_at(lambda m: m.inner.weight, module, module.inner.weight + 0j)
+    with pytest.raises(TypeError, match="the module has complex arrays"):
+        cross_regularize(complex_one, lambda m: m.outer, data.train, key=KEY)
+
+
+def test_noise_may_stand_behind_the_whole_module(data):
+    module = TwoMaps(data.train.in_channels, key=KEY)
+    assert list(site_sigmas(cross_regularize(module, lambda m: m, data.train, key=KEY))) == ["module"]
+
+
 def test_a_module_of_other_points_is_refused(data):
     module = resnet(data.train.in_channels, None, key=KEY)
     half = eqx.nn.Sequential([eqx.nn.Lambda(lambda x: x[:, ::2]), eqx.nn.Lambda(module)])

@@ -8,6 +8,6 @@ HERE = Path(__file__).parent
 
 def finish(process: subprocess.Popen, code: int = 0) -> tuple[str, str]:
     """What a process says, once it has ended as it should."""
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == code, err
     return out, err

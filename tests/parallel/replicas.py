@@ -11,9 +11,8 @@ from pathlib import Path
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from fields import made_trajectories
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from conftest import make_trajectories
 from crossreg.config import Config
 from crossreg.data.pairs import make_data
 from crossreg.devices import use_devices
@@ -30,10 +29,10 @@ SIZES = {"reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5, "
 
 def started():
     configs = [
-        Config().replace(width=4, num_blocks=2, num_modes=3, seed=s, train_size=7 - s, **STEPS, **SIZES)
+        Config().replace(width=4, num_blocks=1, num_modes=3, seed=s, train_size=7 - s, **STEPS, **SIZES)
         for s in range(3)
     ]
-    trajectories = make_trajectories()
+    trajectories = made_trajectories(20)
     return start_cohort(configs, [make_data(trajectories, config.data) for config in configs])
 
 
@@ -51,9 +50,8 @@ def main(folder: Path) -> None:
     for devices in (1, 2, 4):
         use_devices(devices)
         training = Resumable(*started(), Lines(None, lambda record: []))
-        records = []
-        for report in training.reports():
-            records += [report.record] if report.record else []
+        reports = list(training.reports())
+        report, records = reports[-1], [report.record for report in reports if report.record is not None]
         found |= {f"{devices}/models/{k}": v for k, v in arrays(report.models).items() if v.dtype.kind == "f"}
         found |= {f"{devices}/snapshot/{k}": v for k, v in arrays(training.snapshot).items()}
         for name in ("train_loss", "reg_loss", "reg_nll", "reg_ece"):
@@ -65,6 +63,7 @@ def main(folder: Path) -> None:
     models, tasks, config = started()
     broken = eqx.tree_at(lambda m: m.heads.mean.bias, models, models.heads.mean.bias.at[2].set(jnp.nan))
     *_, report = train_replicas(broken, tasks, config)
+    assert report.record is not None
     found["diverged"] = np.asarray([*report.record.diverged_at, report.record.mean()["diverged"]])
 
     stopped = folder / "stopped"
@@ -88,7 +87,7 @@ def main(folder: Path) -> None:
         use_devices(5)
     except InputError as error:
         found["too many"] = np.asarray(str(error))
-    np.savez(folder / "results.npz", **found)
+    np.savez(folder / "results.npz", allow_pickle=False, **found)
 
 
 if __name__ == "__main__":

@@ -122,11 +122,15 @@ def test_a_sweep_named_runs_hides_no_single_run(runs):
 
 
 def test_arrays_survive_the_page(runs, tmp_path):
-    values = np.array([[0.5, -2.0, np.nan], [np.inf, 1e-4, 2.0]], np.float32)
+    # Two steps of two channels in very different units, and one of which nothing is known.
+    values = np.array([[0.5, -2.0, np.nan], [1e5, -2e5, 7.0], [np.nan] * 3], np.float32)
+    values = np.stack([values, np.array([[np.inf, 1e-4, 2.0], [3.0, 0.0, 1e4], [np.inf] * 3], np.float32)])
     stored = encode(values)
+    assert stored["tops"] == [2.0, 2e5, 1.0]
     numbers = np.frombuffer(base64.b64decode(stored["data"]), "<i2").reshape(values.shape)
-    read = np.where(numbers == -32768, np.nan, numbers * (stored["top"] / 32767))
-    np.testing.assert_allclose(read, np.where(np.isfinite(values), values, np.nan), atol=stored["top"] / 60_000)
+    tops = np.asarray(stored["tops"])[:, None]
+    read = np.where(numbers == -32768, np.nan, numbers * (tops / 32767))
+    np.testing.assert_allclose(read / tops, np.where(np.isfinite(values), values, np.nan) / tops, atol=1 / 60_000)
 
 
 def test_room_is_shared(runs):

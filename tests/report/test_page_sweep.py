@@ -15,7 +15,7 @@ from crossreg.metrics.evaluation import evaluation_key, score_points
 from crossreg.report.page.folders import find
 from crossreg.studies import sweep_fields
 from crossreg.studies.archive import Archive
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_fields import FIELDS_FOLDER, choose, load_sweep_fields
 from crossreg.studies.sweep_folder import load_points, point_key
 

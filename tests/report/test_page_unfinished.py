@@ -85,6 +85,7 @@ def test_a_sweep_that_has_begun(tmp_path):
     (folder / "rows.jsonl").unlink()
     [item] = find(tmp_path / "runs").unfinished
     assert "4 of 4 runs are missing" in item.why
+    assert item.settings["train"]["steps"] == json.loads((folder / "sweep.json").read_text())["steps"]
     assert next(iter(item.histories)) == "xreg, 0.4 observed, 50 trajectories, seed 0"
     page = write_report(tmp_path / "runs", tmp_path / "r.html")
     [regime] = inside(page)["groups"][0]["regimes"]

@@ -9,7 +9,7 @@ from crossreg.config import Config, save_yaml, to_dict
 from crossreg.methods import TRAINED
 from crossreg.report.watch.server import WatchServer
 from crossreg.studies.grids import plan
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_folder import point_key
 
 SECRET = "a secret that no run holds"

@@ -227,6 +227,8 @@ def test_nothing_is_overwritten(folder, capsys, tmp_path):
 def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     assert "no such folder" in refused(capsys, "evaluate", tmp_path / "none")
     assert "holds no run" in refused(capsys, "evaluate", tmp_path)
+    (tmp_path / "sweep.json").write_text("{}")
+    assert "it is a sweep: `crossreg table`" in refused(capsys, "evaluate", tmp_path)
     model = (folder / "model.npz").read_bytes()
     (folder / "model.npz").write_bytes(model[:500])
     assert "is harmed (its SHA-256 is not the one in manifest.json)" in refused(capsys, "evaluate", folder)

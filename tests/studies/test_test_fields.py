@@ -21,6 +21,7 @@ from crossreg.nn.build import build_model
 from crossreg.predictive import Mixture
 from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
 from crossreg.studies.run_folder import final_metrics
+from crossreg.studies.stored_fields import Planes
 from crossreg.studies.test_fields import (
     LEVELS,
     TEST_FIELDS,
@@ -60,6 +61,23 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     assert (np.diff(read.quantiles, axis=0) >= 0).all()
     np.testing.assert_allclose(read.quantiles, stored.quantiles, atol=float(stored.std_total.max()) / 40)
     assert (read.unaware, read.aware, read.scanned, read.space) == (stored.unaware, stored.aware, 4, (20,))
+
+
+def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
+    def channels(values, axis):
+        return np.concatenate([values, 2e5 * values], axis)
+
+    names = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
+    two = {name: channels(getattr(stored, name), 2) for name in names}
+    few = {name: values[0, :3, :, None] for name, values in two.items()}
+    planes = Planes(0, 1, stored.steps[:3], stored.observed[0, :3, None], **few)
+    offsets = np.concatenate([stored.offsets] * 2, 3)
+    write_test_fields(tmp_path / "f.npz", stored._replace(**two, offsets=offsets, windows=None, planes=planes))
+    read = read_test_fields(tmp_path / "f.npz")
+    assert read.planes is not None
+    for name in names:
+        np.testing.assert_allclose(getattr(read, name), two[name], rtol=1e-3, atol=1e-7)
+        np.testing.assert_array_equal(getattr(read.planes, name), getattr(read, name)[0, :3, :, None])
 
 
 def test_the_histogram_has_the_coverage_of_the_scores(predictor, data, tiny, stored):
@@ -117,6 +135,14 @@ def test_rankings_find_what_is_wrong():
     assert all(abs(a - b) > 1 for r, a in places for s, b in places if r == s and a != b)
     assert len(set(places)) == len(places)
     assert {row for row, _ in places} == {0, 1, 2}
+
+
+def test_no_channel_hides_another_by_its_units():
+    error = np.full((2, 1, 2, 9), 0.1)
+    error[0, 0, 0, 0] = error[1, 0, 1, 8] = 0.5
+    error[:, :, 1] *= 1e5
+    _, aware = rank_regions(Scan(np.ones(20), error, error), BLOCK_STEPS, (9 * BLOCK_POINTS,))
+    assert {(region.trajectory, region.channel) for region in aware[:2]} == {(0, 0), (1, 1)}
 
 
 def test_of_a_plane_a_line_is_kept():

@@ -6,10 +6,11 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from crossreg.config import DataConfig
-from crossreg.data.cache import load_or_generate
+from crossreg.data.cache import cache_folder, load_or_generate
 from crossreg.data.checks import check_trajectories
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL, TRAIN_POOL, Split
 from crossreg.data.trajectories import Trajectories, digest
@@ -21,8 +22,8 @@ _COPIES = 3
 _POOLS = Split(TRAIN_POOL, REG_POOL, TEST_POOL)
 
 
-def load_trajectories(config: DataConfig) -> Trajectories:
-    """The scenario's trajectories: `POOL_SIZE` from its train seed and its own test set."""
+def cached_file(config: DataConfig) -> Path:
+    """Where a scenario's trajectories are kept, once they are made."""
     parts = [
         "apebench",
         config.scenario,
@@ -35,7 +36,12 @@ def load_trajectories(config: DataConfig) -> Trajectories:
         parts.append(f"{config.num_points}points")
     if not config.scenario.isidentifier():
         raise InputError(f"--scenario {config.scenario}: not the name of an APEBench scenario")
-    found = load_or_generate("-".join(parts), lambda: generate(config))
+    return cache_folder() / f"{'-'.join(parts)}.npz"
+
+
+def load_trajectories(config: DataConfig) -> Trajectories:
+    """The scenario's trajectories: `POOL_SIZE` from its train seed and its own test set."""
+    found = load_or_generate(cached_file(config).stem, lambda: generate(config))
     # A file may have been copied here from anywhere.
     return check_trajectories(found, _POOLS, f"--scenario {config.scenario}")
 

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from crossreg.config import DataConfig
 from crossreg.data.apebench import load_trajectories
@@ -26,6 +26,8 @@ from crossreg.nn.units import Units
 from crossreg.streams import MASK_STREAM
 
 _KEPT_SHARE = 0.3
+# One for a batch, or one for each of its pairs.
+MaskKey = PRNGKeyArray | Key[Array, " batch"] | None
 
 
 class Batch(NamedTuple):
@@ -71,7 +73,7 @@ class AbstractPairs(eqx.Module):
         """Pairs of each row."""
 
     @abstractmethod
-    def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
+    def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
         """The pairs of the given numbers; pair i is of row i // pairs_per_row."""
 
     @abstractmethod
@@ -139,7 +141,7 @@ class Pairs(AbstractPairs):
     def in_channels(self) -> int:
         return self.trajectories.shape[2] + self.mask_channel
 
-    def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
+    def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
         """The pairs of the given numbers; pair i is step i % horizon of row i // horizon.
 
         Under `mask_per="step"`, `mask_key` draws new masks; without it each pair has a fixed one.
@@ -163,7 +165,11 @@ class Pairs(AbstractPairs):
         seen = mask.astype(x.dtype)
         if self.mask_channel:
             x = jnp.concatenate([x, jnp.broadcast_to(seen, (x.shape[0], 1, *x.shape[2:]))], axis=1)
-        return Batch(x, y, mask, counts * seen if self.score_on == "observed" else counts)
+        if self.score_on == "observed":
+            counts = counts * seen
+            if self.observed is not None:  # the target's own mask too: what was not measured then is no target
+                counts = counts * self.observed[self.rows[row], time + 1][:, None]
+        return Batch(x, y, mask, counts)
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
@@ -187,7 +193,7 @@ class Pairs(AbstractPairs):
     def _masks(self, index, row, mask_key) -> Bool[Array, "batch *space"]:
         space = self.masks.shape[1:]
         if self.mask_per == "step" and mask_key is not None:
-            keys = jax.random.split(mask_key, index.shape[0])
+            keys = mask_key if mask_key.ndim else jax.random.split(mask_key, index.shape[0])
             return jax.vmap(lambda k: draw_mask(k, space, self.observed_fraction))(keys)
         number = {"run": jnp.zeros_like(index), "trajectory": row, "pair": index, "step": index}
         return self.masks[number[self.mask_per]]

@@ -7,7 +7,7 @@ _MEANINGS = {
     "fields": "the fields now, in the units of the training data",
     "mask": "true where a point is observed; the others are not read",
     "mean": "the mean of the next fields",
-    "std_total": "their standard deviation: std_total² = std_predictive² + std_generalization²",
+    "std_total": "the standard deviation of the prediction: std_total² = std_predictive² + std_generalization²",
     "std_predictive": "the part learned on train",
     "std_generalization": "the part learned on held-out data",
     "quantiles": "at the levels {levels}, in this order",
@@ -37,7 +37,8 @@ One step of a field, with error bars. Nothing here needs crossreg.
 
 {_table("output", about["outputs"], levels)}
 
-The batch may have any size. {mask} {_noise(about)}
+The batch may have any size. {mask} A value that is not finite (NaN) counts as hidden too.
+{_noise(about)}
 
 {_checked(about["largest_difference"])}
 

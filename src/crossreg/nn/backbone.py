@@ -85,10 +85,17 @@ def _replaced(module: PyTree, where: Where, parts: Sequence[Any]) -> PyTree:
 
 def _names(module: PyTree, where: Where, count: int) -> list[str]:
     """Where each chosen part stands, as one would write it: `blocks[2].conv`."""
-    marked = _replaced(module, where, [_Mark(number) for number in range(count)])
+    try:
+        marked = _replaced(module, where, [_Mark(number) for number in range(count)])
+    except ValueError as error:
+        raise ValueError(
+            f"where: chose what is no part of the module, or a part inside of another ({error})"
+        ) from error
     leaves, _ = jax.tree_util.tree_flatten_with_path(marked, is_leaf=lambda node: isinstance(node, _Mark))
     paths = {leaf.number: jax.tree_util.keystr(path).lstrip(".") for path, leaf in leaves if isinstance(leaf, _Mark)}
-    return [paths[number] for number in range(count)]
+    if len(paths) < count:
+        raise ValueError("where: chose a part twice; each may be chosen once")
+    return [paths[number] or "module" for number in range(count)]
 
 
 def _shapes(
@@ -132,6 +139,8 @@ def cross_regularize(
     blocks, modes and sites are an FNO's and do not count here. All floating-point arrays of the module are trained.
     """
     config = config or ModelConfig()
+    if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(eqx.filter(module, eqx.is_inexact_array))):
+        raise TypeError("the module has complex arrays; keep their real and imaginary parts as two real ones")
     channels, *space = pairs.field_shape
     parts = _chosen(module, where)
     names = _names(module, where, len(parts)) if parts else []

@@ -256,7 +256,8 @@ def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bo
 
     together = of(rows)
     with plt.rc_context(STYLE):
-        size = (9.6, 0.5 + 2.1 * len(rows))
+        across, up = rows[0].truth.shape
+        size = (9.6, 0.6 + (0.2 + min(1.9 * up / across, 6.0)) * len(rows))  # a panel is 1.9 inches wide
         figure, axes = plt.subplots(len(rows), 4, figsize=size, squeeze=False, layout="constrained")
         images = np.empty(axes.shape, object)
         for number, row in enumerate(rows):
@@ -270,6 +271,7 @@ def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bo
                 if number == 0:
                     axis.set_title(name)
             axes[number, 0].set_ylabel(row.name)
+        axes[-1, 0].set_xlabel("x to the right, y upwards", fontsize=7)
         figure.colorbar(images[0, 0], ax=axes[:, 0], pad=0.02, aspect=12 * len(rows), location="left")
         for part in [slice(None)] if shared else [slice(number, number + 1) for number in range(len(rows))]:
             count = len(axes[part])

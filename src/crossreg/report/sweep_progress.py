@@ -82,6 +82,11 @@ class SweepDisplay:
         self._done = self._base
         self._show(force=True)
 
+    @property
+    def label(self) -> str:
+        """The program that trains, by its number and in words; empty before the first."""
+        return f"program {self._number}/{self._programs} {self._label}" if self._label else ""
+
     def skip(self, step: int) -> None:
         """An earlier sweep has brought this program to a step."""
         self._at = step
@@ -146,7 +151,7 @@ class SweepDisplay:
                 f"trained {self._trained():4.0%}",
                 f"scored {self._scored}/{self._points}",
                 f"left {self._left()}",
-                f"program {self._number}/{self._programs} {self._label}" if self._label else "",
+                self.label,
                 self._step,
                 self._scores,
             )

@@ -56,7 +56,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
     `missing` runs are not finished, which the tables say.
     """
     if not rows:
-        raise InputError(f"{folder}: holds no finished point of a sweep")
+        raise InputError(f"{folder}: holds no finished run of a sweep; the same `crossreg sweep` goes on")
     lines = collect(rows)
     said = [*verdicts(lines), *([f"{missing} of {len(rows) + missing} runs are not finished."] if missing else [])]
     steps = " and ".join(f"{n:,}" for n in sorted({line.regime["steps"] for line in lines}))

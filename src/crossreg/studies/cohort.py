@@ -62,19 +62,23 @@ def memory_bytes() -> int:
     return device_bytes() * (1 if jax.default_backend() == "cpu" else len(devices_in_use()))
 
 
-def bytes_of(config: Config, num_points: int) -> int:
-    """About what one replica takes, in a train step and when it is monitored."""
-    step = config.train.num_samples * config.train.batch_size * num_points * (config.model.num_blocks + 1)
+def bytes_of(config: Config, num_points: int, *, parts: int = 1) -> int:
+    """About what one replica takes, in a train step and when it is monitored; with `parts`, of each batch one part."""
+    batch = -(-config.train.batch_size // parts)
+    step = config.train.num_samples * batch * num_points * (config.model.num_blocks + 1)
     monitor = min(config.train.evaluation_samples, MONITOR_SAMPLES) * max(MONITOR_POINTS, num_points)
     return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
 
 
-def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
-    """Refuses a replica that could not fit, before anything is taken."""
-    there, num_points, model = device_bytes(), math.prod(field_shape), config.model
-    parts = (
+def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None = None, *, parts: int = 1) -> None:
+    """Refuses a replica that could not fit, before anything is taken.
+
+    `there` is a device's memory, if not ours; `parts` are those of a batch, where several devices share one.
+    """
+    there, num_points, model = there or device_bytes(), math.prod(field_shape), config.model
+    wanted = (
         (
-            bytes_of(config, num_points),
+            bytes_of(config, num_points, parts=parts),
             f"--batch-size {config.train.batch_size} with --num-samples {config.train.num_samples} and --width"
             f" {model.width} on {num_points} values: a step would take about",
         ),
@@ -89,7 +93,7 @@ def check_memory(config: Config, field_shape: tuple[int, ...]) -> None:
             " a prediction would take about",
         ),
     )
-    for needed, what in parts:
+    for needed, what in wanted:
         if needed > there:
             raise InputError(f"{what} {in_words(needed)}; this device has {in_words(there)}")
 
@@ -106,17 +110,18 @@ def weight_bytes(model: ModelConfig, num_dims: int) -> int:
 
 
 def start_cohort(
-    configs: Sequence[Config], data: Sequence[Data], members: Sequence[int] | None = None
+    configs: Sequence[Config], data: Sequence[Data], members: Sequence[int] | None = None, *, parts: int = 1
 ) -> tuple[Surrogate, Task, TrainConfig]:
     """Untrained stacked models, their stacked tasks, and the shared train config.
 
-    `members` are the replicas' numbers in their ensembles; by default all are 0.
+    `members` are the replicas' numbers in their ensembles; by default all are 0. `parts` are those of a batch, where
+    several devices share one.
     """
     train_config = shared_train_config(configs)
     if any(d.digest != data[0].digest for d in data):
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
-        check_memory(config, split.train.field_shape)
+        check_memory(config, split.train.field_shape, parts=parts)
         check_scale(config.model, hold(split.train, np.asarray(scale_pairs(split.train))))
         check_learnable(config)
     members = members or [0] * len(configs)

@@ -14,7 +14,7 @@ from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point, settings_of
 from crossreg.studies.manifest import entered, record_json, recorded
 from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, TEST_FIELDS, check_free, open_run
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_folder import load_points, point_key, read_rows
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model

@@ -11,7 +11,6 @@ reason.
 """
 
 import functools
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,9 +28,9 @@ from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs, planes_of
 from crossreg.studies.run_folder import CONFIG
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_fields import load_sweep_fields
-from crossreg.studies.sweep_folder import PLAN, ROWS, asked_rows, load_points, point_key
+from crossreg.studies.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_points, point_key
 
 _TEST_CARS = "test_cars.npz"
 _MOST_NAMED = 20
@@ -115,7 +114,7 @@ def _draw(drawings: Sequence[Drawing], out: Path, *, progress: bool) -> list[Pat
 def sweep_figures(folder: Path, out: Path, *, progress: bool = False) -> list[Path]:
     """Draws what the rows, the histories and the trained models of a sweep allow; returns the files."""
     rows = _scored_rows(folder)
-    digest = json.loads((folder / PLAN).read_text())["data"]
+    digest = data_digest(folder)
     points = load_points(folder)
     drawings: list[Drawing] = drawings_of_rows(rows, out)
     drawings += _curves_of_sweep(points, Archive(folder), digest, out)

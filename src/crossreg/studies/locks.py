@@ -22,8 +22,10 @@ def locked(folder: Path, who: str) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise InputError(f"--out {folder}: another {who} is at work there") from error
+        except OSError as error:
+            raise InputError(f"--out {folder}: its file system gives no lock ({error.strerror})") from error
         for rest in filter(is_temporary, folder.rglob("*.tmp")):
             rest.unlink(missing_ok=True)  # of a process that was killed: nobody else has the lock
         yield

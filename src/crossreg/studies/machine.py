@@ -44,7 +44,13 @@ def describe_machine() -> dict[str, str]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    return versions | {"source": _source_digest(), "python": platform.python_version()} | _conditions()
+    return versions | {"source": source_digest(), "python": platform.python_version()} | _conditions()
+
+
+def describe_driver() -> dict[str, str]:
+    """The same for a process that leaves the numbers to workers: each of these says itself where it computes."""
+    here = set(_conditions()) - {"jaxlib"}
+    return {name: value for name, value in describe_machine().items() if name not in here}
 
 
 def _conditions() -> dict[str, str]:
@@ -53,12 +59,12 @@ def _conditions() -> dict[str, str]:
         "processor": _processor(),
         "cores": _cores(),
         "jaxlib": importlib.metadata.version("jaxlib"),
-        "device": jax.devices()[0].device_kind,
-        "devices": str(len(devices_in_use())),
+        "device": jax.local_devices()[0].device_kind,
+        "devices": str(len(devices_in_use()) * jax.process_count()),
     }
 
 
-def _source_digest() -> str:
+def source_digest() -> str:
     """A short hash of the package's own code: which state of it made a number, installed or not."""
     digest = hashlib.sha256()
     for path in sorted(Path(crossreg.__file__).parent.rglob("*.py")):

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.sweep_progress import SweepDisplay
+from crossreg.sealed import BYTES, read_sealed
 from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.cost import seconds_of
 from crossreg.studies.manifest import check_files, drop, entered, record_json, recorded
@@ -112,7 +113,11 @@ class Program(NamedTuple):
         return float(len(self.trainings) * self.config.train.steps) if seconds is None else seconds
 
     def file(self, folder: Path, ending: str) -> Path:
-        return folder / TRAINED_FOLDER / f"{self.name}{ending}"
+        return folder / self.name_of(ending)
+
+    def name_of(self, ending: str) -> str:
+        """The name of one of its files, as the manifest has it."""
+        return f"{TRAINED_FOLDER}/{self.name}{ending}"
 
     def is_done(self, folder: Path) -> bool:
         return self.file(folder, ".npz").exists()
@@ -128,36 +133,58 @@ def read_programs(folder: Path) -> list[Program]:
 def program_in(path: Path) -> Program:
     """The program that a file describes."""
     try:
-        trainings = {
-            item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
-            for item in json.loads(path.read_text())
-        }
+        return described_program(path.stem, json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
-    return Program(path.stem, trainings)
+
+
+def describe_program(program: Program) -> list[dict[str, Any]]:
+    """A program as plain values: what its file holds, and what a worker is told."""
+    return [{"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()]
+
+
+def described_program(name: str, description: list[dict[str, Any]]) -> Program:
+    """The program of a description."""
+    return Program(
+        name,
+        {
+            item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
+            for item in description
+        },
+    )
 
 
 def plan_programs(
-    trainings: Iterable[Training], folder: Path, digest: str, num_points: int, memory: int, *, write: bool = True
+    trainings: Iterable[Training],
+    folder: Path,
+    digest: str,
+    num_points: int,
+    memory: int,
+    *,
+    most: int | None = None,
+    workers: int = 1,
+    write: bool = True,
 ) -> list[Program]:
-    """The programs of a folder, and new ones, written down unless they are only looked at, for trainings in none."""
+    """The programs of a folder, and new ones, written down unless they are only looked at, for trainings in none.
+
+    A program has what fits into a worker's memory, and at most `most` replicas; without it, at most one worker's share
+    of all, so that every worker has something to do.
+    """
     programs = read_programs(folder)
     known = {key for program in programs for key in program.trainings}
     cohorts: dict[tuple, dict[str, Training]] = {}
     for training in trainings:
         if (key := training.key(digest)) not in known:
             cohorts.setdefault(cohort_of(training.config), {})[key] = training
+    most = most or math.ceil(sum(map(len, cohorts.values())) / workers)
     for cohort in cohorts.values():
         keys = list(cohort)
-        count = math.ceil(len(keys) / most_replicas(cohort[keys[0]].config, num_points, memory))
+        count = math.ceil(len(keys) / min(most, most_replicas(cohort[keys[0]].config, num_points, memory)))
         for part in np.array_split(keys, count):
             program = Program(digest_of(part.tolist()), {key: cohort[key] for key in part.tolist()})
             programs.append(program)
             if write:
-                described = [
-                    {"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()
-                ]
-                record_json(folder, f"{TRAINED_FOLDER}/{program.name}.json", described)
+                record_json(folder, f"{TRAINED_FOLDER}/{program.name}.json", describe_program(program))
     return programs
 
 
@@ -169,10 +196,18 @@ def cohort_of(config: Config) -> tuple:
     return (data, config.model, dataclasses.replace(config.train, seed=0))
 
 
-def most_replicas(config: Config, num_points: int, memory: int) -> int:
-    """How many replicas of this config fit into memory, in a train step and when they are monitored."""
-    most = _MOST_REPLICAS * len(devices_in_use())
+def most_replicas(config: Config, num_points: int, memory: int, *, devices: int | None = None) -> int:
+    """How many replicas of this config fit into memory, in a train step and when they are monitored.
+
+    `devices` is how many have that memory together, by default those in use here.
+    """
+    most = _MOST_REPLICAS * (devices or len(devices_in_use()))
     return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, most))
+
+
+def bytes_beside(memory: int) -> float:
+    """What a program may take that is compiled while another trains."""
+    return (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
 
 
 class Finished(NamedTuple):
@@ -210,7 +245,7 @@ def compiled_ahead(
         yield
         return
     num_points = math.prod(trajectories.train.shape[2:])
-    share = (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
+    share = bytes_beside(memory)
     pool = ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1))
     try:
         for program in programs[1:]:
@@ -228,32 +263,85 @@ def train_program(
     program: Program, folder: Path, trajectories: Trajectories, display: SweepDisplay, saving: Saving = USUAL
 ) -> dict[str, Trained]:
     """The trained replicas of a program: read if they are there, gone on with if they were begun."""
-    models, tasks, train_config = _start(program, trajectories)
-    finished = _read_finished(program, folder, models)
+    started = _start(program, trajectories)
+    finished = _read_finished(program.file(folder, ".npz"), started[0])
     if finished is not None:
-        display.skip(train_config.steps)
+        display.skip(program.config.train.steps)
     else:
-        keys = list(program.trainings)
-        lines = Lines(
-            program.file(folder, ".jsonl"), lambda record: [{"training": k} | record.of(i) for i, k in enumerate(keys)]
-        )
-        names = [program.file(folder, ending).relative_to(folder).as_posix() for ending in (".jsonl", ".npz")]
-        drop(folder, *names)
-        kept = Kept(folder, program.name, program.name, saving)
-        training = Resumable(models, tasks, train_config, lines, kept)
-        if training.begun_at:
-            display.skip(training.begun_at)
-            print(f"crossreg: {program.name} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
-        with training.saved_on_stop():
-            for report in training.reports():
-                display.update(report)
-            finished = _finish(training.snapshot)
-            with recorded(folder, names[0]) as file:
-                file.write(training.history)
-            with entered(folder, names[1]) as entry:
-                more = {"history": np.frombuffer(training.history, np.uint8)}
-                save_arrays(program.file(folder, ".npz"), finished, identity=program.name, announce=entry, more=more)
-        training.forget()
+        take_out(program, folder)
+        with _to_the_end(program, started, folder, display, saving) as (finished, history):
+            with recorded(folder, program.name_of(".jsonl")) as file:
+                file.write(history)
+            with entered(folder, program.name_of(".npz")) as entry:
+                _store(program, program.file(folder, ".npz"), finished, history, announce=entry)
+    return _trained(program, started[0], finished)
+
+
+def train_apart(
+    program: Program, folder: Path, file: Path, trajectories: Trajectories, display: SweepDisplay, saving: Saving
+) -> dict[str, Trained]:
+    """The same for one worker among several: what it trains goes into a file of its own, and not into the manifest.
+
+    Snapshots and the growing history are where a sweep without workers has them.
+    """
+    started = _start(program, trajectories)
+    finished = _read_finished(file, started[0])
+    if finished is None:
+        with _to_the_end(program, started, folder, display, saving) as (finished, history):
+            _store(program, file, finished, history)
+    return _trained(program, started[0], finished)
+
+
+def read_program(program: Program, folder: Path, trajectories: Trajectories) -> dict[str, Trained]:
+    """The trained replicas of a program that has ended."""
+    models, *_ = _start(program, trajectories)
+    return _trained(program, models, load_arrays(program.file(folder, ".npz"), _like(models)))
+
+
+def take_out(program: Program, folder: Path) -> None:
+    """Takes what is to be trained out of the manifest."""
+    drop(folder, program.name_of(".jsonl"), program.name_of(".npz"))
+
+
+def take_in(program: Program, folder: Path, file: Path) -> None:
+    """Gives a file that `train_apart` has made its place among the trained programs, with its history."""
+    history = read_sealed(file, {"history": BYTES}, "program", identity=program.name)["history"].tobytes()
+    with recorded(folder, program.name_of(".jsonl")) as lines:
+        lines.write(history)
+    with entered(folder, program.name_of(".npz")) as entry:
+        entry(file)
+        file.replace(program.file(folder, ".npz"))
+
+
+@contextlib.contextmanager
+def _to_the_end(
+    program: Program, started: tuple[Surrogate, Task, TrainConfig], folder: Path, display: SweepDisplay, saving: Saving
+) -> Iterator[tuple[Finished, bytes]]:
+    """Trains a program; its snapshots are forgotten when the block, which stores what is given to it, has ended."""
+    keys = list(program.trainings)
+    lines = Lines(
+        program.file(folder, ".jsonl"), lambda record: [{"training": k} | record.of(i) for i, k in enumerate(keys)]
+    )
+    training = Resumable(*started, lines, Kept(folder, program.name, program.name, saving))
+    if training.begun_at:
+        display.skip(training.begun_at)
+        label = display.label or program.name
+        print(f"crossreg: {label} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+    with training.saved_on_stop():
+        for report in training.reports():
+            display.update(report)
+        yield _finish(training.snapshot), training.history
+    training.forget()
+
+
+def _store(
+    program: Program, file: Path, finished: Finished, history: bytes, *, announce: Callable[[Path], None] | None = None
+) -> None:
+    more = {"history": np.frombuffer(history, np.uint8)}
+    save_arrays(file, finished, identity=program.name, announce=announce, more=more)
+
+
+def _trained(program: Program, models: Surrogate, finished: Finished) -> dict[str, Trained]:
     static = eqx.filter(models, eqx.is_inexact_array, inverse=True)
     last, best = (eqx.combine(arrays, static) for arrays in (finished.last, finished.best))
     best_nll, diverged_at = np.asarray(finished.best_nll), np.asarray(finished.diverged_at)
@@ -263,13 +351,16 @@ def train_program(
     }
 
 
-def _read_finished(program: Program, folder: Path, models: Surrogate) -> Finished | None:
+def _like(models: Surrogate) -> Finished:
+    return eqx.filter_eval_shape(_finish, eqx.filter_eval_shape(first_snapshot, models))
+
+
+def _read_finished(file: Path, models: Surrogate) -> Finished | None:
     """The replicas of a program that has ended, or None; a file that was harmed is said, and made again."""
-    if not program.is_done(folder):
+    if not file.exists():
         return None
-    like = eqx.filter_eval_shape(_finish, eqx.filter_eval_shape(first_snapshot, models))
     try:
-        return load_arrays(program.file(folder, ".npz"), like)
+        return load_arrays(file, _like(models))
     except InputError as error:
         print(f"crossreg: {error}; trained again", file=sys.stderr)
         return None

@@ -128,4 +128,8 @@ def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tupl
     with np.errstate(invalid="ignore", divide="ignore"):
         # An error where none at all was announced is the worst; a block without any number is none.
         ratio = np.where(np.isfinite(error) & np.isfinite(std) & (error > 0), error / std, -1.0)
-    return rank(np.where(ratio > KNOWS, ratio, -1.0)), rank(np.where((ratio >= 0) & (ratio <= KNOWS), error, -1.0))
+        # Channels may have different units: an error is large by what is usual in its channel.
+        others = tuple(axis for axis in range(error.ndim) if axis != 2)
+        usual = np.sqrt(np.mean(error**2, axis=others, keepdims=True, where=ratio >= 0))
+        relative = np.where((ratio >= 0) & (ratio <= KNOWS), error / usual, -1.0)
+    return rank(np.where(ratio > KNOWS, ratio, -1.0)), rank(relative)

@@ -101,7 +101,9 @@ def maps_of(stored: StoredFields, path: Path, title: str) -> list[Path]:
     """Maps of the first test trajectory that is stored, a line through it where a field has several dimensions."""
     first = int(np.argmin(stored.trajectories))
     fields = Fields(stored.steps, *(getattr(stored, name)[first] for name in Fields._fields[1:]))
-    return space_time_maps(fields, path, title=title)
+    channel = ", channel 0" if stored.truth.shape[2] > 1 else ""
+    line = ", along x through the middle" if len(stored.space) > 1 else ""
+    return space_time_maps(fields, path, title=title + channel + line)
 
 
 def planes_of(planes: Planes, path: Path, title: str) -> list[Path]:

@@ -55,7 +55,7 @@ _OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON in one move."""
     with replacing(path) as file:
-        file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+        file.write(_json_bytes(value))
 
 
 def check_free(folder: Path) -> None:
@@ -145,6 +145,10 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
         print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
         # With a manifest that has nothing else in it, nothing else counts.
         begin_again(folder, *([MODEL] if is_sealed(folder / MODEL, identity) else []))
+    entered = read_manifest(folder) or {}
+    for name in (MODEL, HISTORY, METRICS, TEST_FIELDS):  # the others are said where they are written
+        if name in entered and (folder / name).exists() and not is_sound(folder, name):
+            print(f"crossreg: {folder / name}: is harmed; made again", file=sys.stderr)
     if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
         raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:
@@ -286,6 +290,8 @@ def load_run(folder: Path | str) -> Run:
     if not (folder / CONFIG).exists():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
         hint = f"; the folders {', '.join(inside)} in it do" if inside else ""
+        if (folder / "sweep.json").exists():
+            hint = "; it is a sweep: `crossreg table` shows its scores, `crossreg extract` makes a run of a model"
         raise InputError(f"{folder}: holds no run ({CONFIG} is missing){hint}")
     check_files(folder, [CONFIG])
     config = load_yaml(folder / CONFIG)

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from crossreg.config import TrainConfig
 from crossreg.errors import InputError
 from crossreg.files import make_folder, replacing
+from crossreg.hosts import all_or_none, from_writer, tree_from_writer
 from crossreg.nn.surrogate import Surrogate
 from crossreg.sealed import BYTES, seal_or_none
 from crossreg.stopping import saved_on_stop
@@ -63,9 +66,13 @@ class Kept(NamedTuple):
         """Writes a snapshot and forgets the oldest."""
         step, snapshot = int(snapshot.step), layout.collect(snapshot)
         about = json.dumps({"on": numerics(layout)}).encode()
-        make_folder(self.path(step).parent)
         more = {"about": np.frombuffer(about, np.uint8), "history": np.frombuffer(history, np.uint8)}
-        save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        try:
+            make_folder(self.path(step).parent)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
+        except FileNotFoundError:  # another worker, which has ended, has just cleared the folder away
+            make_folder(self.path(step).parent)
+            save_arrays(self.path(step), snapshot, identity=self.identity, more=more)
         for old in self.steps()[_KEPT:]:
             self.path(old).unlink(missing_ok=True)
 
@@ -78,16 +85,19 @@ class Kept(NamedTuple):
     def newest(self, like: Snapshot, layout: Layout) -> tuple[Snapshot, bytes] | None:
         """The newest snapshot that is good, and the history until then."""
         self.check_own()
-        for step in self.steps():
+        steps = self.steps()
+        for step in steps:
             try:
                 arrays = {"about": BYTES, "history": BYTES}
                 snapshot, more = load_with(self.path(step), like, arrays, identity=self.identity)
             except InputError as error:
-                print(f"crossreg: {error}; goes on from the state before it", file=sys.stderr)
+                print(f"crossreg: {error}; looks for the one before it", file=sys.stderr)
                 continue
             stored = json.loads(more["about"].tobytes())["on"]
             check_numerics(stored, numerics(layout), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
+        if steps:
+            print(f"crossreg: {self.folder}: no snapshot is good; begins again", file=sys.stderr)
         return None
 
     def clear(self, *, but: int | None = None) -> None:
@@ -109,13 +119,26 @@ class Lines(NamedTuple):
 class Resumable:
     """A training that goes on where an earlier process left it, and can be stopped at any time.
 
-    Its snapshots are in `kept`; with None it has none. `snapshot` and `history` are where it stands.
+    Its snapshots are in `kept`; with None it has none. `snapshot` and `history` are where it stands. Of several
+    processes that train together, process 0 has the snapshots, and the others begin where it does.
     """
 
-    def __init__(self, models: Surrogate, tasks: Task, config: TrainConfig, lines: Lines, kept: Kept | None = None):
+    def __init__(
+        self,
+        models: Surrogate,
+        tasks: Task,
+        config: TrainConfig,
+        lines: Lines,
+        kept: Kept | None = None,
+        layout: Layout | None = None,
+    ):
         self._arguments, self._lines, self._kept = (models, tasks, config), lines, kept
-        self._layout = over_replicas(tasks.key.shape[0])
-        found = kept.newest(eqx.filter_eval_shape(first_snapshot, models), self._layout) if kept else None
+        self._layout = over_replicas(tasks.key.shape[0]) if layout is None else layout
+        with all_or_none():
+            found = kept.newest(eqx.filter_eval_shape(first_snapshot, models), self._layout) if kept else None
+        if self._layout.spans_processes and from_writer(found is not None):
+            snapshot, history = found or (first_snapshot(models), b"")
+            found = jax.tree.map(jnp.asarray, tree_from_writer(snapshot)), history
         # The two belong together: one assignment changes both, so that a stop finds them so.
         self._now: tuple[Snapshot | None, bytes] = found or (None, b"")
         self._saved = self._begun_at = self.step
@@ -146,7 +169,7 @@ class Resumable:
     def reports(self) -> Iterator[Progress]:
         """Trains to the end, from where it stands."""
         models, tasks, config = self._arguments
-        for report in train_replicas(models, tasks, config, start=self._now[0]):
+        for report in train_replicas(models, tasks, config, start=self._now[0], layout=self._layout):
             more = b""
             if report.record is not None:
                 more = "".join(json.dumps(line) + "\n" for line in self._lines.of(report.record)).encode()

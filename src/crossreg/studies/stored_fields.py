@@ -1,7 +1,7 @@
 r"""`test_fields.npz`: what a run says of some test trajectories at every point, and where in all of them it is worst.
 
-The file is small. Values are float16 in units of a power of two near the truth's RMS; the error and not the mean, whose
-rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24.
+The file is small. Values are float16 in units of a power of two near the truth's RMS, for each channel; the error and
+not the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24.
 """
 
 import json
@@ -28,6 +28,7 @@ _OFFSET_STEP = 1 / 24
 _FORMAT = 1
 
 Stored = Float[np.ndarray, "trajectory time channel x"]
+Unit = Float[np.ndarray, "channel ..."]
 
 
 class Windows(NamedTuple):
@@ -109,11 +110,13 @@ class StoredFields(NamedTuple):
 
 def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[Path], None] | None = None) -> None:
     """Writes the file in one move; `announce` as in `replacing`."""
-    rms = float(np.sqrt(np.mean(np.square(stored.truth, dtype=np.float64))))
-    unit = 2.0 ** round(math.log2(rms)) if 0 < rms < math.inf else 1.0
+    rms = np.sqrt(np.mean(np.square(stored.truth, dtype=np.float64), axis=(0, 1, 3)))
+    # One for each channel: beside a pressure of 1e5 a velocity of 1 would have no digits left.
+    units = [2.0 ** round(math.log2(size)) if 0 < size < math.inf else 1.0 for size in rms.tolist()]
+    unit = np.asarray(units)[:, None]
     header = {
         "format": _FORMAT,
-        "unit": unit,
+        "unit": units,
         "levels": LEVELS,
         "scanned": stored.scanned,
         "space": stored.space,
@@ -127,26 +130,26 @@ def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[P
         arrays |= {f"{_WINDOW}{name}": values for name, values in windows.items()}
     if (planes := stored.planes) is not None:
         header |= {"plane": [planes.trajectory, planes.stride]}
-        fields = _in_units(planes, unit) | {"steps": planes.steps, "observed": planes.observed}
+        fields = _in_units(planes, unit[..., None]) | {"steps": planes.steps, "observed": planes.observed}
         arrays |= {f"{_PLANE}{name}": values for name, values in fields.items()}
     write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
 
 
-def _in_units(part: StoredFields | Windows | Planes, unit: float) -> dict[str, Any]:
+def _in_units(part: StoredFields | Windows | Planes, unit: Unit) -> dict[str, Any]:
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
         return {name: (getattr(part, name) / unit).astype(np.float16) for name in _FIELDS}
 
 
-def _packed(part: StoredFields | Windows, unit: float) -> dict[str, Any]:
+def _packed(part: StoredFields | Windows, unit: Unit) -> dict[str, Any]:
     """Arrays as the file has them."""
     arrays = _in_units(part, unit)
     offsets = np.clip(np.rint(np.nan_to_num(part.offsets) / _OFFSET_STEP), -127, 127).astype(np.int8)
     return arrays | {name: getattr(part, name) for name in _AS_THEY_ARE} | {"offsets": offsets}
 
 
-def _unpacked(file: Mapping[str, np.ndarray], unit: float, prefix: str = "") -> dict[str, np.ndarray]:
+def _unpacked(file: Mapping[str, np.ndarray], unit: Unit, prefix: str = "") -> dict[str, np.ndarray]:
     """Arrays that fit each other, from those of the file; steps are those of all rows, or of each."""
-    fields = {name: file[prefix + name].astype(np.float32) * np.float32(unit) for name in _FIELDS}
+    fields = {name: file[prefix + name].astype(np.float32) * unit for name in _FIELDS}
     fields["offsets"] = file[f"{prefix}offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
     fields |= {name: file[prefix + name] for name in _AS_THEY_ARE}
     count, times, _, points = fields["truth"].shape
@@ -163,9 +166,9 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: float, prefix: str = "") -> 
     return fields
 
 
-def _planes(file: Mapping[str, np.ndarray], unit: float, trajectory: int, stride: int) -> Planes:
+def _planes(file: Mapping[str, np.ndarray], unit: Unit, trajectory: int, stride: int) -> Planes:
     """Planes that fit each other, from the arrays of the file."""
-    fields = {name: file[_PLANE + name].astype(np.float32) * np.float32(unit) for name in _FIELDS}
+    fields = {name: file[_PLANE + name].astype(np.float32) * unit for name in _FIELDS}
     steps, observed = file[f"{_PLANE}steps"], file[f"{_PLANE}observed"]
     count, _, *sides = fields["truth"].shape
     fit = all(values.shape == fields["truth"].shape for values in fields.values())
@@ -185,14 +188,17 @@ def read_test_fields(path: Path) -> StoredFields:
         header = json.loads(str(file["header"]))
         if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
             raise ValueError("of another version")
-        fields = _unpacked(file, header["unit"])
+        unit = np.asarray(header["unit"], np.float32).reshape(-1, 1)  # of older files one for all channels
+        if len(unit) not in (1, file["truth"].shape[2]):
+            raise ValueError("its channels have other units")
+        fields = _unpacked(file, unit)
         windows = None
         if f"{_WINDOW}truth" in file:
             lines = file[f"{_WINDOW}lines"]
-            windows = Windows(**_unpacked(file, header["unit"], _WINDOW), lines=lines)
+            windows = Windows(**_unpacked(file, unit, _WINDOW), lines=lines)
             if lines.shape != (len(windows.trajectories), len(header["space"]) - 1) or lines.dtype.kind not in "iu":
                 raise ValueError("its windows have no lines")
-        planes = _planes(file, header["unit"], *header["plane"]) if "plane" in header else None
+        planes = _planes(file, unit[..., None], *header["plane"]) if "plane" in header else None
         pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
         if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
             raise ValueError("its PIT values are no counts")

@@ -4,7 +4,7 @@ A point needs one or more trainings (the members of an ensemble, the candidates 
 one share it. Finished points and trainings are found by their content hash.
 """
 
-import functools
+import contextlib
 import math
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
@@ -12,45 +12,27 @@ from typing import Any, NamedTuple
 
 import jax
 
-from crossreg.config import Config, changed_fields
-from crossreg.data.pairs import AbstractPairs, check_split, make_data, trajectories_of
+from crossreg.config import Config
+from crossreg.data.pairs import check_split, trajectories_of
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
-from crossreg.methods.readout import ReadOut, read_out
-from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
+from crossreg.report.jobs_progress import JobsDisplay, Part
 from crossreg.report.progress import clock
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.cost import scoring_steps
 from crossreg.studies.grids import Point
-from crossreg.studies.machine import describe_machine
+from crossreg.studies.launched import Plan, fill_by_jobs, take_in_left
+from crossreg.studies.launchers import Launcher, open_launcher
+from crossreg.studies.launchers.settings import HERE, Workers
+from crossreg.studies.machine import describe_driver, describe_machine
 from crossreg.studies.memory_maps import release_programs
-from crossreg.studies.programs import (
-    Program,
-    Training,
-    cohort_of,
-    compiled_ahead,
-    on_device,
-    plan_programs,
-    train_program,
-    without_idle,
-)
-from crossreg.studies.run_folder import finite_or_none
+from crossreg.studies.programs import Program, cohort_of, compiled_ahead, on_device, plan_programs, train_program
 from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.scoring import score_points, scored_on, trainings_of
 from crossreg.studies.sweep_folder import ROWS, join, open_sweep, point_key, read_rows, sealed_row
-
-# Settings that every row has under their own name.
-_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
-
-
-def trainings_of(point: Point) -> list[list[Training]]:
-    """What a point needs: for each candidate, its members."""
-    return [
-        [Training(without_idle(config), member, point.keeps_part_of_reg) for member in range(point.method.members)]
-        for config in point.configs
-    ]
 
 
 def check_points(points: Sequence[Point]) -> None:
@@ -84,19 +66,53 @@ def run_sweep(
     progress: bool = True,
     asked: dict[str, Any] | None = None,
     saving: Saving = USUAL,
+    workers: Workers = HERE,
 ) -> list[dict[str, Any]]:
-    """Trains and scores all points into `folder`; returns their rows. What is there already is not done again."""
+    """Trains and scores all points into `folder`; returns their rows. What is there already is not done again.
+
+    Where `workers` are others than this process, rows of jobs that failed twice are missing; a line has said why.
+    """
     check_points(points)
-    trajectories = on_device(trajectories_of(points[0].config.data))
+    trajectories = trajectories_of(points[0].config.data)
+    asked = (asked or {}) | {"data": trajectories.digest}
+    if workers.in_process:
+        packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas)
+        _check_fit(points, trajectories)
+        with _opened(points, folder, asked, saving, describe_machine()) as harmed:
+            rows = _fill(points, folder, on_device(trajectories), progress, harmed, saving, packing)
+    else:
+        with open_launcher(workers, folder) as launcher:
+            packing = _Packing(workers.memory or launcher.memory(), workers.most_replicas, launcher.room() or 1)
+            _check_fit(points, trajectories, packing.memory // (workers.worker_gpus or 1))
+            with _opened(points, folder, asked, saving, describe_driver()) as harmed:
+                rows = _launch(points, folder, trajectories, progress, harmed, saving, packing, launcher)
+    return join(points, rows, trajectories.digest)
+
+
+class _Packing(NamedTuple):
+    """What decides how many replicas a program has: the memory of a worker, the most that were asked for, workers."""
+
+    memory: int
+    most: int | None = None
+    workers: int = 1
+
+
+def _check_fit(points: Sequence[Point], trajectories: Trajectories, memory: int | None = None) -> None:
+    """Refuses what a device of a worker could not hold; by default what this one could not."""
     channels, *space = trajectories.train.shape[2:]
     for config in {cohort_of(config): config for point in points for config in point.configs}.values():
-        check_memory(config, trajectories.train.shape[2:])
+        check_memory(config, trajectories.train.shape[2:], memory)
         model_like(config.model, channels + config.data.mask_channel, (channels, *space))
-    keys = [point_key(point, trajectories.digest) for point in points]
-    asked = (asked or {}) | {"data": trajectories.digest}
-    with open_sweep(folder, asked, keys=keys, saving=saving) as harmed:
-        rows = _fill(points, folder, trajectories, progress, harmed, saving)
-    return join(points, rows, trajectories.digest)
+
+
+@contextlib.contextmanager
+def _opened(
+    points: Sequence[Point], folder: Path, asked: dict[str, Any], saving: Saving, machine: dict[str, str]
+) -> Iterator[set[str]]:
+    """The folder of a sweep, to be filled; gives the names of trained programs that were harmed."""
+    keys = [point_key(point, asked["data"]) for point in points]
+    with open_sweep(folder, asked, keys=keys, saving=saving, machine=machine) as harmed:
+        yield harmed - take_in_left(folder)
 
 
 class _Open(NamedTuple):
@@ -112,6 +128,7 @@ def _open_work(
     folder: Path,
     trajectories: Trajectories,
     rows: Container[str],
+    packing: _Packing,
     *,
     harmed: Container[str] = (),
     write: bool,
@@ -120,7 +137,9 @@ def _open_work(
     keyed = {point_key(point, digest): point for point in points}
     every = [training for point in keyed.values() for members in trainings_of(point) for training in members]
     num_points = math.prod(trajectories.train.shape[2:])
-    programs = plan_programs(every, folder, digest, num_points, memory_bytes(), write=write)
+    programs = plan_programs(
+        every, folder, digest, num_points, packing.memory, most=packing.most, workers=packing.workers, write=write
+    )
     waiting = {key: point for key, point in keyed.items() if key not in rows}
     needs = {key: {t.key(digest) for ms in trainings_of(p) for t in ms} for key, p in waiting.items()}
     # A program is trained whole: a part of it would have other last digits.
@@ -131,12 +150,13 @@ def _open_work(
     return _Open(waiting, needs, due)
 
 
-def describe_sweep(points: Sequence[Point], folder: Path) -> str:
+def describe_sweep(points: Sequence[Point], folder: Path, workers: Workers = HERE) -> str:
     """What `run_sweep` would do, and about how long it would train; nothing is run or written."""
     check_points(points)
     trajectories = trajectories_of(points[0].config.data)
     space = trajectories.train.shape[3:]
-    work = _open_work(points, folder, trajectories, {row["key"] for row in read_rows(folder)}, write=False)
+    packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas, workers.workers or 1)
+    work = _open_work(points, folder, trajectories, {row["key"] for row in read_rows(folder)}, packing, write=False)
     due = [program for program in work.due if not program.is_done(folder)]
     seconds = [program.seconds(space) for program in due]
     known = [s for s in seconds if s is not None]
@@ -159,30 +179,17 @@ def _fill(
     progress: bool,
     harmed: Container[str],
     saving: Saving,
+    packing: _Packing,
 ) -> dict[str, dict]:
+    """Trains and scores what is missing, one program after another, in this process."""
     rows = {row["key"]: row for row in read_rows(folder)}
-    work = _open_work(points, folder, trajectories, rows, harmed=harmed, write=True)
+    work = _open_work(points, folder, trajectories, rows, packing, harmed=harmed, write=True)
     waiting, needs, due = work
     trained: dict[str, Trained] = {}
-    machine = describe_machine()
-    on = {name: machine[name] for name in ("crossreg", "jax", "device")}
+    on = scored_on()
     space = trajectories.train.shape[3:]
-    whole = sum((program.work(space) for program in due), 0.0)
-    guess = 1.0 if all(program.seconds(space) is not None for program in due) else None
-    done = len(points) - len(waiting)
-    steps = sum(len(program.trainings) * program.config.train.steps for program in due)
-    scoring = sum(scoring_steps(point.config, point.method.members) for point in waiting.values())
-    display = SweepDisplay(
-        whole,
-        len(due),
-        len(points),
-        scored=done,
-        seconds_per_work=guess,
-        scoring_work=whole / steps * scoring / len(waiting) if steps and waiting else None,
-        folder=folder,
-        enabled=progress,
-    )
-    with display, compiled_ahead(due, folder, trajectories, memory_bytes()):
+    display = SweepDisplay(**_extent(points, work, space), folder=folder, enabled=progress)
+    with display, compiled_ahead(due, folder, trajectories, packing.memory):
         for program in [None, *due]:  # before the first program, what needs none
             if program is not None:
                 label, steps = _label(program, work), program.config.train.steps
@@ -190,7 +197,7 @@ def _fill(
                 trained |= train_program(program, folder, trajectories, display, saving)
             ready = {key: waiting[key] for key, needed in needs.items() if needed <= trained.keys()}
             with (folder / ROWS).open("a") as file:
-                for key, row in _score(ready, trained, trajectories):
+                for key, row in score_points(ready, trained, trajectories):
                     rows[key] = row | {"key": key, "on": on}
                     file.write(sealed_row(rows[key]))
                     file.flush()
@@ -201,60 +208,56 @@ def _fill(
     return rows
 
 
+def _launch(
+    points: Sequence[Point],
+    folder: Path,
+    trajectories: Trajectories,
+    progress: bool,
+    harmed: Container[str],
+    saving: Saving,
+    packing: _Packing,
+    launcher: Launcher,
+) -> dict[str, dict]:
+    """The same by jobs of workers."""
+    rows = {row["key"]: row for row in read_rows(folder)}
+    work = _open_work(points, folder, trajectories, rows, packing, harmed=harmed, write=True)
+    space = trajectories.train.shape[3:]
+    parts = {p.name: Part(_label(p, work), p.config.train.steps, p.work(space)) for p in work.due}
+    display = JobsDisplay(parts, **_extent(points, work, space), folder=folder, enabled=progress)
+    with (folder / ROWS).open("a") as file, display:
+
+        def keep(key: str, row: dict[str, Any]) -> None:
+            if key not in rows:
+                rows[key] = row
+                file.write(sealed_row(row))
+                file.flush()
+                display.scored()
+
+        due = [program for program in work.due if program.name in harmed or not program.is_done(folder)]
+        names = {program.name for program in due}
+        stored = [program for program in work.due if program.name not in names]
+        fill_by_jobs(Plan(work.waiting, work.needs, due, stored), folder, trajectories, launcher, display, keep, saving)
+    return rows
+
+
+def _extent(points: Sequence[Point], work: _Open, space: tuple[int, ...]) -> dict[str, Any]:
+    """How much there is to do, for a display."""
+    whole = sum((program.work(space) for program in work.due), 0.0)
+    steps = sum(len(program.trainings) * program.config.train.steps for program in work.due)
+    scoring = sum(scoring_steps(point.config, point.method.members) for point in work.waiting.values())
+    return {
+        "work": whole,
+        "programs": len(work.due),
+        "points": len(points),
+        "scored": len(points) - len(work.waiting),
+        "seconds_per_work": 1.0 if all(program.seconds(space) is not None for program in work.due) else None,
+        "scoring_work": whole / steps * scoring / len(work.waiting) if steps and work.waiting else None,
+    }
+
+
 def _label(program: Program, work: _Open) -> str:
     """For which methods a program trains, and how many replicas."""
     methods = {p.method.name for key, p in work.waiting.items() if work.needs[key] & program.trainings.keys()}
     first, *others = sorted(methods, key=lambda name: (len(name), name)) or ["trained again:"]
     more = f" and {len(others)} more" if others else ""
     return f"{first}{more} × {len(program.trainings)}"
-
-
-def _score(
-    points: dict[str, Point], trained: dict[str, Trained], trajectories: Trajectories
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of points whose trainings are done."""
-    reads: list[ReadOut] = []
-    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
-
-    def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
-        for point in points.values():
-            candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
-            whole = splits_of(point.config.data)
-            data = whole.keep_part_of_reg(point.config.train.seed) if point.keeps_part_of_reg else whole
-            reads.append(read_out(point.method, candidates, data, point.config.train.evaluation_samples))
-            splits = {"test": data.test, "reg": whole.reg, "train": data.train}
-            for name in _splits(point):
-                yield reads[-1].predictor, splits[name]
-
-    scores = evaluate_all(jobs())
-    for number, (key, point) in enumerate(points.items()):
-        by_split = {name: next(scores) for name in _splits(point)}
-        yield key, _row(point, reads[number], by_split)
-
-
-def _splits(point: Point) -> tuple[str, ...]:
-    """The splits that a point is scored on."""
-    return ("test", "reg", "train") if point.config.data.reg_size else ("test", "train")
-
-
-def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    data = point.config.data
-    settings = changed_fields(point.config) | point.changes
-    return finite_or_none(
-        {
-            "scenario": data.scenario,
-            "observed_fraction": data.observed_fraction,
-            "train_size": data.train_size,
-            "reg_size": data.reg_size,
-            "method": point.method.name,
-            "seed": point.config.train.seed,
-            "steps": point.config.train.steps,
-            "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
-            "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
-            "test": scores["test"],
-            "reg": scores.get("reg"),
-            "train": scores["train"],
-            "sigma": sigma_per_site(read.models[0]) if len(read.models) == 1 else {},
-            "notes": read.notes,
-        }
-    )

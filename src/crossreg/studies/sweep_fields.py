@@ -23,8 +23,8 @@ from crossreg.report.progress import CountDisplay
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import data_of
-from crossreg.studies.sweep import trainings_of
-from crossreg.studies.sweep_folder import PLAN, load_points, point_key
+from crossreg.studies.scoring import trainings_of
+from crossreg.studies.sweep_folder import data_digest, load_points, point_key
 from crossreg.studies.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
 
 FIELDS_FOLDER = "test_fields"
@@ -44,7 +44,7 @@ def load_sweep_fields(
     folder: Path, rows: Sequence[Mapping[str, Any]], *, most: int = MOST, progress: bool = False
 ) -> SweepFields:
     """Reads the fields of the chosen rows, or computes and keeps them where the models and the data are at hand."""
-    digest = json.loads((folder / PLAN).read_text())["data"]
+    digest = data_digest(folder)
     points = {point_key(point, digest): point for point in load_points(folder)}
     keys = choose(points, [row for row in rows if row["key"] in points and not row["diverged"]], most)
     by_key: dict[str, StoredFields] = {}

@@ -46,12 +46,19 @@ def point_key(point: Point, digest: str) -> str:
 
 @contextlib.contextmanager
 def open_sweep(
-    folder: Path, asked: dict[str, Any], *, keys: Iterable[str] = (), saving: Saving = USUAL
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    keys: Iterable[str] = (),
+    saving: Saving = USUAL,
+    machine: dict[str, str] | None = None,
 ) -> Iterator[set[str]]:
     """Makes the folder of a sweep, or finds an earlier one there, and keeps others out of it.
 
-    `keys` are those of the rows that are wanted. Gives the names of trained programs that were harmed.
+    `keys` are those of the rows that are wanted, `machine` is what their numbers depend on, by default this one. Gives
+    the names of trained programs that were harmed.
     """
+    machine = machine or describe_machine()
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
     foreign = [p.name for p in folder.iterdir() if not is_temporary(p)] if folder.exists() else []
@@ -65,8 +72,8 @@ def open_sweep(
             rows, starts = _good_rows(folder), earlier.get("starts", [])
             if harmed or not starts or not set(keys) <= rows.keys():
                 if starts:
-                    check_numerics(starts[-1], describe_machine(), str(folder), force=saving.force)
-                starts = [*starts, describe_machine()]
+                    check_numerics(starts[-1], machine, str(folder), force=saving.force)
+                starts = [*starts, machine]
             if earlier and _called(earlier) != _called(asked):
                 print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
             record_json(folder, PLAN, asked | {"starts": starts})
@@ -183,6 +190,11 @@ def _read_plan(folder: Path) -> dict[str, Any]:
     if not isinstance(starts, list) or not isinstance(grid, list) or not all(isinstance(s, dict) for s in starts):
         raise InputError(f"{folder / PLAN}: expected an object with lists of starts and of the grid")
     return asked
+
+
+def data_digest(folder: Path) -> str:
+    """The digest of the trajectories of a sweep, which the keys of its rows have."""
+    return str(_read_plan(folder).get("data", ""))
 
 
 def load_points(folder: Path) -> list[Point]:

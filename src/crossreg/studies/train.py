@@ -1,17 +1,20 @@
 """`crossreg train`: one run from a config to its folder, which a killed training goes on in."""
 
+import contextlib
 import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
 
-from crossreg.config import Config
+from crossreg.config import Config, TrainConfig
 from crossreg.data.files.load import resolved
 from crossreg.data.pairs import Data, load_data
+from crossreg.hosts import all_or_none, from_writer, leave_hosts
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import TrainingDisplay
 from crossreg.routing import Routed, merge, route
+from crossreg.stopping import stopped_together
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.locks import locked
 from crossreg.studies.machine import check_versions, describe_machine
@@ -35,7 +38,9 @@ from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
+from crossreg.training.parallel import ALONE, Layout
 from crossreg.training.replicas import unstack
+from crossreg.training.step import Task
 
 
 def train_side_by_side(
@@ -52,38 +57,71 @@ def train_side_by_side(
     return {name: _store(trainings[name], started[name][0], folders[name]) for name in configs}
 
 
-def train_run(config: Config, folder: Path, *, progress: bool = True, saving: Saving = USUAL) -> dict[str, Any]:
-    """Trains one run and scores it, from where an earlier process has left it; returns what `metrics.json` holds."""
-    config = dataclasses.replace(config, data=resolved(config.data))
-    check_same(folder, config)
-    data = load_data(config.data)
-    started = start_cohort([config], [data])
-    identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
-    with locked(folder, "training"):
-        reopen(folder, data.digest, identity)
-        kept = Kept(folder, "train", identity, saving)
-        kept.check_own()
-        write_beginning(folder, config, data)
-        if all(is_sound(folder, name) for name in (HISTORY, MODEL)):
+def train_run(
+    config: Config, folder: Path, *, progress: bool = True, saving: Saving = USUAL, layout: Layout = ALONE
+) -> dict[str, Any]:
+    """Trains one run and scores it, from where an earlier process has left it; returns what `metrics.json` holds.
+
+    With a layout, devices share each batch. Of several processes, this is what process 0 does: see `follow_run`.
+    """
+    with contextlib.ExitStack() as held:
+        with all_or_none():
+            config, data, started = _start(config, layout, folder)
+            identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
+            held.enter_context(locked(folder, "training"))
+            reopen(folder, data.digest, identity)
+            kept = Kept(folder, "train", identity, saving)
+            kept.check_own()
+            write_beginning(folder, config, data)
+        is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
+        from_writer(is_trained)
+        if is_trained:
+            leave_hosts()
             if all(is_sound(folder, name) for name in (METRICS, TEST_FIELDS)):
                 print(f"crossreg: {folder} holds this run, finished; its scores again", file=sys.stderr)
                 return read_metrics(folder)
             check_versions(folder / VERSIONS, force=saving.force)
+            print(f"crossreg: {folder} is trained; its scores are made", file=sys.stderr, flush=True)
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
-            training, name = Resumable(*started, _lines(folder), kept), folder.name or "run"
+            training, name = Resumable(*started, _lines(folder), kept, layout), folder.name or "run"
             if training.begun_at:
                 print(f"crossreg: {folder} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
             else:  # whatever machine has tried before
                 record_json(folder, VERSIONS, describe_machine())
             if training.begun_at < config.train.steps:
-                with training.saved_on_stop():
+                with training.saved_on_stop(), stopped_together(layout.spans_processes):
                     _train({name: training}, {name: config.train.steps}, {name: folder}, progress=progress)
                     training.save()
+            # What is left to do is the work of one.
+            leave_hosts()
             model = _store(training, started[0], folder, identity=identity)
             training.forget(but_the_last=True)
         return _score(model, data, config, folder, progress=progress)
+
+
+def follow_run(config: Config, layout: Layout) -> None:
+    """The part in `train_run` of a process that is not the first: it trains, writes nothing, and says nothing."""
+    with all_or_none():
+        _, _, started = _start(config, layout)
+    if not from_writer(False):
+        training = Resumable(*started, Lines(None, lambda record: []), None, layout)
+        with stopped_together(layout.spans_processes):
+            for _ in training.reports():
+                pass
+    leave_hosts()
+
+
+def _start(
+    config: Config, layout: Layout, folder: Path | None = None
+) -> tuple[Config, Data, tuple[Surrogate, Task, TrainConfig]]:
+    """The settings with all that the data say, the data, and the untrained model; `folder` may not hold another run."""
+    config = dataclasses.replace(config, data=resolved(config.data))
+    if folder is not None:
+        check_same(folder, config)
+    data = load_data(config.data)
+    return config, data, start_cohort([config], [data], parts=layout.share.parts)
 
 
 def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progress: bool) -> dict[str, Any]:

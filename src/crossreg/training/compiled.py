@@ -5,6 +5,7 @@ begins. A layout says how the replicas lie on several devices (`training/paralle
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -20,8 +21,8 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.nn.waiting import Path
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge
-from crossreg.training.parallel import ALONE, Layout
-from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, task_axes
+from crossreg.training.parallel import ALONE, WHOLE, Layout, Share
+from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, device_axes, task_axes
 from crossreg.training.step import Task, TrainState, path_of, reg_step, train_step
 
 MONITOR_POINTS = 2**13
@@ -29,13 +30,19 @@ MONITOR_POINTS = 2**13
 MONITOR_SAMPLES = 10
 
 
-def _steps_of(static: PyTree, tasks: Task, config: TrainConfig):
+def _steps_of(static: PyTree, tasks: Task, config: TrainConfig, share: Share):
     """One train step and one reg step of all replicas."""
     axes = (0, task_axes(tasks), None)
     return (
-        jax.vmap(lambda s, task, t: train_step(s, static, task, t, config), in_axes=axes),
-        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config), in_axes=axes),
+        jax.vmap(lambda s, task, t: train_step(s, static, task, t, config, share), in_axes=axes),
+        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config, share), in_axes=axes),
     )
+
+
+def _divided(program: Callable, layout: Layout, config: TrainConfig, state, static, tasks: Task, *steps):
+    """A program as the devices of a layout compute it."""
+    run = layout.divide(partial(program, config, layout.share), 0, None, device_axes(tasks), *(None for _ in steps))
+    return run(state, static, tasks, *steps)
 
 
 @eqx.filter_jit
@@ -52,12 +59,11 @@ def advance(
 
     ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
     """
-    divided = layout.divide(partial(_advance, config=config), 0, None, task_axes(tasks), None, None)
-    return divided(state, static, tasks, start, stop)
+    return _divided(_advance, layout, config, state, static, tasks, start, stop)
 
 
-def _advance(state: TrainState, static: PyTree, tasks: Task, start, stop, config: TrainConfig) -> TrainState:
-    trains, regularizes = _steps_of(static, tasks, config)
+def _advance(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task, start, stop):
+    trains, regularizes = _steps_of(static, tasks, config, share)
     learns_on_reg = bool(state.rho.vector.size)
 
     def train_until(step, end, state):
@@ -93,12 +99,11 @@ def advance_periods(
 
     A GPU asks the host before each turn of any other loop, which takes a tenth of one replica's step.
     """
-    divided = layout.divide(partial(_advance_periods, config=config), 0, None, task_axes(tasks), None, None)
-    return divided(state, static, tasks, start, stop)
+    return _divided(_advance_periods, layout, config, state, static, tasks, start, stop)
 
 
-def _advance_periods(state: TrainState, static: PyTree, tasks: Task, start, stop, config: TrainConfig) -> TrainState:
-    trains, regularizes = _steps_of(static, tasks, config)
+def _advance_periods(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task, start, stop):
+    trains, regularizes = _steps_of(static, tasks, config, share)
 
     def period(number, state):
         first = start + number * config.k_reg + 1
@@ -125,36 +130,35 @@ def take_steps(
 @eqx.filter_jit
 def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig, layout: Layout = ALONE):
     """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
-    divided = layout.divide(partial(_monitor_scores, config=config), 0, None, task_axes(tasks))
-    return divided(state, static, tasks)
+    return _divided(_monitor_scores, layout, config, state, static, tasks)
 
 
-def _monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig):
+def _monitor_scores(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task):
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
         num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)
-        return split_scores(model, task.monitor, num_samples, path_of(config))
+        return split_scores(model, task.monitor, num_samples, path_of(config), share)
 
     return jax.vmap(one, in_axes=(0, task_axes(tasks)))(state, tasks)
 
 
-def split_scores(model: Surrogate, pairs: AbstractPairs, num_samples: int, path: Path = "plain"):
+def split_scores(model: Surrogate, pairs: AbstractPairs, num_samples: int, path: Path = "plain", share: Share = WHOLE):
     """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.field_shape)
-    chunk = max(1, min(MONITOR_POINTS // points_per_pair, pairs.max_pairs))
+    chunk = max(1, min(MONITOR_POINTS // points_per_pair, -(-pairs.max_pairs // share.parts)))
     chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
     num_chunks = -(-pairs.max_pairs // chunk)
     key = evaluation_key(0)
 
     def score(number):
-        index = number * chunk + jnp.arange(chunk)
+        index = number * chunk + jnp.arange(chunk)  # behind the last pair nothing counts
         batch = pairs.gather(index)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
         mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
         weight = jnp.broadcast_to(batch.weight, batch.y.shape)
         return mixture.cdf(batch.y), -mixture.log_prob(batch.y), jnp.sqrt(mixture.var_of_means), weight
 
-    pit, nll, std_mu, weight = jax.lax.map(score, jnp.arange(num_chunks))
+    pit, nll, std_mu, weight = share.together(jax.lax.map(score, share.numbers(num_chunks)))
     return weighted_mean(nll, weight), ece(pit, weight), weighted_mean(std_mu, weight)
 
 

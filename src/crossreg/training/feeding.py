@@ -1,7 +1,8 @@
 """What the training loop learns from, ready on the device: at once, or, of data in files, block by block.
 
 A block is a number of steps. Which pairs they draw follows from the tasks' key and the steps alone, so that a thread
-reads the next block while this one trains, and no number depends on where blocks begin.
+reads the next block while this one trains, and no number depends on where blocks begin. Where devices share batches,
+each process reads what its own devices need, and nothing else.
 """
 
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from crossreg.config import TrainConfig
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, replica_axes
 from crossreg.streams import REG_STREAM, TRAIN_STREAM
+from crossreg.training.parallel import Layout
 from crossreg.training.step import Task, keys_of
 
 # Bytes of the pairs of a block, of each split; two blocks are there at a time.
@@ -27,8 +29,10 @@ _MOST_STEPS = 500
 class Feed:
     """The tasks of a training, for any steps of it."""
 
-    def __init__(self, tasks: Task, config: TrainConfig, *, learns_on_reg: bool):
-        self._tasks, self._config, self._learns_on_reg = tasks, config, learns_on_reg
+    def __init__(self, tasks: Task, placed: Task, config: TrainConfig, layout: Layout, *, learns_on_reg: bool):
+        """`placed` are the tasks as they lie on the devices of the layout."""
+        self._tasks, self._placed, self._layout = tasks, placed, layout
+        self._config, self._learns_on_reg = config, learns_on_reg
         readers = [p.reader for p in (tasks.train, tasks.reg) if isinstance(p, StreamedPairs)]
         self._streams = bool(readers)
         if not readers:
@@ -43,7 +47,7 @@ class Feed:
     def parts(self, start: int, stop: int) -> Iterator[tuple[Task, int, int]]:
         """The tasks for steps start+1 … stop, in as many parts as needed, each with its own start and stop."""
         if not self._streams:
-            yield self._tasks, start, stop
+            yield self._placed, start, stop
             return
         while start < stop:
             end = min((start // self._steps + 1) * self._steps, stop)
@@ -67,20 +71,28 @@ class Feed:
     def _read(self, number: int) -> Task:
         config, tasks = self._config, self._tasks
         steps = np.arange(number * self._steps, min((number + 1) * self._steps, config.steps)) + 1
-        capacity = self._steps * config.batch_size
-
-        def held(pairs: AbstractPairs, stream: int, due: Int[np.ndarray, " step"]) -> AbstractPairs:
-            if not isinstance(pairs, StreamedPairs):
-                return pairs
-            numbers = np.zeros(0, int)
-            if due.size:
-                drawn = _drawn(tasks.key, pairs, jnp.asarray(stream), jnp.asarray(due), config.batch_size)
-                numbers = np.asarray(drawn).ravel()
-            return pairs.hold(numbers, capacity)
-
         is_due = self._learns_on_reg & ((steps % config.k_reg == 0) | (steps > config.settled_after))
-        splits = (held(tasks.train, TRAIN_STREAM, steps), held(tasks.reg, REG_STREAM, steps[is_due]))
-        return eqx.tree_at(lambda t: (t.train, t.reg), tasks, splits)
+        splits = (
+            self._held(tasks.train, self._placed.train, TRAIN_STREAM, steps),
+            self._held(tasks.reg, self._placed.reg, REG_STREAM, steps[is_due]),
+        )
+        return eqx.tree_at(lambda t: (t.train, t.reg), self._placed, splits)
+
+    def _held(
+        self, pairs: AbstractPairs, placed: AbstractPairs, stream: int, due: Int[np.ndarray, " step"]
+    ) -> AbstractPairs:
+        """A split with the pairs that these steps draw; of several devices, each with those of its part of a batch."""
+        if not isinstance(pairs, StreamedPairs):
+            return placed
+        size = self._config.batch_size
+        drawn = np.zeros((0, size), int)
+        if due.size:
+            drawn = np.asarray(_drawn(self._tasks.key, pairs, jnp.asarray(stream), jnp.asarray(due), size))[0]
+        if self._layout.mesh is None:
+            return pairs.hold(drawn.ravel(), self._steps * size)
+        parts = [pairs.hold(drawn[:, own].ravel(), self._steps * own.size) for own in self._layout.local_slots(size)]
+        held = self._layout.from_parts([(part.numbers, part.held) for part in parts])
+        return eqx.tree_at(lambda p: (p.numbers, p.held), placed, held, is_leaf=lambda node: node is None)
 
 
 @eqx.filter_jit

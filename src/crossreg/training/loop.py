@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.hosts import from_writer, stop_together
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
 from crossreg.routing import route
@@ -73,20 +74,28 @@ def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
 
 
 def train_replicas(
-    models: Surrogate, tasks: Task, config: TrainConfig, *, start: Snapshot | None = None
+    models: Surrogate,
+    tasks: Task,
+    config: TrainConfig,
+    *,
+    start: Snapshot | None = None,
+    layout: Layout | None = None,
 ) -> Iterator[Progress]:
-    """Trains stacked models, one per stacked task, on the devices in use, and reports about once a second.
+    """Trains stacked models, one per stacked task, and reports about once a second.
 
     The last report is that of the last step; its `models` are the trained ones. With `start`, a snapshot of an
-    earlier training of the same models and tasks, it goes on from there.
+    earlier training of the same models and tasks, it goes on from there. `layout` says how it lies on devices; by
+    default the replicas are divided among those in use.
     """
-    layout = over_replicas(tasks.key.shape[0])
+    layout = over_replicas(tasks.key.shape[0]) if layout is None else layout
     config = _of_program(config, layout)
     static = route(models).static
-    arguments = _placed(first_snapshot(models) if start is None else start, static, tasks, layout)
-    feed = Feed(arguments[2], config, learns_on_reg=bool(arguments[0].state.rho.vector.size))
+    snapshot = first_snapshot(models) if start is None else start
+    learns_on_reg = bool(snapshot.state.rho.vector.size)
+    placed = _placed(snapshot, static, tasks, layout)
+    feed = Feed(tasks, placed[2], config, layout, learns_on_reg=learns_on_reg)
     try:
-        for progress in _train_fed(*arguments, config, feed, layout):
+        for progress in _train_fed(*placed, config, feed, layout):
             yield progress._replace(static=static)  # where whoever reads a report computes
     finally:
         feed.close()
@@ -99,12 +108,15 @@ def _train_fed(
     step = first = int(snapshot.step)
     recorded = step - step % config.look_every
     chunk, busy, untimed = 1, 0.0, 0
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" and not layout.communicates:
         # Beside the first step's program: the host has nothing else to do.
         monitor: Any = monitor_scores
         arguments = (snapshot.state, static, tasks, config, layout)
         threading.Thread(target=lambda: monitor.lower(*arguments).compile()).start()
     while step < config.steps:
+        if layout.spans_processes:  # all take the same steps, and stop at the same one
+            stop_together()
+            chunk = from_writer(chunk)
         stop = _next_stop(step, chunk, config, periods=has_periods(snapshot.state, config))
         before = time.perf_counter()
         state = snapshot.state
@@ -118,7 +130,7 @@ def _train_fed(
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
         if is_first:
             untimed = stop - first
-            if has_periods(state, config):
+            if has_periods(state, config) and not layout.communicates:
                 # What runs once settling begins is compiled while the first periods train.
                 none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
                 threading.Thread(target=advance, args=none).start()

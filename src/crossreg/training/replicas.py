@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.data.files.streamed import StreamedPairs
-from crossreg.data.pairs import Data, replica_axes, stack_pairs
+from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.routing import Routed, merge
 from crossreg.streams import MEMBER_STREAM
-from crossreg.training.parallel import ALONE, Layout
+from crossreg.training.parallel import ALONE, PART, Layout
 from crossreg.training.step import Task, TrainState, init_state
 
 # Of data in files, what is kept in memory to be scored along the way.
@@ -147,9 +147,23 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
 
 
 def task_axes(tasks: Task) -> PyTree:
+    """The `in_axes` that vmap stacked tasks over replicas."""
     splits = (tasks.train, tasks.reg, tasks.monitor)
     axes = jax.tree.map(lambda _: 0, tasks)
     return eqx.tree_at(lambda t: (t.train, t.reg, t.monitor), axes, tuple(replica_axes(pairs) for pairs in splits))
+
+
+def device_axes(tasks: Task) -> PyTree:
+    """The same for devices that share batches: of data in files, each holds the pairs that it needs."""
+
+    def of(pairs: AbstractPairs, axes: PyTree) -> PyTree:
+        if not isinstance(pairs, StreamedPairs) or pairs.held is None:
+            return axes
+        return eqx.tree_at(lambda p: (p.numbers, p.held), axes, (PART, PART), is_leaf=lambda node: node is None)
+
+    axes = task_axes(tasks)
+    held = (of(tasks.train, axes.train), of(tasks.reg, axes.reg))
+    return eqx.tree_at(lambda t: (t.train, t.reg), axes, held)
 
 
 @eqx.filter_jit

@@ -1,7 +1,8 @@
 r"""One step of Algorithm 1, for one replica.
 
 `train_step` updates (θ, ψ) on a train batch; `reg_step` updates ρ on a reg batch. Both are pure, and all
-randomness follows from the replica's key and the step number.
+randomness follows from the replica's key and the step number. Of a batch that several devices share
+(`training/parallel.py`), each has its part, and the sum of their gradients.
 """
 
 import dataclasses
@@ -14,13 +15,14 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from crossreg.config import TrainConfig
-from crossreg.data.pairs import AbstractPairs
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.nn.waiting import Path
 from crossreg.objectives import REG_OBJECTIVES, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.streams import REG_STREAM, TRAIN_STREAM
 from crossreg.training.packed import Packed
+from crossreg.training.parallel import WHOLE, Share
 
 _BETA_2 = 0.999
 _ADAM = optax.scale_by_adam(b2=_BETA_2)
@@ -145,20 +147,36 @@ def keys_of(key: PRNGKeyArray, stream: Int[Array, ""] | int, step: Int[Array, ""
     return batch_key, noise_key
 
 
-def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
+def _draw(
+    pairs: AbstractPairs, keys: tuple[PRNGKeyArray, PRNGKeyArray], size: int, share: Share
+) -> tuple[Batch, PRNGKeyArray | Key[Array, " batch"]]:
+    """A mini-batch and the key of its noise or, of a part of it, the keys: those that its pairs have in the whole."""
+    batch_key, noise_key = keys
+    if share.parts == 1:
+        return pairs.sample(batch_key, size), noise_key
+    index, mask_key = pairs.draw(batch_key, size)
+    numbers = share.numbers(size)
+    place = jnp.minimum(numbers, size - 1)
+    batch = pairs.gather(index[place], mask_key=jax.random.split(mask_key, size)[place])
+    there = (numbers < size).astype(batch.weight.dtype).reshape(-1, *(1,) * (batch.weight.ndim - 1))
+    return batch._replace(weight=batch.weight * there), jax.random.split(noise_key, size)[place]
+
+
+def train_step(
+    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig, share: Share = WHOLE
+) -> TrainState:
     r"""Step t, from 1: $(\theta,\psi)$ goes down $\nabla\mathcal L_{train}(B_{train}; \theta, \psi, \omega_{1:S})$."""
-    batch_key, noise_key = keys_of(task.key, TRAIN_STREAM, step)
-    batch = task.train.sample(batch_key, config.batch_size)
+    batch, noise_key = _draw(task.train, keys_of(task.key, TRAIN_STREAM, step), config.batch_size, share)
     num_samples = config.train_samples or config.num_samples
 
     def loss_of(theta_psi):
         model = merge(Routed(theta_psi, rho, static))
         mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
-        return train_objective(mixture, batch.y, batch.weight)
+        return share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
 
     tree, rho = state.theta_psi.tree(), state.rho.tree()
     loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
-    gradients = Packed.of(gradient_tree)
+    loss, gradients = share.total((loss, Packed.of(gradient_tree)))
     rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
     theta_psi, optimizer = _descend(state.theta_psi, gradients, state.train_optimizer, rates, config)
     new = eqx.tree_at(
@@ -169,10 +187,11 @@ def train_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, "
     return _keep_finite(new, state, loss, gradients, step)
 
 
-def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig) -> TrainState:
+def reg_step(
+    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig, share: Share = WHOLE
+) -> TrainState:
     r"""After step t: ρ goes down $\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$."""
-    batch_key, noise_key = keys_of(task.key, REG_STREAM, step)
-    batch = task.reg.sample(batch_key, config.batch_size)
+    batch, noise_key = _draw(task.reg, keys_of(task.key, REG_STREAM, step), config.batch_size, share)
 
     def loss_of(rho):
         model = merge(Routed(theta_psi, rho, static))
@@ -184,11 +203,12 @@ def reg_step(state: TrainState, static: PyTree, task: Task, step: Int[Array, ""]
             num_samples=config.num_samples,
             path=path_of(config, noise_only=True),
         )
-        return REG_OBJECTIVES[config.reg_objective](mixture, batch.y, batch.weight)
+        objective = REG_OBJECTIVES[config.reg_objective]
+        return share.of(objective(mixture, batch.y, batch.weight), batch.weight)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
-    gradients = Packed.of(gradient_tree)
+    loss, gradients = share.total((loss, Packed.of(gradient_tree)))
     rates = state.rho.spread(learning_rates(tree, config))
     rho, optimizer = _descend(state.rho, gradients, state.reg_optimizer, rates, config)
     new = eqx.tree_at(lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss))

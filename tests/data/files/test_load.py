@@ -10,6 +10,7 @@ import pytest
 from made_fields import fields
 
 import crossreg as xr
+from crossreg.errors import InputError
 from crossreg.nn.build import data_scale
 from crossreg.nn.surrogate import predict
 from crossreg.nn.units import Units
@@ -185,7 +186,22 @@ def test_a_mask_array_hides_inputs_but_targets_count(tmp_path):
     strict = xr.load_file(tmp_path / "u.npz", score_on="observed", observed_fraction=0.5)
     both = strict.train.gather(jnp.arange(4))
     assert np.asarray(both.mask).mean() < 0.45
-    np.testing.assert_array_equal(both.weight[:, 0], both.mask[:, 0])
+    target = np.asarray(strict.train.observed)[:, 1:].reshape(-1, 20)[:4]
+    np.testing.assert_array_equal(both.weight[:, 0], np.asarray(both.mask[:, 0]) & target)
+
+
+def test_scored_on_observed_points_nothing_depends_on_what_stands_at_hidden_ones(tmp_path):
+    """A mask that changes in time: neither units nor inputs nor the targets that count know what it hides."""
+    mask = np.random.default_rng(0).random((11, 6, 20)) < 0.6
+    batches = []
+    for junk in (0.0, -9999.0):
+        np.savez(tmp_path / "u.npz", u=np.where(mask[:, :, None], fields(1), junk), mask=mask)
+        data = xr.load_file(tmp_path / "u.npz", score_on="observed")
+        batch = data.train.gather(jnp.arange(int(data.train.num_pairs)))
+        batches.append((data.train.units, batch.x, batch.weight, jnp.where(batch.weight > 0, batch.y, 0)))
+    assert 0.2 < float(batches[0][2].mean()) < 0.5
+    for one, other in zip(*batches, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_time_split_pairs_do_not_cross(tmp_path):
@@ -194,3 +210,19 @@ def test_time_split_pairs_do_not_cross(tmp_path):
     data = xr.load_file(tmp_path / "u.npy", split="time")
     np.testing.assert_array_equal(data.reg.trajectories, u[:, 15:18])
     np.testing.assert_array_equal(data.test.trajectories, u[:, 18:])
+
+
+def test_a_trajectory_in_two_splits_is_refused(tmp_path):
+    rng = np.random.default_rng(4)
+    fields = rng.normal(size=(10, 5, 2, 9)).astype(np.float32)
+    fields[:3, 0] = 1.0  # equal starts, or none that says anything, are no repetition
+    np.save(tmp_path / "own.npy", fields)
+    xr.load_file(tmp_path / "own.npy")
+    np.save(tmp_path / "twice.npy", np.concatenate([fields, fields]))
+    with pytest.raises(InputError, match=r"trajectory \d+ of (reg|test) begins as trajectory \d+ of (train|reg) does"):
+        xr.load_file(tmp_path / "twice.npy")
+    constant = np.broadcast_to(rng.normal(size=(10, 1, 1, 1)).astype(np.float32), (10, 5, 1, 9)).copy()
+    constant[:, 2:] += fields[:, 2:, :1]
+    constant[5, 0] = np.nan
+    np.save(tmp_path / "rest.npy", constant)
+    xr.load_file(tmp_path / "rest.npy")

@@ -1,5 +1,6 @@
 """NPY and NPZ files: axes, fields, masks, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,3 +165,19 @@ def test_a_mask_of_other_numbers_is_refused_when_it_is_read(tmp_path):
     np.savez(tmp_path / "u.npz", u=fields(1), mask=np.full(20, 0.5))
     with pytest.raises(InputError, match=r"mask: expected only 0 \(hidden\) and 1 \(observed\)"):
         open_source(tmp_path / "u.npz").observed(0, slice(None))
+
+
+def test_more_files_than_a_process_may_have_open_by_default(tmp_path):
+    """A trajectory in each: the soft limit is raised."""
+    resource = pytest.importorskip("resource")
+    u = fields(1, samples=1)[0]
+    for number in range(120):
+        np.save(tmp_path / f"{number:03}.npy", u + number)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    here = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 60, before[1]))
+    try:
+        source = open_source(tmp_path, axes="tcx")
+        np.testing.assert_array_equal(source.frames(119, slice(None)), u + 119)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -85,3 +85,18 @@ def test_seeds_of_other_shapes_are_refused(tmp_path):
         file["0000/data"], file["0001/data"] = np.zeros((6, 20, 1)), np.zeros((5, 20, 1))
     with pytest.raises(InputError, match=r"must have one shape, but there are .*0000/data: 6 t.*0001/data: 5 t"):
         open_source(tmp_path / "u.h5")
+
+
+def test_a_mask_and_a_fill_value_beside_the_fields_are_not_lost(tmp_path):
+    """PDEBench has neither; a user's file with the same names may."""
+    u = fields(1)
+    mask = np.random.default_rng(0).integers(0, 2, (6, 20))
+    with h5py.File(tmp_path / "u.h5", "w") as file:
+        for name, values in (("density", u[:, :, 0]), ("pressure", u[:, :, 1]), ("Vx", u[:, :, 0])):
+            file[name] = values
+        file["density"][2, 1, 3] = -9999
+        file["density"].attrs["_FillValue"] = -9999.0
+        file["mask"] = mask
+    source = open_source(tmp_path / "u.h5")
+    assert np.argwhere(np.isnan(read_all(source))).tolist() == [[2, 1, 0, 3]]
+    np.testing.assert_array_equal(source.observed(4, slice(1, 3)), mask[1:3].astype(bool))

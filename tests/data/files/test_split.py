@@ -94,3 +94,12 @@ def test_folders_say_what_is_in_each_split(tmp_path):
     assert set(few["train"].samples) < set(range(6))
     with pytest.raises(InputError, match=r"--reg-size 3: .* has 2 trajectories for reg"):
         split_source(source, dataclasses.replace(OWN, reg_size=3))
+
+
+def test_folders_are_not_divided_in_time(tmp_path):
+    """The first times of a test folder would be trained on."""
+    for name in ("train", "valid", "test"):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "u.npy", fields(1, samples=2, times=12))
+    with pytest.raises(InputError, match="has folders for train, reg and test, which are the splits"):
+        split_source(open_source(tmp_path), dataclasses.replace(OWN, split="time"))

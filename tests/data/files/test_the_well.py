@@ -96,6 +96,30 @@ def test_fields_that_do_not_vary_are_spread(tmp_path):
     np.testing.assert_array_equal(found[:, :, 2], np.broadcast_to(made["height"][:, None], shape))
 
 
+def test_an_axis_that_does_not_vary_may_be_there_with_length_one(tmp_path):
+    """The description leaves it out, and the dataset's own loader repeats one of length 1."""
+    made = write(tmp_path / "u.hdf5")
+    with h5py.File(tmp_path / "u.hdf5", "a") as file:
+        attributes = dict(file["t0_fields/depth"].attrs)
+        del file["t0_fields/depth"]
+        file["t0_fields/depth"] = made["depth"][:, None]
+        file["t0_fields/depth"].attrs.update(attributes)
+    found = read_all(open_source(tmp_path / "u.hdf5", field="buoyancy,depth"))
+    np.testing.assert_array_equal(found[:, :, 0], made["buoyancy"])
+    np.testing.assert_array_equal(found[:, :, 1], np.broadcast_to(made["depth"][:, None], (5, TIMES, *GRID)))
+
+
+def test_a_vector_has_as_many_components_as_there_are_dimensions(tmp_path):
+    made = write(tmp_path / "u.hdf5")
+    with h5py.File(tmp_path / "u.hdf5", "a") as file:
+        attributes = dict(file["t1_fields/velocity"].attrs)
+        del file["t1_fields/velocity"]
+        file["t1_fields/velocity"] = np.concatenate([made["velocity"], made["velocity"][..., :1]], axis=-1)
+        file["t1_fields/velocity"].attrs.update(attributes)
+    with pytest.raises(InputError, match=r"velocity: has shape .* expected 2 components in 2-D"):
+        open_source(tmp_path / "u.hdf5")
+
+
 @pytest.mark.parametrize("root", ["", "data"])
 def test_split_folders(tmp_path, root):
     """valid is reg; a split may be in several files."""

@@ -14,14 +14,14 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from crossreg.data.cars.channels import latent_channels
 from crossreg.data.cars.normals import side_numbers
 from crossreg.data.cars.readers import Cars
 from crossreg.data.cars.surface import Surface
 from crossreg.data.cars.transport import Transport, transport, transports
-from crossreg.data.pairs import AbstractPairs, Batch, Data
+from crossreg.data.pairs import AbstractPairs, Batch, Data, MaskKey
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
 from crossreg.nn.units import Units
@@ -56,7 +56,7 @@ class CarPairs(AbstractPairs):
     def field_shape(self) -> tuple[int, ...]:
         return (1, *self.channels.shape[2:])
 
-    def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
+    def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
         """The cars of the given numbers. All of a geometry is seen: there is no mask to draw."""
         car = self.rows[index]
         x = self.channels[car]

@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 from crossreg.errors import InputError
 
 SPACE = "xyz"
+# An array of this name in a file is the observation mask.
+MASK = "mask"
 # By the number of axes: sample, time, channel, space.
 DEFAULT_AXES = {4: "btcx", 5: "btcxy", 6: "btcxyz"}
 _ALLOWED = "b sample, t time, c channel, x y z space, each at most once, with t and at least x"
@@ -113,6 +115,14 @@ def read_mask(
     if not np.isin(values, (0, 1)).all():
         raise InputError(f"{mask.where}: expected only 0 (hidden) and 1 (observed)")
     return np.asarray(values.astype(bool).all(axis=1))
+
+
+def missing_value(dataset: Any) -> float | None:
+    """The number that stands for a missing value, where an HDF5 dataset names one."""
+    for name in ("_FillValue", "missing_value"):
+        if name in dataset.attrs:
+            return float(np.ravel(np.asarray(dataset.attrs[name]))[0])
+    return None
 
 
 def channel_names(name: str, channels: int | None) -> tuple[str, ...]:

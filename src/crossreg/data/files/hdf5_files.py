@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
-from crossreg.data.files.numpy_files import MASK, choose_fields, make_segment
+from crossreg.data.files.axes import MASK, missing_value
+from crossreg.data.files.numpy_files import choose_fields, make_segment
 from crossreg.data.files.pdebench import is_pdebench, open_pdebench
 from crossreg.data.files.source import Opened
 from crossreg.data.files.the_well import is_the_well, open_the_well
@@ -35,12 +35,4 @@ def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     file.visititems(add)
     mask = arrays.pop(MASK, None)
     chosen, notes = choose_fields(path, arrays, fields, axes)
-    return Opened("HDF5", (make_segment(path, chosen, axes, mask, _missing),), notes)
-
-
-def _missing(dataset: h5py.Dataset) -> float | None:
-    """The number that stands for a missing value, where the file names one."""
-    for name in ("_FillValue", "missing_value"):
-        if name in dataset.attrs:
-            return float(np.ravel(np.asarray(dataset.attrs[name]))[0])
-    return None
+    return Opened("HDF5", (make_segment(path, chosen, axes, mask, missing_value),), notes)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
-from crossreg.data.files.split import NAMES, Part, split_source
+from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
 from crossreg.data.pairs import Data, Pairs, make_pairs
 from crossreg.errors import InputError
@@ -49,8 +49,10 @@ def load_files(config: DataConfig) -> Data:
     """The pairs of own files: in memory, or, where the files are too large for it, read when they are needed."""
     source = _open(config)
     parts = split_source(source, config)
-    units = units_of(source, parts["train"])
+    units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
     if used_bytes(source, parts) <= config.in_memory_gib * 2**30:
+        if config.split == "trajectory":
+            check_repeated(source, parts)
         return in_memory(source, parts, config, units)
 
     def pairs(number: int, name: str) -> Pairs | StreamedPairs:
@@ -110,13 +112,19 @@ def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: U
     return make_pairs(fields.array, range(len(part.samples)), number, config, **own)
 
 
-def units_of(source: Source, train: Part) -> Units:
-    """Mean and standard deviation of each channel over the train split, or over evenly spaced fields of a large one."""
+def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Units:
+    """Mean and standard deviation of each channel over the train split, or over evenly spaced fields of a large one.
+
+    With `observed_only`, what the files' mask hides does not count: anything may stand there.
+    """
     channels = len(source.names)
     count, total, squares = (np.zeros(channels) for _ in range(3))
     offset: Float[np.ndarray, " channel"] | None = None
     for sample, times in sampled_frames(source, train.samples, train.slice, SAMPLED_BYTES):
-        values = np.moveaxis(source.frames(sample, times), 1, 0).reshape(channels, -1).astype(np.float64)
+        frames = source.frames(sample, times)
+        if observed_only and source.has_mask:
+            frames = np.where(source.observed(sample, times)[:, None], frames, np.float32(np.nan))
+        values = np.moveaxis(frames, 1, 0).reshape(channels, -1).astype(np.float64)
         if offset is None:
             # Squares of what is left of a large offset keep their digits.
             offset = np.nan_to_num([np.nanmean(v) if np.isfinite(v).any() else 0.0 for v in values])

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from crossreg.array_files import map_npy, open_npz
-from crossreg.data.files.axes import SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
+from crossreg.data.files.axes import MASK, SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import Opened, Segment
 from crossreg.errors import InputError
-
-MASK = "mask"
 
 
 class Member:

@@ -12,7 +12,16 @@ from typing import Any
 import h5py
 import numpy as np
 
-from crossreg.data.files.axes import SPACE, Variable, channel_names, check_numeric, listed
+from crossreg.data.files.axes import (
+    MASK,
+    SPACE,
+    Variable,
+    channel_names,
+    check_numeric,
+    listed,
+    mask_variable,
+    missing_value,
+)
 from crossreg.data.files.source import Opened, Segment
 from crossreg.errors import InputError
 
@@ -54,12 +63,17 @@ def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
         if not 1 <= space <= 3:
             raise InputError(f"--data {where}: has shape {dataset.shape}; expected (b, t, *space); say --axes")
         axes = "bt" + SPACE[:space] + trailing
-        variables.append(Variable(dataset, axes, channel_names(name, dataset.shape[-1] if trailing else 1), where))
+        names = channel_names(name, dataset.shape[-1] if trailing else 1)
+        variables.append(Variable(dataset, axes, names, where, missing=missing_value(dataset)))
     samples = {variable.size("b") for variable in variables}
     if len(samples) > 1:
         raise InputError(f"--data {path}: its fields differ in their number of samples")
-    notes = _notes_on_times(times, variables[0].array.shape[1])
-    return Opened("PDEBench", (Segment(variables[0].array.shape[0], tuple(variables)),), notes)
+    first = variables[0]
+    notes = _notes_on_times(times, first.array.shape[1])
+    mask: Any = file.get(MASK)
+    if mask is not None:  # not PDEBench's own, but a file of this layout may have one
+        mask = mask_variable(mask, first, sum(letter in SPACE for letter in first.axes), f"{path}: {MASK}")
+    return Opened("PDEBench", (Segment(first.array.shape[0], tuple(variables), mask),), notes)
 
 
 def _chosen(path: Path, file: h5py.File, names: tuple[str, ...], fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,7 +101,8 @@ def _open_seeds(path: Path, file: h5py.File, seeds: list[str], fields: tuple[str
         if not 1 <= space <= 3:
             raise InputError(f"--data {where}: has shape {dataset.shape}; expected (t, *space, c)")
         axes = "t" + SPACE[:space] + "c"
-        segments.append(Segment(1, (Variable(dataset, axes, channel_names(name, dataset.shape[-1]), where),)))
+        names = channel_names(name, dataset.shape[-1])
+        segments.append(Segment(1, (Variable(dataset, axes, names, where, missing=missing_value(dataset)),)))
     notes = _notes_on_times(file.get(f"{seeds[0]}/grid/t"), segments[0].variables[0].array.shape[0])
     return Opened("PDEBench, one group per seed", tuple(segments), notes)
 

@@ -11,7 +11,7 @@ import numpy as np
 from crossreg.config import DataConfig
 from crossreg.data.files.load import in_memory, read_part, units_of, used_bytes
 from crossreg.data.files.source import Source, open_source
-from crossreg.data.files.split import Part, split_source
+from crossreg.data.files.split import Part, check_repeated, split_source
 from crossreg.data.pairs import Data, Pairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
@@ -29,6 +29,7 @@ class Pool:
         # What a split is read as, and its units, follow from the source and the part alone.
         self._read = functools.lru_cache(_KEPT_SPLITS)(read_part)
         self._units = functools.lru_cache(_KEPT_SPLITS)(units_of)
+        self._checked: set[tuple[Part, ...]] = set()
 
     def parts(self, config: DataConfig) -> dict[str, Part]:
         """The splits of a config; sizes that the files do not have, or memory has no room for, are refused."""
@@ -38,12 +39,16 @@ class Pool:
                 f"--data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
                 f" in_memory_gib in --config be more than {config.in_memory_gib:g}, or train each run"
             )
+        if config.split == "trajectory" and (every := tuple(parts.values())) not in self._checked:
+            check_repeated(self.source, parts)
+            self._checked.add(every)
         return parts
 
     def data(self, config: DataConfig) -> Data[Pairs]:
         """The three splits of a config."""
         parts = self.parts(config)
-        return in_memory(self.source, parts, config, self._units(self.source, parts["train"]), self._read)
+        units = self._units(self.source, parts["train"], observed_only=config.score_on == "observed")
+        return in_memory(self.source, parts, config, units, self._read)
 
 
 def pool_of(config: DataConfig) -> Pool:

@@ -5,6 +5,7 @@ stand side by side as channels.
 """
 
 import bisect
+import contextlib
 import functools
 import hashlib
 import math
@@ -24,6 +25,9 @@ NUMPY, HDF5, NETCDF = (".npy", ".npz"), (".h5", ".hdf5", ".he5"), (".nc", ".nc4"
 _SPLIT_FOLDERS = {"train": "train", "valid": "reg", "val": "reg", "reg": "reg", "test": "test"}
 # What of a file is looked at to know it again, or to know the size of its numbers: all of it, or so many fields.
 SAMPLED_BYTES, _SAMPLED_FIELDS = 2**26, 2048
+
+# Open files of a process besides those of its data.
+_OTHER_FILES = 256
 
 
 class Segment(NamedTuple):
@@ -132,6 +136,7 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
         raise InputError(f"--data {path}: no such file or folder")
     fields = tuple(name.strip() for name in field.split(",")) if field else ()
     groups, splits = _files_of(path)
+    _allow_open_files(sum(map(len, groups.values())))
     opened = [_open_checked(file, fields, axes) for files in groups.values() for file in files]
     segments = tuple(segment for one in opened for segment in one.segments)
     names, times, space = _one_shape(segments, path)
@@ -174,6 +179,21 @@ def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
     return {"all": found}, False
 
 
+def _allow_open_files(count: int) -> None:
+    """Raises what the system lets a process have open, as far as it may be raised: files stay open to be read from."""
+    try:
+        import resource
+    except ImportError:  # not on Windows, which has no such bound
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * count + _OTHER_FILES
+    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        return
+    wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     with said_in_one_line(f"--data {path}"):
         return _open_file(path, fields, axes)
@@ -207,6 +227,8 @@ def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...]
 
         def size(letter: str, variables=variables) -> int | None:
             sizes = {n for v in variables if (n := v.size(letter)) is not None}
+            if len(sizes) > 1:
+                sizes.discard(1)  # one value stands for all
             if len(sizes) > 1:
                 shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
                 raise InputError(f"--data {path}: its fields differ in shape: {shapes}")

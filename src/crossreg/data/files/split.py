@@ -3,7 +3,8 @@
 Sizes that are not given are 10% for reg, 20% for test, at least one each, and what is left for train.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +97,8 @@ def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part
     """The first times of every trajectory for train, the next for reg, the last for test: no step crosses a border."""
     if config.train_horizon is not None or config.test_horizon is not None:
         raise InputError("--split time: sizes are steps already; leave --train-horizon and --test-horizon out")
+    if source.splits is not None:
+        raise InputError(f"--split time: {source.path} has folders for train, reg and test, which are the splits")
     # A part of n steps has n + 1 times, and parts share none.
     steps = len(times) - 3
     if steps < 3:
@@ -107,3 +110,23 @@ def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part
     starts = [0, *ends[:2]]
     parts = {name: Part(samples, times[a:b]) for name, a, b in zip(NAMES, starts, ends, strict=True)}
     return parts if reg else parts | {"reg": Part((), times[:2])}
+
+
+def check_repeated(source: Source, parts: Mapping[str, Part]) -> None:
+    """Refuses a trajectory that stands in two splits: what is scored must not be learned.
+
+    Two are the same where their first two fields are: equal starts alone may have other parameters. Fields that are the
+    same at every point, or missing, say nothing.
+    """
+    seen: dict[bytes, tuple[int, str]] = {}
+    for name, part in parts.items():
+        for sample in part.samples:
+            fields = np.concatenate([source.frames(sample, slice(t, t + 1)) for t in part.times[:2]])
+            if not np.nanmax(fields, initial=-np.inf) > np.nanmin(fields, initial=np.inf):
+                continue
+            other, where = seen.setdefault(hashlib.sha256((fields + 0).tobytes()).digest(), (sample, name))
+            if where != name:
+                raise InputError(
+                    f"--data {source.path}: trajectory {sample} of {name} begins as trajectory {other} of {where} does;"
+                    " expected each trajectory once, so that what is scored is not learned"
+                )

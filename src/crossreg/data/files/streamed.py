@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int
 
 from crossreg.config import DataConfig
 from crossreg.data.files.source import Source
 from crossreg.data.files.split import Part
 from crossreg.data.observation import masks_of
-from crossreg.data.pairs import AbstractPairs, Batch, Pairs, make_pairs, mask_key_of
+from crossreg.data.pairs import AbstractPairs, Batch, MaskKey, Pairs, make_pairs, mask_key_of
 from crossreg.nn.units import Units
 
 _FEW_PAIRS = 16
@@ -126,7 +126,7 @@ class StreamedPairs(AbstractPairs):
             lambda p: (p.numbers, p.held), self, (jnp.asarray(padded), held), is_leaf=lambda node: node is None
         )
 
-    def gather(self, index: Int[Array, " batch"], *, mask_key: PRNGKeyArray | None = None) -> Batch:
+    def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
         """The pairs of the given numbers, which must be held."""
         if self.held is None:
             raise ValueError("the pairs are in a file: `hold` them first")

@@ -7,6 +7,7 @@ test are the splits.
 """
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +69,23 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
     dataset = group[name]
     check_numeric(dataset.dtype, where)
     varies = [bool(v) for v in np.ravel(dataset.attrs.get("dim_varying", np.ones(len(axes), bool)))]
-    letters = "b" * bool(dataset.attrs.get("sample_varying", True)) + "t" * bool(
-        dataset.attrs.get("time_varying", True)
-    )
-    letters += "".join(letter for letter, own in zip(SPACE, varies, strict=False) if own) + "c" * order
-    if order == 2 and len(dataset.shape) == len(letters) - 1:
-        letters = letters[:-1]  # the components of a matrix in one axis
+    before = "b" * bool(dataset.attrs.get("sample_varying", True)) + "t" * bool(dataset.attrs.get("time_varying", True))
+    own = "".join(letter for letter, is_own in zip(SPACE, varies, strict=False) if is_own)
+    letters = before + own + "c" * order
+    components = list(itertools.product(range(len(axes)), repeat=order))
+    # An axis along which nothing varies is left out, or has length 1; a matrix may have one axis of components.
+    for space, last in itertools.product((own, SPACE[: len(axes)]), {order, min(order, 1)}):
+        found = Variable(dataset, before + space + "c" * last, (), where)
+        if len(found.axes) == len(dataset.shape) and all(found.size(a) == 1 for a in set(space) - set(own)):
+            letters = found.axes
     if len(varies) != len(axes) or len(letters) != len(dataset.shape):
         raise InputError(
             f"--data {where}: has shape {dataset.shape}, and by its attributes the axes {letters or 'none'}"
         )
-    components = list(itertools.product(range(len(axes)), repeat=order))
+    if order and math.prod(dataset.shape[len(letters.rstrip("c")) :]) != len(components):
+        raise InputError(
+            f"--data {where}: has shape {dataset.shape}; expected {len(components)} components in {len(axes)}-D"
+        )
     keep = range(len(components))
     if order == 2 and dataset.attrs.get("symmetric", False):
         keep = [i for i, (row, column) in enumerate(components) if row <= column]

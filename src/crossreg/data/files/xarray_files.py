@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.data.files.axes import SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
-from crossreg.data.files.numpy_files import MASK
+from crossreg.data.files.axes import MASK, SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import NETCDF, Opened, Segment
 from crossreg.errors import InputError
 
@@ -72,7 +71,9 @@ def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tupl
     """The variables that were asked for, or all that have the dimensions of the largest."""
     shapes = {name: array.shape for name, array in arrays.items()}
     unknown = [name for name in fields if name not in arrays]
-    if unknown or not arrays:
+    if not arrays:
+        raise InputError(f"--data {path}: has no variable at its root; groups inside of it are not looked into")
+    if unknown:
         raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
     if fields:
         return list(fields), ()

@@ -7,11 +7,12 @@ const colors = Object.fromEntries(Object.entries(constants.colors).map(([name, t
 
 const MISSING = -32768;
 const STORED = ["truth", "error", "std_mu", "std_predictive", "std_generalization"];
-const numbers = ({ top, data }) => {
+// Arrays run over steps, channels and `size` points; each channel has its own unit.
+const numbers = ({ tops, data }, size) => {
   const stored = new DataView(bytes(data).buffer);
   return Float32Array.from({ length: stored.byteLength / 2 }, (_, i) => {
     const value = stored.getInt16(2 * i, true);
-    return value === MISSING ? NaN : (value * top) / 32767;
+    return value === MISSING ? NaN : (value * tops[Math.floor(i / size) % tops.length]) / 32767;
   });
 };
 
@@ -27,7 +28,7 @@ const fieldsNow = () => {
   const stored = pieceNow();
   if (!decoded.has(stored)) {
     const fields = {};
-    for (const name of STORED) fields[name] = numbers(stored[name]);
+    for (const name of STORED) fields[name] = numbers(stored[name], entryNow().points);
     fields.mean = fields.truth.map((value, i) => value + fields.error[i]);
     fields.size = fields.error.map(Math.abs);
     fields.std = fields.std_predictive.map((value, i) => Math.hypot(value, fields.std_generalization[i]));

@@ -196,12 +196,15 @@ def _region(region: Region) -> dict[str, Any]:
     return region._asdict() | {"ratio": region.ratio if math.isfinite(region.ratio) else None}
 
 
-def encode(values: Float[np.ndarray, "..."]) -> dict[str, Any]:
-    """An array as text; what is not finite is kept as no number."""
+def encode(values: Float[np.ndarray, "time channel *space"]) -> dict[str, Any]:
+    """An array as text, each channel in units of its largest value; what is not finite is kept as no number."""
     finite = np.isfinite(values)
-    top = float(np.abs(values[finite]).max(initial=0.0)) or 1.0
-    scaled = np.where(finite, np.rint(np.where(finite, values, 0) * (32767 / top)), -32768)
-    return {"top": top, "data": _base64(scaled.astype("<i2"))}
+    known = np.where(finite, values, 0).astype(np.float64)
+    others = tuple(axis for axis in range(values.ndim) if axis != 1)
+    top = np.abs(known).max(axis=others, keepdims=True, initial=0.0)
+    top[top == 0] = 1.0
+    scaled = np.where(finite, np.rint(known * (32767 / top)), -32768)
+    return {"tops": top.ravel().tolist(), "data": _base64(scaled.astype("<i2"))}
 
 
 def _base64(values: np.ndarray) -> str:

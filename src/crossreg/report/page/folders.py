@@ -33,7 +33,7 @@ from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import TRAINED_FOLDER
 from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
-from crossreg.studies.sweep import trainings_of
+from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_points, point_key
 
 CARS = "test_cars.npz"

@@ -4,7 +4,8 @@ const decodedPlanes = new Map();
 const planeFields = () => {
   const stored = planesNow();
   if (!decodedPlanes.has(stored)) {
-    const fields = Object.fromEntries(STORED.map((name) => [name, numbers(stored[name])]));
+    const size = stored.sides[0] * stored.sides[1];
+    const fields = Object.fromEntries(STORED.map((name) => [name, numbers(stored[name], size)]));
     fields.mean = fields.truth.map((value, i) => value + fields.error[i]);
     fields.size = fields.error.map(Math.abs);
     fields.std = fields.std_predictive.map((value, i) => Math.hypot(value, fields.std_generalization[i]));

@@ -75,9 +75,9 @@ def _why_no_scores(folder: Path, history: History, steps: Any) -> str:
         found = read_json(folder / METRICS)
         return f"{METRICS} has no test scores" if found else f"{METRICS} is damaged: it holds no JSON object"
     if (folder / MODEL).exists():
-        return f"not finished: trained, but not scored; `crossreg evaluate` scores it ({METRICS} is missing)"
+        return f"not finished: trained, but not scored; the same command scores it ({METRICS} is missing)"
     if history:
-        return f"not finished: its training was stopped after {place} ({MODEL} is missing)"
+        return f"not finished: its training was stopped after {place} ({MODEL} is missing); the same command goes on"
     return f"not finished: it was stopped before its first look at reg ({HISTORY} is missing or empty)"
 
 
@@ -105,6 +105,8 @@ def unfinished_sweep(name: str, folder: Path, asked: Mapping[str, Any], rows: in
     why = f"{total - rows:,} of {total:,} runs are missing: {now}"
     config = asked.get("config")
     sections = {k: v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
+    if isinstance(steps := asked.get("steps"), int):  # --steps is no part of the settings that all runs share
+        sections["train"] = sections.get("train", {}) | {"steps": steps}
     return Unfinished(name, "sweep", why, sections, {}, histories)
 
 

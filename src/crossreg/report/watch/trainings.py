@@ -59,7 +59,7 @@ class SweepPlan:
 
     def trainings(self, row: Entry) -> list[str]:
         """The keys of a row's trainings; none where the plan has no such row."""
-        from crossreg.studies.sweep import trainings_of
+        from crossreg.studies.scoring import trainings_of
         from crossreg.studies.sweep_folder import point_key
 
         digest = str(self._asked.get("data"))

@@ -1,0 +1,125 @@
+"""What goes to a worker and comes back, and what every engine that runs workers does.
+
+A job is one program, trained whole and its points scored; or points whose programs are stored already. A worker never
+writes what others write: it keeps snapshots and the growing history of its own program, and leaves the trained arrays
+under `jobs/`. The driver alone takes them in, writes rows and keeps the manifest (`studies/launched.py`).
+
+jobs/data.npz      the trajectories, so that a worker needs neither the cache nor APEBench
+jobs/token         tells a worker that the folder it sees is the driver's
+jobs/NAME.npz      trained by a worker, not yet taken in
+jobs/NAME.lock     held by the worker that trains it
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crossreg.config import Config
+from crossreg.methods.names import parse_method
+from crossreg.studies.grids import Point
+from crossreg.studies.saving import Saving
+
+JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
+_LAST_LINES, _LONGEST_LINE = 8, 300
+
+
+class Wired(NamedTuple):
+    """A point on its way to a worker: its method by name."""
+
+    base: Config
+    method: str
+    changes: dict[str, Any]
+
+    @staticmethod
+    def of(point: Point) -> "Wired":
+        return Wired(point.base, point.method.name, dict(point.changes))
+
+    def point(self) -> Point:
+        return Point(self.base, parse_method(self.method), self.changes)
+
+
+class Job(NamedTuple):
+    """One piece of work, as plain values: programs by their descriptions (`programs.describe`), points by their keys.
+
+    `train` is trained, or None; `stored` are programs whose arrays the points need beside it. `digest` is that of the
+    data, `source` that of the code, which must be the worker's too.
+    """
+
+    name: str
+    label: str
+    folder: str
+    token: str
+    digest: str
+    source: str
+    saving: Saving
+    environment: dict[str, str]
+    train: tuple[str, list[dict[str, Any]]] | None
+    stored: dict[str, list[dict[str, Any]]]
+    points: dict[str, Wired]
+
+    @property
+    def files(self) -> list[str]:
+        """What a worker reads that does not see the folder."""
+        return [DATA, *(f"trained/{name}.npz" for name in self.stored)]
+
+
+class Outcome(NamedTuple):
+    """How a job ended: rows by key and, where the worker did not see the folder, the trained file; or an error.
+
+    `again`: another try may help. `lines` are the last that the worker has said.
+    """
+
+    rows: dict[str, dict[str, Any]] = {}  # noqa: RUF012
+    trained: bytes | None = None
+    error: str = ""
+    again: bool = True
+    lines: str = ""
+
+
+def last_lines(text: str | bytes | None) -> str:
+    """The end of what a worker has said."""
+    said = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    kept = [line.rstrip()[:_LONGEST_LINE] for line in said.splitlines() if line.strip()]
+    return "\n".join(kept[-_LAST_LINES:])
+
+
+def end_of_file(path: Path, size: int = 4096) -> bytes:
+    """The last bytes of a file; none where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - size))
+            return file.read()
+    except OSError:
+        return b""
+
+
+class Launcher(ABC):
+    """Runs jobs on workers. A context: what is still under way at its end is cancelled."""
+
+    @abstractmethod
+    def memory(self) -> int:
+        """The bytes that a worker may fill."""
+
+    @abstractmethod
+    def room(self) -> int | None:
+        """How many jobs run at a time, as far as it is known."""
+
+    @abstractmethod
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Jobs to be run as soon as there is room, in this order."""
+
+    @abstractmethod
+    def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
+        """Those that have ended since, each once; waits for one so many seconds. A lost worker is an outcome, too."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Ends what is under way within 4 seconds. May be called twice, and by another thread."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.cancel()

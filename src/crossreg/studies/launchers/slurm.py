@@ -1,0 +1,197 @@
+"""Workers as Slurm jobs, by submitit: one array for all programs, in a folder that the nodes share.
+
+A job that is stopped before its end (its time is over, or another job takes its place) saves what it trains and is
+queued again; it goes on from its snapshot. Only where Slurm gives it up is it lost, and the driver tries it once more.
+"""
+
+import contextlib
+import math
+import os
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import submitit
+from submitit.core.utils import FailedJobError
+from submitit.helpers import DelayedSubmission
+from submitit.slurm.slurm import SlurmExecutor
+
+from crossreg.errors import InputError
+from crossreg.files import replacing
+from crossreg.stopping import code_of, save_now, stops_in_time
+from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, last_lines
+from crossreg.studies.launchers.settings import Workers
+
+_IDS = "slurm-ids"
+# How often a job may use up its time and be queued again.
+_MOST_TIMES = 1000
+_SECONDS_TO_END = 4.0
+# A shared file system may show a result late; and asking it about a thousand jobs takes a while.
+_SECONDS_TO_SHOW, _SECONDS_BETWEEN_LOOKS = 15.0, 5.0
+_GENERIC = ("nodes", "mem_gb", "tasks_per_node", "cpus_per_task", "gpus_per_node")
+
+
+class _Task:
+    """What runs in a Slurm job. Its environment is set before JAX is there."""
+
+    def __call__(self, job: Job) -> Outcome:
+        os.environ.update(job.environment)
+        try:
+            with stops_in_time("crossreg: worker stopped"):  # scancel sends SIGTERM
+                from crossreg.studies.launchers.work import work
+
+                return work(job)
+        except KeyboardInterrupt as stop:
+            os._exit(code_of(stop))
+
+    def checkpoint(self, job: Job) -> DelayedSubmission:
+        """Called when the job's time is nearly over: the same job is queued again."""
+        save_now()
+        return DelayedSubmission(self, job)
+
+
+class SlurmLauncher(Launcher):
+    """A job array; `cluster=local` among the options runs the same jobs as processes of this machine."""
+
+    def __init__(self, workers: Workers, folder: Path):
+        self._here = workers.options().get("cluster", "slurm") != "slurm"
+        self._workers, self._folder = workers, folder.resolve()
+        with tempfile.TemporaryDirectory() as place:  # what is wrong is said before the sweep's folder is touched
+            make_executor(workers, Path(place))
+        self._executor: submitit.AutoExecutor | None = None
+        self._queue: deque[Job] = deque()
+        self._running: dict[str, tuple[Job, submitit.Job[Outcome]]] = {}
+        self._silent: dict[str, float] = {}
+        self._looked = -math.inf
+        self._cancelled = False
+
+    def memory(self) -> int:
+        assert self._workers.memory is not None  # `Workers.checked`
+        return self._workers.memory
+
+    def room(self) -> int | None:
+        return self._workers.workers
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        if self._workers.worker_cpus:
+            cores = {"NPROC": str(self._workers.worker_cpus)}
+            jobs = [job._replace(environment=cores | job.environment) for job in jobs]
+        self._queue.extend(jobs)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """All at once: Slurm knows how many may run. Processes of this machine start only where there is room."""
+        room = (self._workers.workers or os.cpu_count() or 1) - len(self._running) if self._here else len(self._queue)
+        taken = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+        if not taken or self._cancelled:
+            return
+        if self._executor is None:  # from here on the folder is this driver's
+            self._executor = make_executor(self._workers, self._folder / JOBS / "slurm")
+            self._cancel_left()
+        try:
+            submitted = self._executor.map_array(_Task(), taken)
+        except (FailedJobError, OSError) as error:
+            raise InputError(f"--launcher slurm: sbatch refuses the jobs ({last_lines(str(error))})") from error
+        for job, given in zip(taken, submitted, strict=True):
+            self._running[given.job_id] = (job, given)
+        with replacing(self._folder / JOBS / _IDS) as file:
+            file.write("\n".join(self._arrays()).encode())
+
+    def _arrays(self) -> list[str]:
+        return sorted({number.partition("_")[0] for number in self._running})
+
+    def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
+        until = time.monotonic() + seconds
+        between = 0.2 if self._here else _SECONDS_BETWEEN_LOOKS
+        while True:
+            ended = []
+            if time.monotonic() - self._looked >= between:
+                self._looked = time.monotonic()
+                for number, (job, given) in list(self._running.items()):
+                    if (outcome := self._outcome(number, given)) is not None:
+                        del self._running[number]
+                        ended.append((job, outcome))
+            if ended or (left := until - time.monotonic()) <= 0:
+                self._hand_out()
+                return ended
+            time.sleep(min(left, between))
+
+    def _outcome(self, number: str, given: "submitit.Job[Outcome]") -> Outcome | None:
+        """How a job ended, or None while it is queued or runs."""
+        if not given.done():
+            return None
+        if not given.paths.result_pickle.exists():
+            since = self._silent.setdefault(number, time.monotonic())
+            if not self._here and time.monotonic() - since < _SECONDS_TO_SHOW:
+                return None
+            said = last_lines(given.stderr() or given.stdout())
+            return Outcome(error=f"its worker was lost (job {number}, {given.state})", lines=said)
+        try:
+            return given.result()
+        except Exception as error:  # of any kind: what a job raised outside of its work
+            return Outcome(error=f"its worker failed (job {number})", lines=last_lines(str(error)))
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._queue.clear()
+        if not self._here:
+            _scancel(self._arrays())
+        else:
+            for _, given in self._running.values():
+                given.cancel(check=False)
+            until = time.monotonic() + _SECONDS_TO_END
+            while not all(given.done() for _, given in self._running.values()) and time.monotonic() < until:
+                time.sleep(0.05)
+        self._running.clear()
+
+    def _cancel_left(self) -> None:
+        """Jobs of a driver that was killed are still queued, or run; their snapshots are what these go on from."""
+        if not self._here and (ids := self._folder / JOBS / _IDS).exists():
+            _scancel(ids.read_text().split())
+
+
+def _scancel(arrays: Sequence[str]) -> None:
+    """Cancels whole arrays by one call; those that have ended do not mind."""
+    if arrays:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(["scancel", *arrays], check=False, capture_output=True, timeout=_SECONDS_TO_END)
+
+
+def make_executor(workers: Workers, folder: Path) -> submitit.AutoExecutor:
+    """submitit's executor with what was asked for. Options that it does not know become lines of the sbatch script."""
+    known, options = SlurmExecutor._valid_parameters(), workers.options()
+    cluster = options.pop("cluster", "slurm")
+    asked: dict[str, Any] = {
+        "name": "crossreg",
+        "timeout_min": workers.slurm_time,
+        "cpus_per_task": workers.worker_cpus,
+        "gpus_per_node": workers.worker_gpus,
+        "slurm_partition": workers.slurm_partition,
+        "slurm_array_parallelism": workers.workers,
+    }
+    if not workers.worker_gpus and workers.worker_memory is not None:
+        asked["mem_gb"] = math.ceil(workers.worker_memory)
+    others: dict[str, str] = {}
+    for key, text in options.items():
+        value: Any = int(text) if text.isdigit() else [text] if key in ("setup", "teardown") else text
+        if key in _GENERIC:
+            asked[key] = value
+        elif key in known:
+            asked[f"slurm_{key}"] = value
+        else:
+            others[key.replace("_", "-")] = text
+    try:
+        executor = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=_MOST_TIMES)
+        executor.update_parameters(**asked, slurm_additional_parameters=others or None)
+    except RuntimeError as error:
+        raise InputError(
+            "--launcher slurm: there is no Slurm here (srun is missing);"
+            " --slurm-options cluster=local runs the jobs on this machine"
+        ) from error
+    except (ValueError, NameError, AssertionError, TypeError) as error:
+        raise InputError(f"--slurm-options {workers.slurm_options}: {str(error).splitlines()[0]}") from error
+    return executor

@@ -1,0 +1,103 @@
+"""What a worker does with a job: train a program, score points, and say how it went.
+
+It works in the sweep's folder where it sees it (the token there is the driver's), so that another try goes on from the
+snapshots of the first. Where it does not, it works in a folder of its own that is gone afterwards, and the trained file
+goes back with the rows.
+"""
+
+import contextlib
+import fcntl
+import os
+import platform
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from crossreg.data import cache
+from crossreg.errors import InputError
+from crossreg.methods.early import Trained
+from crossreg.report.sweep_progress import SweepDisplay
+from crossreg.studies.compilation import keep_compiled
+from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
+from crossreg.studies.machine import source_digest
+from crossreg.studies.memory_maps import release_programs
+from crossreg.studies.programs import TRAINED_FOLDER, described_program, on_device, read_program, train_apart
+from crossreg.studies.scoring import score_points, scored_on
+
+Fetch = Callable[[str], bytes]
+# A worker that was cancelled may take so long to let go of its program.
+_SECONDS_TO_LET_GO = 60.0
+
+
+def work(job: Job, fetch: Fetch | None = None) -> Outcome:
+    """Does a job. What goes wrong is an outcome too; `fetch` gets a file of the driver's folder by its name."""
+    try:
+        keep_compiled()
+        if (own := source_digest()) != job.source:
+            raise InputError(f"the worker has another crossreg ({own}) than the driver ({job.source})")
+        if _sees(job):
+            return _do(job, Path(job.folder))
+        if fetch is None:
+            raise InputError(
+                f"the worker does not see {job.folder}; the folder of a sweep must be one that workers share"
+            )
+        with tempfile.TemporaryDirectory(prefix="crossreg-") as place:
+            for name in job.files:
+                (Path(place) / name).parent.mkdir(exist_ok=True)
+                (Path(place) / name).write_bytes(fetch(name))
+            (Path(place) / TRAINED_FOLDER).mkdir(exist_ok=True)
+            outcome = _do(job, Path(place))
+            made = Path(place) / JOBS / f"{job.name}.npz"
+            return outcome._replace(trained=made.read_bytes() if job.train else None)
+    except InputError as error:
+        return Outcome(error=str(error), again=False)
+    except Exception as error:
+        return Outcome(
+            error=f"{type(error).__name__}: {error}".splitlines()[0], lines=last_lines(traceback.format_exc())
+        )
+    finally:
+        release_programs()
+
+
+def _sees(job: Job) -> bool:
+    try:
+        return (Path(job.folder) / TOKEN).read_text() == job.token
+    except OSError:
+        return False
+
+
+def _do(job: Job, place: Path) -> Outcome:
+    trajectories = on_device(cache.read(place / DATA))
+    if trajectories.digest != job.digest:
+        raise InputError(f"{place / DATA}: is not of the sweep's data")
+    trained: dict[str, Trained] = {}
+    for name, description in job.stored.items():
+        trained |= read_program(described_program(name, description), place, trajectories)
+    if job.train is not None:
+        program, quiet = described_program(*job.train), SweepDisplay(1.0, 1, 1, enabled=False)
+        with _alone(place / JOBS / f"{job.name}.lock"):
+            made = place / JOBS / f"{job.name}.npz"
+            trained |= train_apart(program, place, made, trajectories, quiet, job.saving)
+    points, on = {key: wired.point() for key, wired in job.points.items()}, scored_on()
+    return Outcome({key: row | {"key": key, "on": on} for key, row in score_points(points, trained, trajectories)})
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Waits for a worker of an earlier driver or try that has the same program, and has not noticed its end yet."""
+    with path.open("a") as lock:
+        until = time.monotonic() + _SECONDS_TO_LET_GO
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise RuntimeError(f"{path}: another worker has had this program for a minute") from None
+                time.sleep(0.2)
+        lock.truncate(0)
+        lock.write(f"{platform.node()} {os.getpid()}\n")  # for whoever wants to know who has it
+        lock.flush()
+        yield

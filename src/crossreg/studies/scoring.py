@@ -1,0 +1,85 @@
+"""From trained replicas to the rows of a sweep."""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from crossreg.config import changed_fields
+from crossreg.data.pairs import AbstractPairs, make_data
+from crossreg.data.trajectories import Trajectories
+from crossreg.methods.early import Trained
+from crossreg.methods.readout import ReadOut, read_out
+from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
+from crossreg.studies.grids import Point
+from crossreg.studies.machine import describe_machine
+from crossreg.studies.programs import Training, without_idle
+from crossreg.studies.run_folder import finite_or_none
+
+# Settings that every row has under their own name.
+_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
+
+
+def trainings_of(point: Point) -> list[list[Training]]:
+    """What a point needs: for each candidate, its members."""
+    return [
+        [Training(without_idle(config), member, point.keeps_part_of_reg) for member in range(point.method.members)]
+        for config in point.configs
+    ]
+
+
+def scored_on() -> dict[str, str]:
+    """What a row says of where it was scored."""
+    machine = describe_machine()
+    return {name: machine[name] for name in ("crossreg", "jax", "device")}
+
+
+def score_points(
+    points: dict[str, Point], trained: dict[str, Trained], trajectories: Trajectories
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of points whose trainings are done."""
+    reads: list[ReadOut] = []
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
+
+    def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
+        for point in points.values():
+            candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
+            whole = splits_of(point.config.data)
+            data = whole.keep_part_of_reg(point.config.train.seed) if point.keeps_part_of_reg else whole
+            reads.append(read_out(point.method, candidates, data, point.config.train.evaluation_samples))
+            splits = {"test": data.test, "reg": whole.reg, "train": data.train}
+            for name in _splits(point):
+                yield reads[-1].predictor, splits[name]
+
+    scores = evaluate_all(jobs())
+    for number, (key, point) in enumerate(points.items()):
+        by_split = {name: next(scores) for name in _splits(point)}
+        yield key, _row(point, reads[number], by_split)
+
+
+def _splits(point: Point) -> tuple[str, ...]:
+    """The splits that a point is scored on."""
+    return ("test", "reg", "train") if point.config.data.reg_size else ("test", "train")
+
+
+def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    data = point.config.data
+    settings = changed_fields(point.config) | point.changes
+    return finite_or_none(
+        {
+            "scenario": data.scenario,
+            "observed_fraction": data.observed_fraction,
+            "train_size": data.train_size,
+            "reg_size": data.reg_size,
+            "method": point.method.name,
+            "seed": point.config.train.seed,
+            "steps": point.config.train.steps,
+            "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
+            "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
+            "test": scores["test"],
+            "reg": scores.get("reg"),
+            "train": scores["train"],
+            "sigma": sigma_per_site(read.models[0]) if len(read.models) == 1 else {},
+            "notes": read.notes,
+        }
+    )

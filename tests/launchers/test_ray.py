@@ -1,0 +1,104 @@
+"""A real Ray cluster of two nodes on one machine: a node that goes away, and workers that do not see the folder."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tiny_sweep import METHODS, MOST, OFTEN, STEPS, check_whole, long, workers
+
+from crossreg.cli import main
+from crossreg.config import save_yaml
+from crossreg.studies import sweep
+from crossreg.studies.sweep import run_sweep
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
+
+
+def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wanted, tmp_path, ray_cluster, monkeypatch):
+    from crossreg.studies.launchers.ray_core import RayLauncher
+
+    class Elsewhere(RayLauncher):
+        def submit(self, jobs):
+            super().submit([job._replace(folder="/not/there") for job in jobs])
+
+    monkeypatch.setattr(sweep, "open_launcher", Elsewhere)
+    run_sweep(points, tmp_path / "s", progress=False, workers=workers("ray"))
+    check_whole(tmp_path / "s", wanted)
+
+
+def test_a_node_that_goes_away_in_the_middle(points, wanted, tmp_path, ray_cluster, capfd):
+    node = ray_cluster.add_node(num_cpus=1, resources={"extra": 1})
+    raylet = node.all_processes["raylet"][0].process.pid
+    removed = []
+
+    def remove() -> None:
+        while not removed:
+            for lock in (tmp_path / "s" / "jobs").glob("*.lock"):
+                said = lock.read_text().split()
+                saved = list((tmp_path / "s" / "snapshots").glob(f"{lock.stem}.*.npz"))
+                if said and saved and raylet in _ancestors(int(said[1])):
+                    ray_cluster.remove_node(node)
+                    removed.append(lock.stem)
+                    return
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=remove, daemon=True)
+    thread.start()
+    run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers("ray", workers=3))
+    thread.join(60)
+    said = capfd.readouterr().err
+    assert f"job {removed[0]}" in said
+    assert "its worker was lost" in said
+    assert "given up" not in said
+    check_whole(tmp_path / "s", wanted)
+
+
+def _ancestors(pid: int) -> list[int]:
+    """The processes that a process comes from."""
+    found = []
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+        found.append(pid)
+    return found
+
+
+@long
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_cancels_the_tasks_and_the_sweep_goes_on(by, small, points, wanted, tmp_path):
+    """With a cluster of its own, which ends with it."""
+    save_yaml(small, tmp_path / "c.yaml")
+    asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
+    asked += [
+        "--config",
+        str(tmp_path / "c.yaml"),
+        "--quiet",
+        "--most-replicas",
+        str(MOST),
+        "--out",
+        str(tmp_path / "s"),
+    ]
+    asked += ["--save-every", "0"]
+    launched = [*asked, "--launcher", "ray", "--ray-address", "local"]
+    driver = subprocess.Popen([sys.executable, "-m", "crossreg.cli", *launched], stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 240
+    while not list((tmp_path / "s" / "snapshots").glob("*.npz")):
+        assert driver.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    begun = time.monotonic()
+    driver.send_signal(by)
+    _, said = driver.communicate(timeout=60)
+    assert time.monotonic() - begun < 5
+    assert driver.returncode == 128 + by
+    assert "the same command goes on from here" in said
+    # Whoever goes on need not be the same engine.
+    assert main([*asked, "--workers", "2"]) == 0
+    check_whole(tmp_path / "s", wanted)

@@ -1,0 +1,129 @@
+"""Slurm jobs: the script that is sent, and whole sweeps through a stand-in for Slurm's commands."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_sweep import METHODS, MOST, OFTEN, STEPS, Killer, check_whole, long
+
+from crossreg.cli import main
+from crossreg.config import save_yaml
+from crossreg.errors import InputError
+from crossreg.studies.launchers.settings import Workers
+from crossreg.studies.sweep import run_sweep
+
+pytest.importorskip("submitit")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch) -> Path:
+    """A machine with Slurm's commands; the folder in which they keep what they were asked for."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    for name in ("sbatch", "srun", "sacct", "scancel"):
+        file = Path(__file__).with_name("fake_slurm.py")
+        (place / name).write_text(f'#!/bin/sh\nexec {sys.executable} {file} {name} "$@"\n')
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SLURM", str(tmp_path))
+    return tmp_path
+
+
+def _script(executor: Any) -> str:
+    """What submitit would send to sbatch."""
+    return executor._executor._make_submission_file_text("python -m work", "uid")
+
+
+def test_the_script_says_what_was_asked_for(slurm, tmp_path):
+    from crossreg.studies.launchers.slurm import make_executor
+
+    workers = Workers(
+        launcher="slurm",
+        workers=7,
+        worker_memory=80.0,
+        worker_cpus=6,
+        worker_gpus=1,
+        slurm_partition="long",
+        slurm_time=90,
+        slurm_options="account=mine,constraint=h100,mem_gb=64,reservation=night,setup=module load cuda",
+    ).checked()
+    executor = make_executor(workers, tmp_path / "jobs")
+    script = _script(executor)
+    lines = script.splitlines()
+    for expected in (
+        "--partition=long",
+        "--time=90",
+        "--cpus-per-task=6",
+        "--gpus-per-node=1",
+        "--mem=64GB",
+        "--account=mine",
+        "--constraint=h100",
+        "--reservation=night",
+        "--job-name=crossreg",
+        "--signal=USR2@90",
+    ):
+        assert f"#SBATCH {expected}" in lines
+    assert "module load cuda" in lines
+    assert lines[-1].startswith("srun ")
+    assert lines[-1].endswith("python -m work")
+    # Without a GPU, a worker's memory is what Slurm is asked for.
+    plain = make_executor(Workers(launcher="slurm", worker_memory=6.5), tmp_path / "jobs")
+    text = _script(plain)
+    assert "#SBATCH --mem=7GB" in text
+    assert "gpus" not in text
+
+
+def test_what_slurm_cannot_do_is_refused(tmp_path, monkeypatch):
+    from crossreg.studies.launchers.slurm import make_executor
+
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InputError, match="--launcher slurm: there is no Slurm here"):
+        make_executor(Workers(launcher="slurm", worker_memory=8.0), tmp_path)
+    with pytest.raises(InputError, match="--slurm-options cluster=moon"):
+        make_executor(Workers(launcher="slurm", worker_memory=8.0, slurm_options="cluster=moon"), tmp_path)
+
+
+@long
+def test_a_sweep_by_slurm_jobs_one_of_which_is_killed(slurm, points, wanted, tmp_path, monkeypatch, capfd):
+    from crossreg.studies.launchers import slurm as module
+
+    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LOOKS", 0.2)
+    monkeypatch.setattr(module, "_SECONDS_TO_SHOW", 0.5)
+    workers = Workers(launcher="slurm", workers=2, worker_memory=1.0, most_replicas=MOST).checked()
+    with Killer(tmp_path / "s") as killer:
+        run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
+    said = capfd.readouterr().err
+    assert f"job {killer.killed[0][0]}" in said
+    assert "its worker was lost" in said
+    assert "given up" not in said
+    assert "#SBATCH --array=0-3%2" in (slurm / "1000.sh").read_text()
+    check_whole(tmp_path / "s", wanted)
+
+
+@long
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_a_driver_that_ends_leaves_no_jobs_to_the_next(by, slurm, small, points, wanted, tmp_path):
+    """A stop cancels the jobs at once; those of a driver that was killed are cancelled by the next."""
+    save_yaml(small, tmp_path / "c.yaml")
+    asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
+    asked += ["--config", str(tmp_path / "c.yaml"), "--quiet", "--most-replicas", str(MOST), "--save-every", "0"]
+    asked += ["--launcher", "slurm", "--workers", "2", "--worker-memory", "1", "--out", str(tmp_path / "s")]
+    driver = subprocess.Popen([sys.executable, "-m", "crossreg.cli", *asked], stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 240
+    while not list((tmp_path / "s" / "snapshots").glob("*.npz")):
+        assert driver.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    begun = time.monotonic()
+    driver.send_signal(by)
+    assert driver.wait(30) == (143 if by == signal.SIGTERM else -signal.SIGKILL)
+    assert time.monotonic() - begun < 5
+    assert (slurm / "cancelled").exists() == (by == signal.SIGTERM)
+    assert main(asked) == 0
+    assert (slurm / "cancelled").read_text().split()[0] == "1000"
+    check_whole(tmp_path / "s", wanted)

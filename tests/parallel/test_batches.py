@@ -1,0 +1,113 @@
+"""Batches over devices and processes: one model, a 2-D operator, trained by several as by one."""
+
+import signal
+import socket
+import time
+
+import numpy as np
+import pytest
+from fields import waves
+from processes import HERE, finish
+
+from crossreg import hosts
+from crossreg.cli import main
+from crossreg.errors import InputError
+from crossreg.stopping import Stopped
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("batches")
+    np.save(folder / "waves.npy", waves(12, 3, 0, (12, 10)))
+    return folder
+
+
+def free_port() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def found(folder, start) -> dict[str, dict[str, np.ndarray]]:
+    """What one process trains on 1, 2 and 4 devices."""
+    names = ["memory-1", "file-2", "memory-4"]
+    finish(start(4, HERE / "batches.py", folder, *names))
+    return {name: dict(np.load(folder / f"{name}.npz")) for name in names}
+
+
+@pytest.mark.parametrize("divided", ["file-2", "memory-4"])
+def test_the_numbers_are_those_of_one_device(found, divided):
+    """Batches of 5, so that parts are filled up, on 4 devices one of them wholly; masks make weights differ."""
+    alone = found["memory-1"]
+    assert alone.keys() == found[divided].keys()
+    for name, array in alone.items():
+        np.testing.assert_allclose(found[divided][name], array, rtol=1e-4, atol=2e-5, err_msg=name)
+
+
+def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, start, capsys):
+    """One of two is asked to stop. The end is that of one process with two devices that was never stopped.
+
+    The data are in a file, of which each process reads its part.
+    """
+    sizes = "--train-size 6 --reg-size 4 --test-size 2 --width 4 --num-blocks 1 --num-modes 3 --batch-size 5"
+    rest = "--num-samples 3 --evaluation-samples 4 --steps 400 --evaluate-every 10 --in-memory-gib 0 --quiet"
+    settings = ["train", "--data", str(folder / "waves.npy"), *sizes.split(), *rest.split()]
+    out = folder / "together"
+
+    def begin():
+        joined = ["--coordinator", free_port(), "--num-processes", "2", "--process-id"]
+        command = ["-m", "crossreg.cli", *settings, "--out", out, *joined]
+        return [start(1, *command, number) for number in "01"]
+
+    processes = begin()
+    while not ((out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size):
+        assert all(process.poll() is None for process in processes), processes[0].communicate()[1]
+        time.sleep(0.05)
+    processes[1].send_signal(signal.SIGTERM)
+    for process in processes:
+        assert finish(process, 143)[1] == "crossreg: stopped; the same command goes on from here\n"
+    assert len(list((out / "snapshots").iterdir())) >= 1
+
+    assert main([*settings, "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert "number of devices in use: was 2, is 1" in said
+    assert "--force-resume" in said
+
+    writer, follower = (finish(process) for process in begin())
+    assert "goes on from step" in writer[1]
+    assert follower[1] == ""
+    assert "NLL" in writer[0]
+    assert "NLL" not in follower[0]
+    whole = folder / "whole"
+    finish(start(2, "-m", "crossreg.cli", *settings, "--out", whole, "--data-parallel"))
+    for name in ("model.npz", "metrics.jsonl", "metrics.json"):
+        assert (whole / name).read_bytes() == (out / name).read_bytes(), name
+
+
+def test_all_begin_or_none(monkeypatch):
+    with hosts.all_or_none():
+        pass
+    monkeypatch.setattr(hosts, "_most", lambda value: 1)  # as if another process had refused
+    with pytest.raises(InputError, match="another process"), hosts.all_or_none():
+        pass
+    monkeypatch.setattr(hosts.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(hosts, "_most", lambda value: signal.SIGTERM)
+    with pytest.raises(Stopped):
+        hosts.stop_together()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--devices", "1"], "--devices 1: one run trains on one device, unless it is --data-parallel"),
+        (["--data-parallel", "--devices", "2"], "--devices 2: there is 1 on this machine (cpu)"),
+        (["--num-processes", "2"], "--coordinator and --process-id: needed as well as the others of"),
+        (["--coordinator", "a:1", "--num-processes", "2", "--process-id", "2"], "--process-id 2: must lie in 0 … 1"),
+        (["--distributed"], "--distributed: the other processes are not found"),
+    ],
+)
+def test_what_cannot_be_is_refused(flags, said, tmp_path, capsys):
+    assert main(["train", "--out", str(tmp_path / "run"), *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"crossreg: {said}")
+    assert not (tmp_path / "run").exists()
