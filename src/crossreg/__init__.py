@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from crossreg.data.pairs import make_data as make_data
     from crossreg.data.trajectories import Trajectories as Trajectories
     from crossreg.errors import InputError as InputError
+    from crossreg.export.tensors import read_model as read_model
+    from crossreg.export.write import export_model as export_model
     from crossreg.methods.conformal import fit_conformal as fit_conformal
     from crossreg.methods.ensemble import EnsemblePredictor as EnsemblePredictor
     from crossreg.methods.persistence import fit_persistence as fit_persistence
@@ -57,6 +59,8 @@ _HOMES = {
     "data.pairs": ("Batch", "Data", "Pairs", "load", "load_data", "make_data"),
     "data.trajectories": ("Trajectories",),
     "errors": ("InputError",),
+    "export.tensors": ("read_model",),
+    "export.write": ("export_model",),
     "methods.conformal": ("fit_conformal",),
     "methods.ensemble": ("EnsemblePredictor",),
     "methods.persistence": ("fit_persistence",),

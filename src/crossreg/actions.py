@@ -1,5 +1,6 @@
 """What each command does, once its flags are read. JAX is imported by those that need it."""
 
+import dataclasses
 import json
 import shlex
 import shutil
@@ -23,7 +24,7 @@ from crossreg.commands import (
     Train,
     Watch,
 )
-from crossreg.config import Config, load_yaml, to_dict
+from crossreg.config import OWN_DATA, Config, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.flags import plain
 from crossreg.studies.saving import Saving
@@ -200,23 +201,17 @@ def quickstart(command: Quickstart) -> None:
 def sweep(command: Sweep) -> int:
     """Trains and scores many runs."""
     from crossreg.report.table_files import write_tables
-    from crossreg.studies.grids import default_steps, plan
-    from crossreg.studies.presets import scenario_settings
+    from crossreg.studies.grids import plan
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
-    workers, base = command.cluster.checked(), None
+    workers = command.cluster.checked()
     if not workers.in_process:
         if command.devices is not None:
             raise InputError(f"--devices {command.devices}: is for one process; --worker-gpus are the GPUs of a worker")
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
-    if command.config or command.scenario:
-        base = Config().replace(steps=default_steps(command.name))
-    if base and command.scenario:
-        base = base.replace(**scenario_settings(command.scenario))
-    if command.config:
-        base = load_yaml(command.config, base=base)
+    base = _sweep_base(command)
     points = plan(
         command.name,
         methods=command.methods,
@@ -247,6 +242,28 @@ def sweep(command: Sweep) -> int:
     if missing and not workers.in_process:
         return JOBS_FAILED
     return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
+
+
+def _sweep_base(command: Sweep) -> Config | None:
+    """The settings that all runs of a sweep share, sizes of own files among them; None where nothing is said."""
+    own = {name: getattr(command, name) for name in ("data", "field", "axes") if getattr(command, name) is not None}
+    if command.config is None and command.scenario is None and not own:
+        return None
+    from crossreg.data.files.load import resolved
+    from crossreg.studies.grids import default_steps
+    from crossreg.studies.presets import scenario_settings
+
+    if command.scenario is not None and own:
+        raise InputError(f"--scenario {command.scenario} and --{min(own)}: a sweep is of one or the other")
+    base = Config().replace(steps=default_steps(command.name))
+    if command.scenario is not None:
+        base = base.replace(**scenario_settings(command.scenario))
+    if command.data is not None:
+        own = OWN_DATA | own | {"data": str(command.data)}
+    base = base.replace(**own)
+    if command.config is not None:
+        base = load_yaml(command.config, base=base)
+    return dataclasses.replace(base, data=resolved(base.data))
 
 
 def plan(command: Plan) -> None:

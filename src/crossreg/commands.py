@@ -1,5 +1,6 @@
 """The commands and their flags, one dataclass each. No JAX here: `--help` answers at once."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -164,8 +165,14 @@ class Sweep:
     """field=value,value for a config field; given several times, all combinations are run."""
     scenario: str | None = None
     """One of the scenarios that --preset of train knows, with its settings; by default diff_ks."""
+    data: Path | None = None
+    """Trajectories of your own in place of a scenario, as train takes them; they must fit into memory."""
+    field: str | None = None
+    """Own data: the array to take, or several, as in u,v, side by side as channels."""
+    axes: str | None = None
+    """Own data: a letter for each axis, as in btxc."""
     config: Path | None = None
-    """A YAML file of settings that all runs share; it changes what --scenario sets."""
+    """A YAML file of settings that all runs share; it changes what --scenario and --data set."""
     devices: int | None = None
     """Devices of this machine that the replicas are divided among; by default all."""
     save_every: float = SAVE_EVERY
@@ -180,7 +187,8 @@ class Sweep:
     """Print the rows as JSON lines in place of the table."""
     plan: bool = False
     """Only say what would be trained, and about how long it would take on this device."""
-    cluster: Workers = field(default_factory=Workers)
+    # By its whole name: a flag of this command is called field.
+    cluster: Workers = dataclasses.field(default_factory=Workers)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 
 from crossreg.cli import main
 from crossreg.errors import InputError
-from crossreg.export.check import check_artefacts
+from crossreg.export.check import check_artefacts, examples_of_run
 from crossreg.export.onnx_graph import to_onnx
 from crossreg.export.program import Program, Settings, make_program
 from crossreg.export.stablehlo import to_stablehlo
@@ -259,15 +259,9 @@ def test_a_program_that_differs_is_refused(folder, exported):
     values = onnx.numpy_helper.to_array(largest).copy()
     values.flat[0] += 0.01
     largest.CopyFrom(onnx.numpy_helper.from_array(values, largest.name))
+    inputs = {"fields": examples_of_run(run, folder)["fields"]}
     with pytest.raises(InputError, match=r"model\.onnx: .* expected at most 0.0001"):
-        check_artefacts(
-            run,
-            folder,
-            make_program(run, settings),
-            settings,
-            stablehlo=bytearray((exported / "model.stablehlo").read_bytes()),
-            onnx=harmed.SerializeToString(),
-        )
+        check_artefacts(run, inputs, settings, {"model.onnx": harmed.SerializeToString()})
 
 
 @pytest.mark.parametrize(
@@ -322,7 +316,9 @@ def test_a_wrong_program_of_fields_with_a_large_offset_is_seen(folder, tmp_path)
     settings = Settings(SEED, 2, (0.3,), mask_input=False)
     program = make_program(run, settings)
     onnx_model = to_onnx(program, "").SerializeToString()
-    found = check_artefacts(run, tmp_path, program, settings, stablehlo=to_stablehlo(program), onnx=onnx_model)
+    inputs = {"fields": examples_of_run(run, tmp_path)["fields"]}
+    files = {"model.stablehlo": bytes(to_stablehlo(program)), "model.onnx": onnx_model}
+    found = check_artefacts(run, inputs, settings, files)
     assert all(max(apart.values()) < 1e-5 for apart in found.values() if apart)
 
     def shifted(x):
@@ -330,4 +326,4 @@ def test_a_wrong_program_of_fields_with_a_large_offset_is_seen(folder, tmp_path)
 
     wrong = to_stablehlo(Program(shifted, program.inputs))
     with pytest.raises(InputError, match=r"model\.stablehlo: mean is"):
-        check_artefacts(run, tmp_path, program, settings, stablehlo=wrong, onnx=onnx_model)
+        check_artefacts(run, inputs, settings, {"model.stablehlo": bytes(wrong)})

@@ -1,5 +1,6 @@
 """Every rule against JAX itself, in onnxruntime, with a batch whose size the model does not know."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +38,26 @@ CASES = {
     "all summed": lambda x: jnp.tensordot(x, x, axes=2)[None],
     "loop": lambda x: jax.lax.fori_loop(0, 4, lambda i, h: h * 0.5 + jnp.exp(x), x),
     "constant": lambda x: jnp.ones((2, 3)),
+    "backwards": lambda x: jnp.flip(x, 1) + x[::-1, ::-1],
+    "edges": lambda x: jnp.concatenate([jnp.pad(x, ((0, 0), (2, 1)), mode=m) for m in ("wrap", "reflect", "edge")]),
+    "padding": lambda x: jax.lax.pad(x, 0.5, ((1, 2, 0), (-1, 0, 2))),
+    "convolution": lambda x: _convolved(x, (4, 3), window_strides=(2,), padding=((1, 3),), rhs_dilation=(2,)),
+    "transposed": lambda x: _convolved(x, (4, 3), window_strides=(1,), padding=((-1, 2),), lhs_dilation=(3,)),
+    "in groups": lambda x: _convolved(x, (2, 2), window_strides=(1,), padding="SAME", feature_group_count=2),
+    "channels last": lambda x: _convolved(
+        x, (5, 2), window_strides=(1,), padding="VALID", dimension_numbers=("NWC", "OIW", "NWC")),
+    "in two dimensions": lambda x: _convolved(
+        x.reshape(2, 2, 5), (2, 3, 2), window_strides=(1, 2), padding=((1, 1), (0, 1)), lhs_dilation=(2, 1)),
+    "windows": lambda x: eqx.nn.MaxPool1d(3, 2, padding=1)(x) + eqx.nn.AvgPool1d(3, 2, padding=1)(x),
+    "parts": lambda x: jnp.concatenate(jnp.split(x, [1, 3], axis=1)[::-1], axis=1),
+    "between bounds": lambda x: jax.lax.clamp(-0.2, x, 0.4),
 }  # fmt: skip
+
+
+def _convolved(x, weight_shape: tuple[int, ...], **parameters):
+    """One field through a convolution with 6 outputs."""
+    weight = np.random.default_rng(3).normal(size=(6, *weight_shape)).astype(np.float32)
+    return jax.lax.conv_general_dilated(x[None], jnp.asarray(weight), **parameters)[0]
 
 
 def run(function, x: np.ndarray):

@@ -122,7 +122,7 @@ class Pairs(AbstractPairs):
     observed: Bool[Array, "trajectory time *space"] | None = None
     has_gaps: bool = eqx.field(static=True, default=False)
     units: Units | None = eqx.field(static=True, default=None)
-    shared: ClassVar[tuple[str, ...]] = ("trajectories",)
+    shared: ClassVar[tuple[str, ...]] = ("trajectories", "observed")
 
     @property
     def horizon(self) -> int:
@@ -247,7 +247,12 @@ def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
 
 
 def check_split(config: DataConfig) -> Split:
-    """The trajectories of each split of a scenario; sizes that the pools do not have are refused."""
+    """The trajectories of each split; sizes that the pools, or own files, do not have are refused."""
+    if config.data is not None:
+        from crossreg.data.files.pool import pool_of
+
+        parts = pool_of(config).parts(config)
+        return Split(**{name: range(len(part.samples)) for name, part in parts.items()})
     return split_trajectories(*config.sizes, one_pool=config.one_pool)
 
 
@@ -262,8 +267,27 @@ def load_data(config: DataConfig) -> Data[Pairs]:
     return make_data(load_trajectories(config), config, check=False)
 
 
+def trajectories_of(config: DataConfig) -> Trajectories:
+    """What the runs of a sweep share, for `make_data`: a scenario's trajectories, or those of own files."""
+    if config.data is None:
+        return load_trajectories(config)
+    from crossreg.data.files.pool import pool_trajectories
+
+    return pool_trajectories(config)
+
+
 def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
-    """Splits, observes and pairs trajectories that are already there, checked unless someone has done so."""
+    """Splits, observes and pairs trajectories that are already there, checked unless someone has done so.
+
+    Those of own files are split by the files themselves (`data/files/pool.py`), which must be as they were.
+    """
+    if config.data is not None:
+        from crossreg.data.files.pool import pool_of
+
+        data = pool_of(config).data(config)
+        if data.digest != trajectories.digest:
+            raise InputError(f"--data {config.data}: has changed since it was first read")
+        return data
     split = check_split(config)
     if check:
         trajectories = check_trajectories(trajectories, split)

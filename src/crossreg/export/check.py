@@ -7,7 +7,7 @@ import numpy as np
 from jax import export
 
 from crossreg.errors import InputError
-from crossreg.export.program import Program, Settings
+from crossreg.export.program import Settings
 from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import Run
 from crossreg.studies.test_fields import TEST_FIELDS, read_test_fields
@@ -18,27 +18,28 @@ _WRONG = 1e-4
 _BATCHES = (3, 1)
 # A value with an offset in it is rounded to that, in the input, and again in a mean or a quantile, either way.
 _ROUNDINGS = 4
+EXAMPLES = sum(_BATCHES)
+STABLEHLO, ONNX = "model.stablehlo", "model.onnx"
 
 
 def check_artefacts(
-    run: Run, folder: Path, program: Program, settings: Settings, *, stablehlo: bytearray, onnx: bytes
+    run: Run, inputs: dict[str, np.ndarray], settings: Settings, files: dict[str, bytes]
 ) -> dict[str, dict[str, float] | None]:
-    """The largest difference of each output of an artefact from `crossreg predict`, over batches of two sizes.
+    """The largest difference of each output of a file from `crossreg predict`, over batches of two sizes.
 
     A difference is counted in units of the channel's scale (the root mean square of what is predicted, its spread
     included) plus the value itself, both less the offset of the channel's units, and beyond what float32 rounds off a
     value that has the offset in it. Without onnxruntime, ONNX has None.
     """
-    inputs = _example_inputs(run, folder, program)
     want = _predicted(run, settings, inputs)
     units = run.model.units
     offset = np.reshape(0.0 if units is None else units.offset, (-1, *(1,) * len(run.space)))
     # Of a distribution: E y² = (E y)² + Var y.
     squares = np.square(want["mean"] - offset) + np.square(want["std_total"])
     scale = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
-    runners = {"model.stablehlo": export.deserialize(stablehlo).call, "model.onnx": _onnx_runner(onnx)}
-    found: dict[str, dict[str, float] | None] = dict.fromkeys(runners)
-    for file, call in runners.items():
+    found: dict[str, dict[str, float] | None] = dict.fromkeys(files)
+    for file, content in files.items():
+        call = _onnx_runner(content) if file == ONNX else export.deserialize(bytearray(content)).call
         if call is None:
             continue
         parts, start = [], 0
@@ -54,16 +55,16 @@ def check_artefacts(
         for name, largest in apart.items():
             if not largest <= _WRONG:
                 raise InputError(
-                    f"{file}: {name} is {largest:.1e} of the fields' scale away from what `crossreg predict` gives;"
+                    f"{file}: {name} is {largest:.1e} of the fields' scale away from what the model gives in crossreg;"
                     f" expected at most {_WRONG:g}, so nothing was written"
                 )
         found[file] = apart
     return found
 
 
-def _example_inputs(run: Run, folder: Path, program: Program) -> dict[str, np.ndarray]:
+def examples_of_run(run: Run, folder: Path, count: int = EXAMPLES) -> dict[str, np.ndarray]:
     """Fields of the run's test split where its folder has whole ones, else random ones of their size; random masks."""
-    rng, count = np.random.default_rng(0), sum(_BATCHES)
+    rng = np.random.default_rng(0)
     fields, ones = rng.normal(size=(count, run.channels, *run.space)), (-1, *(1,) * len(run.space))
     if (units := run.model.units) is not None:
         fields = fields * np.reshape(units.scale, ones) + np.reshape(units.offset, ones)
@@ -76,10 +77,8 @@ def _example_inputs(run: Run, folder: Path, program: Program) -> dict[str, np.nd
             fields = every[np.linspace(0, len(every) - 1, count).astype(int)]
     except InputError:
         pass  # a folder need not have them
-    inputs: dict[str, np.ndarray] = {"fields": np.asarray(fields, np.float32)}
-    if "mask" in program.inputs:
-        inputs["mask"] = rng.random((count, *run.space)) < run.config.data.observed_fraction
-    return inputs
+    mask = rng.random((count, *run.space)) < run.config.data.observed_fraction
+    return {"fields": np.asarray(fields, np.float32), "mask": mask}
 
 
 def _predicted(run: Run, settings: Settings, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker, helper
 
 from crossreg.errors import InputError
 from crossreg.export.folding import walk
-from crossreg.export.onnx_rules import RULES
+from crossreg.export.onnx_rules import RULES, NoRuleError
 from crossreg.export.program import Program
 
 OPSET = 18
@@ -76,7 +76,7 @@ class Graph:
         if all(isinstance(size, int) for size in shape):
             return self.integers(*shape)
         if unknown := [size for size in shape if not isinstance(size, int) and str(size) != BATCH]:
-            raise InputError(f"ONNX has no way to say the size {unknown[0]}")
+            raise NoRuleError(f"ONNX has no way to say the size {unknown[0]}")
         batch = self.node("Shape", self._batch_of, start=0, end=1)
         parts = [self.integers(size) if isinstance(size, int) else batch for size in shape]
         return self.node("Concat", *parts, axis=0)
@@ -94,9 +94,12 @@ class Graph:
 
     def apply(self, equation: Any, inputs: Sequence[Any]) -> list[str]:
         """The outputs of an equation of a JAX program."""
+        if all(0 in atom.aval.shape for atom in equation.outvars):
+            # Padding by nothing makes arrays of no size, which ONNX cannot reshape; only a concatenation reads them.
+            return [self.constant([], atom.aval.dtype) for atom in equation.outvars]
         rule = RULES.get(equation.primitive.name)
         if rule is None:
-            raise InputError(f"ONNX: no rule for the operation {equation.primitive.name!r} of this model")
+            raise NoRuleError(f"ONNX: no rule for the operation {equation.primitive.name!r} of this model")
         outputs = rule(self, equation, *self._named(inputs, [atom.aval for atom in equation.invars]))
         return [outputs] if isinstance(outputs, str) else outputs
 

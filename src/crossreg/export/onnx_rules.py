@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,6 +15,11 @@ from onnx import helper
 from scipy.special import erfcx
 
 from crossreg.errors import InputError
+
+
+class NoRuleError(InputError):
+    """A model has an operation that is not written as ONNX."""
+
 
 if TYPE_CHECKING:
     from crossreg.export.onnx_graph import Graph
@@ -105,7 +111,7 @@ def _rsqrt(graph: Graph, equation: Any, x: str) -> str:
 @rule("select_n")
 def _select(graph: Graph, equation: Any, which: str, *cases: str) -> str:
     if len(cases) != 2:
-        raise InputError("ONNX: no rule for a choice between more than two values, which this model has")
+        raise NoRuleError("ONNX: no rule for a choice between more than two values, which this model has")
     return graph.node("Where", which, cases[1], cases[0])
 
 
@@ -171,7 +177,8 @@ def _slice(graph: Graph, equation: Any, x: str) -> str:
 
 @rule("concatenate")
 def _concatenate(graph: Graph, equation: Any, *parts: str) -> str:
-    return graph.node("Concat", *parts, axis=int(equation.params["dimension"]))
+    full = [part for part, atom in zip(parts, equation.invars, strict=True) if 0 not in atom.aval.shape]
+    return graph.node("Concat", *full, axis=int(equation.params["dimension"]))
 
 
 @rule("stack")
@@ -202,13 +209,108 @@ def _dot(graph: Graph, equation: Any, a: str, b: str) -> str:
     return graph.reshape(graph.node("MatMul", a, b), [*new_a[:-1], new_b[-1]], equation.outvars[0].aval.shape)
 
 
+@rule("rev")
+def _rev(graph: Graph, equation: Any, x: str) -> str:
+    axes = [int(axis) for axis in equation.params["dimensions"]]
+    count, before_all = len(axes), np.iinfo(np.int64).min
+    starts, ends, steps = (graph.integers(*[value] * count) for value in (-1, before_all, -1))
+    return graph.node("Slice", x, starts, ends, graph.integers(*axes), steps)
+
+
+def _padded(graph: Graph, x: str, shape: Sequence[Any], value: str, config: Sequence[tuple[int, int, int]]) -> str:
+    """An array with so much of `value` before, behind and between what it holds, along each axis; less than 0 cuts."""
+    for axis, (_, _, between) in enumerate(config):
+        if between:
+            # n values, each followed by the gap, less the last gap: n → (n, 1) → (n, 1 + gap) → n (1 + gap) → cut.
+            size, rest = shape[axis], list(shape[axis + 1 :])
+            x = graph.reshape(x, shape, [*shape[:axis], size, 1, *rest])
+            x = graph.node("Pad", x, graph.integers(0, between), value, graph.integers(axis + 1), mode="constant")
+            wide = [*shape[:axis], size * (1 + between), *rest]
+            x = graph.reshape(x, [*shape[:axis], size, 1 + between, *rest], wide)
+            shape = [*shape[:axis], wide[axis] - between, *rest]
+            x = graph.node("Slice", x, *(graph.integers(n) for n in (0, shape[axis], axis, 1)))
+    axes = [axis for axis, (low, high, _) in enumerate(config) if low or high]
+    if not axes:
+        return x
+    ends = [config[axis][side] for side in (0, 1) for axis in axes]
+    return graph.node("Pad", x, graph.integers(*ends), value, graph.integers(*axes), mode="constant")
+
+
+@rule("pad")
+def _pad(graph: Graph, equation: Any, x: str, value: str) -> str:
+    config = [(int(low), int(high), int(between)) for low, high, between in equation.params["padding_config"]]
+    return _padded(graph, x, equation.invars[0].aval.shape, value, config)
+
+
+@rule("conv_general_dilated")
+def _conv(graph: Graph, equation: Any, x: str, weight: str) -> str:
+    """A correlation, (batch, channel, *space) with (out, in, *window) once its axes are in order.
+
+    A transposed convolution is one of its input with zeros between the values.
+    """
+    parameters, value = equation.params, equation.invars[0].aval
+    if parameters["batch_group_count"] != 1:
+        raise NoRuleError("ONNX: no rule for a convolution in groups of the batch, which this model has")
+    numbers = parameters["dimension_numbers"]
+    x, weight = graph.transpose(x, numbers.lhs_spec), graph.transpose(weight, numbers.rhs_spec)
+    pads = zip(parameters["padding"], parameters["lhs_dilation"], strict=True)
+    config = [(0, 0, 0), (0, 0, 0), *((int(low), int(high), int(d) - 1) for (low, high), d in pads)]
+    shape = [value.shape[axis] for axis in numbers.lhs_spec]
+    x = _padded(graph, x, shape, graph.constant(0, value.dtype), config)
+    attributes = {
+        "strides": [int(n) for n in parameters["window_strides"]],
+        "dilations": [int(n) for n in parameters["rhs_dilation"]],
+        "group": int(parameters["feature_group_count"]),
+    }
+    return graph.transpose(graph.node("Conv", x, weight, **attributes), np.argsort(numbers.out_spec).tolist())
+
+
+def _pool(graph: Graph, equation: Any, x: str, *, kind: str) -> str:
+    """Windows over the last axes; those before them stand together as the batch."""
+    parameters, aval = equation.params, equation.invars[0].aval
+    dims = parameters["window_dimensions"]
+    space = next((axis for axis, size in enumerate(dims) if size > 1), len(dims) - 1)
+    strides, padding, dilation = (parameters[n] for n in ("window_strides", "padding", "window_dilation"))
+    before = [*strides[:space], *dilation, *(end for ends in padding[:space] for end in (e + 1 for e in ends))]
+    if any(n != 1 for n in (*before, *parameters["base_dilation"])):
+        raise NoRuleError(f"ONNX: no rule for a dilated {equation.primitive.name}, which this model has")
+    old, new = aval.shape, equation.outvars[0].aval.shape
+    ends = [(0, 0, 0), (0, 0, 0), *((int(low), int(high), 0) for low, high in padding[space:])]
+    fill = graph.constant(-np.inf if kind == "MaxPool" else 0, aval.dtype)
+    x = graph.reshape(x, old, [math.prod(old[:space]), 1, *old[space:]])
+    x = _padded(graph, x, [None, 1, *old[space:]], fill, ends)
+    window = [int(n) for n in dims[space:]]
+    x = graph.node(kind, x, kernel_shape=window, strides=[int(n) for n in strides[space:]])
+    if kind == "AveragePool":
+        x = graph.node("Mul", x, graph.constant(math.prod(window), aval.dtype))
+    return graph.reshape(x, [math.prod(old[:space]), 1, *new[space:]], new)
+
+
+_POOLS = {"reduce_window_max": "MaxPool", "reduce_window_sum": "AveragePool"}
+RULES.update({name: functools.partial(_pool, kind=kind) for name, kind in _POOLS.items()})
+
+
+@rule("clamp")
+def _clamp(graph: Graph, equation: Any, low: str, x: str, high: str) -> str:
+    return graph.node("Min", graph.node("Max", x, low), high)
+
+
+@rule("split")
+def _split(graph: Graph, equation: Any, x: str) -> list[str]:
+    axis, ends = graph.integers(int(equation.params["axis"])), np.cumsum([0, *equation.params["sizes"]]).tolist()
+    return [
+        graph.node("Slice", x, graph.integers(start), graph.integers(end), axis)
+        for start, end in itertools.pairwise(ends)
+    ]
+
+
 @rule("scan")
 def _scan(graph: Graph, equation: Any, *inputs: str) -> list[str]:
     """A loop of known length that carries values on."""
     parameters = equation.params
     consts, carried = parameters["num_consts"], parameters["num_carry"]
     if len(inputs) != consts + carried or len(equation.outvars) != carried:
-        raise InputError("ONNX: no rule for a scan over arrays, which this model has")
+        raise NoRuleError("ONNX: no rule for a scan over arrays, which this model has")
     return graph.loop(parameters["length"], parameters["jaxpr"], inputs[:consts], inputs[consts:])
 
 

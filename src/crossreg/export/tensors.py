@@ -1,5 +1,7 @@
 """The trained arrays as safetensors, and beside them every setting that is needed to rebuild what they belong to."""
 
+import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -8,16 +10,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
-from crossreg.config import from_dict, to_dict
+from crossreg.config import from_dict
 from crossreg.errors import InputError
 from crossreg.nn.build import model_like
 from crossreg.nn.groups import groups
 from crossreg.nn.surrogate import Surrogate
-from crossreg.nn.units import Units
-from crossreg.studies.run_folder import Run, write_json
+from crossreg.studies.run_folder import Run, units_in, write_json
 from crossreg.training.checkpoint import named_arrays
 
 TENSORS, CONFIG = "model.safetensors", "config.json"
@@ -25,7 +24,9 @@ _MASK = "mask"
 
 
 def write_tensors(folder: Path, run: Run, about: dict[str, Any]) -> None:
-    """Writes the arrays of a run, its mask among them, and a description, to which `about` adds."""
+    """Writes the arrays of a model, its mask among them, and a description, to which `about` adds."""
+    from safetensors.numpy import save
+
     parameters = eqx.filter(run.model, eqx.is_inexact_array)
     arrays = {name: np.asarray(array) for name, array in named_arrays(parameters).items()}
     owners = named_arrays(groups(run.model))
@@ -39,29 +40,49 @@ def write_tensors(folder: Path, run: Run, about: dict[str, Any]) -> None:
     fields: dict[str, Any] = {"channels": run.channels, "space": list(run.space)}
     if (units := run.model.units) is not None:
         fields |= {"offset": units.offset, "scale": units.scale}
-    write_json(folder / CONFIG, about | {"fields": fields, "settings": to_dict(run.config), "arrays": described})
+    write_json(folder / CONFIG, about | {"fields": fields, "arrays": described})
 
 
-def read_model(folder: Path | str) -> Surrogate:
-    """The surrogate of an exported folder, rebuilt from its tensors and its description alone."""
+def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
+    """The surrogate of an exported folder, rebuilt from its tensors and its description alone.
+
+    Of a module of your own, which no settings describe, `like` has the structure: `cross_regularize` makes it once
+    more, with any numbers in it.
+    """
+    if importlib.util.find_spec("safetensors") is None:
+        raise InputError("read_model needs safetensors: pip install 'crossreg[export]'")
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
     folder = Path(folder)
     try:
         about = json.loads((folder / CONFIG).read_text())
         channels, space = int(about["fields"]["channels"]), tuple(map(int, about["fields"]["space"]))
-        config = from_dict(about["settings"], where=f"{folder / CONFIG}: settings")
-        units = None
-        if "scale" in about["fields"]:
-            units = Units(*(tuple(map(float, about["fields"][name])) for name in ("offset", "scale")))
+        settings, network = about.get("settings"), about.get("network", {})
+        units = units_in(about["fields"], channels)
         arrays = load_file(folder / TENSORS)
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise InputError(f"{folder}: not a readable export ({error})") from error
-    like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
-    dynamic, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
+    if like is not None:
+        like = dataclasses.replace(like, units=units)
+    elif settings is None:
+        raise InputError(
+            f"{folder}: holds a module of your own ({', '.join(network.get('stages', []))}): give `like`, a model made"
+            " as it was, whose numbers do not count"
+        )
+    else:
+        config = from_dict(settings, where=f"{folder / CONFIG}: settings")
+        like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
+    dynamic, static = eqx.partition(like, _is_trained)
     expected = named_arrays(dynamic)
     for name, leaf in expected.items():
         if name not in arrays or arrays[name].shape != leaf.shape:
             raise InputError(f"{folder / TENSORS}: expected an array {name} of shape {leaf.shape}")
     leaves = [jnp.asarray(arrays[name], leaf.dtype) for name, leaf in expected.items()]
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(dynamic), leaves), static)
+
+
+def _is_trained(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) or eqx.is_inexact_array(leaf)

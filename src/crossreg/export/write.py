@@ -1,4 +1,4 @@
-"""`crossreg export`: a trained run as files that need nothing of this package.
+"""`crossreg export` and `export_model`: a trained model as files that need nothing of this package.
 
 model.stablehlo      for JAX, on CPU, CUDA and TPU (`stablehlo.py`)
 model.onnx           for onnxruntime and others (`onnx_graph.py`)
@@ -17,14 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
+from crossreg.config import TrainConfig, to_dict
+from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
+from crossreg.export.check import EXAMPLES, ONNX, STABLEHLO, check_artefacts, examples_of_run
 from crossreg.export.program import Settings, make_program
 from crossreg.export.readme import readme
+from crossreg.export.subject import Fields, described, examples_of, run_of
+from crossreg.nn.surrogate import Surrogate
 from crossreg.studies.prediction import check_levels
 from crossreg.studies.run_folder import Run, load_run
 
 _EXAMPLES = Path(__file__).parent / "examples"
+LEVELS = (0.05, 0.5, 0.95)
 _PACKAGES = ("crossreg", "jax", "jaxlib", "onnx", "safetensors")
 
 
@@ -34,11 +41,46 @@ def export_run(
     *,
     seed: int = 0,
     num_samples: int | None = None,
-    levels: tuple[float, ...] = (0.05, 0.5, 0.95),
+    levels: tuple[float, ...] = LEVELS,
     mask_input: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Writes the files of a run into a new folder, all of them or none; returns what config.json says."""
+    """Writes the files of a run into a new folder; returns what config.json says."""
+    _check_asked(output, seed, num_samples, levels)
+    run = _load(folder)
+    settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
+    about = {"settings": to_dict(run.config)}
+    return _export(run, examples_of_run(run, folder), settings, about, output, progress=progress)
+
+
+def export_model(
+    model: Surrogate,
+    pairs: AbstractPairs | Fields,
+    output: Path | str,
+    *,
+    seed: int = 0,
+    num_samples: int = TrainConfig.evaluation_samples,
+    levels: tuple[float, ...] = LEVELS,
+    mask_input: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """What `crossreg export` does, for a model in memory: one on a module of your own, see [`cross_regularize`][].
+
+    `pairs` are a split of the data that it is for, `data.test` for instance: they say what its inputs are, with which
+    mask, and the files are checked on some of them. In place of them, example fields (batch, channel, *space), for a
+    model that sees every point and has no mask channel. The folder is written whole or not at all; where a module has
+    an operation that is not written as ONNX, the error names it, and the folder has everything else.
+    """
+    output = Path(output)
+    _check_asked(output, seed, num_samples, levels)
+    run = run_of(model, pairs, num_samples)
+    settings = Settings(seed, num_samples, tuple(levels), mask_input)
+    about = {"network": described(model)}
+    return _export(run, examples_of(pairs, EXAMPLES), settings, about, output, progress=progress)
+
+
+def _check_asked(output: Path, seed: int, num_samples: int | None, levels: tuple[float, ...]) -> None:
+    """Refuses what cannot be, before anything is read."""
     if not 0 <= seed < 2**31:
         raise InputError(f"--seed {seed}: must lie in 0 … 2147483647")
     if num_samples is not None and num_samples < 1:
@@ -48,9 +90,19 @@ def export_run(
     missing = [name for name in ("safetensors", "onnx") if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(f"export needs {' and '.join(missing)}: pip install 'crossreg[export]'")
-    run = _load(folder)
-    settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
-    about, files = _make(run, folder, settings, progress)
+
+
+def _export(
+    run: Run,
+    examples: dict[str, np.ndarray],
+    settings: Settings,
+    about: dict[str, Any],
+    output: Path,
+    *,
+    progress: bool,
+) -> dict[str, Any]:
+    """Makes the files, checks them on examples, and writes all of them or none."""
+    about, files = _make(run, examples, settings, about, progress)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
@@ -62,6 +114,8 @@ def export_run(
             made.rename(output)
     except OSError as error:
         raise InputError(f"--output {output}: cannot write here ({error.strerror})") from error
+    if reason := about.get("no_onnx"):
+        raise InputError(f"{reason}; {output} has model.stablehlo, model.safetensors and config.json, no model.onnx")
     return about
 
 
@@ -79,18 +133,26 @@ def _load(folder: Path) -> Run:
     return load_run(folder)
 
 
-def _make(run: Run, folder: Path, settings: Settings, progress: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The description, and the two programs, once they are checked."""
-    from crossreg.export.check import check_artefacts
+def _make(
+    run: Run, examples: dict[str, np.ndarray], settings: Settings, about: dict[str, Any], progress: bool
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The description, and the programs, once they are checked."""
     from crossreg.export.onnx_graph import OPSET, to_onnx
+    from crossreg.export.onnx_rules import NoRuleError
     from crossreg.export.stablehlo import PLATFORMS, to_stablehlo
 
-    _tell("making model.stablehlo and model.onnx …", progress)
+    _tell(f"making {STABLEHLO} and {ONNX} …", progress)
     program = make_program(run, settings)
-    stablehlo = to_stablehlo(program)
-    onnx = to_onnx(program, "mean, standard deviations and quantiles of the next fields").SerializeToString()
-    _tell("checking them against `crossreg predict` …", progress)
-    checked = check_artefacts(run, folder, program, settings, stablehlo=stablehlo, onnx=onnx)
+    files = {STABLEHLO: bytes(to_stablehlo(program))}
+    try:
+        made = to_onnx(program, "mean, standard deviations and quantiles of the next fields")
+        files[ONNX] = made.SerializeToString()
+        onnx: dict[str, Any] = {"opset": OPSET}
+    except NoRuleError as error:
+        onnx = {"no_onnx": str(error)}
+    _tell("checking them against the model …", progress)
+    inputs = {name: examples[name] for name in program.inputs}
+    checked = check_artefacts(run, inputs, settings, files)
     outputs = jax.eval_shape(program.function, *program.batched(1))
     about = {
         "format": 1,
@@ -100,11 +162,12 @@ def _make(run: Run, folder: Path, settings: Settings, progress: bool) -> tuple[d
         "noise": {"seed": settings.seed, "samples": settings.num_samples if run.model.is_stochastic else 1},
         "mask": "an input" if "mask" in program.inputs else "the run's own, part of the model",
         "platforms": list(PLATFORMS),
-        "opset": OPSET,
+        **onnx,
         "largest_difference": checked,
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        **about,
     }
-    return about, {"model.stablehlo": bytes(stablehlo), "model.onnx": onnx}
+    return about, files
 
 
 def _described(shape: tuple[int, ...], dtype: Any) -> dict[str, Any]:
@@ -119,7 +182,8 @@ def _write(folder: Path, run: Run, about: dict[str, Any], files: dict[str, bytes
     write_tensors(folder, run, about)
     (folder / "README.md").write_text(readme(about))
     for example in sorted(_EXAMPLES.glob("*.py")):
-        shutil.copyfile(example, folder / example.name)
+        if ONNX in files or example.name != "serve_example.py":
+            shutil.copyfile(example, folder / example.name)
 
 
 def _tell(what: str, progress: bool) -> None:

@@ -9,6 +9,7 @@ import equinox as eqx
 
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.units import Units
 from crossreg.studies.manifest import check_files
 from crossreg.studies.programs import Finished, Program, read_programs
 from crossreg.training.checkpoint import load_arrays
@@ -42,11 +43,11 @@ class Archive:
             self._histories[program.name] = self._read_history(program)
         return [line for line in self._histories[program.name] if line["training"] == key]
 
-    def model(self, key: str, channels: int, space: tuple[int, ...]) -> Surrogate:
+    def model(self, key: str, channels: int, space: tuple[int, ...], units: Units | None = None) -> Surrogate:
         """The model as it was at its last step."""
         program, replica = self._homes[key]
         config = program.trainings[key].config
-        like = model_like(config.model, channels + config.data.mask_channel, (channels, *space))
+        like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
         arrays, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
         stored = load_arrays(program.file(self._folder, ".npz"), Finished(arrays, None, None, None), replica=replica)
         return eqx.combine(stored.last, static)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crossreg.data.apebench import load_trajectories
+from crossreg.data.pairs import trajectories_of
 from crossreg.errors import InputError
 from crossreg.files import check_is_folder
 from crossreg.methods.names import parse_method
@@ -31,15 +31,16 @@ def extract(
         raise InputError(
             f"--method {point.method.name}: is more than one trained model, which a run folder cannot hold"
         )
-    trajectories = load_trajectories(point.config.data)
+    trajectories = trajectories_of(point.config.data)
     [[training]] = trainings_of(point)
     key, archive = training.key(trajectories.digest), Archive(folder)
     rows = {row["key"]: row for row in read_rows(folder)}
     row = rows.get(point_key(point, trajectories.digest))
     if key not in archive or row is None:
         raise InputError(f"{folder}: this run is not finished")
-    channels, *space = trajectories.train.shape[2:]
-    data, model = training.data(trajectories), archive.model(key, channels, tuple(space))
+    data = training.data(trajectories)
+    channels, *space = data.train.field_shape
+    model = archive.model(key, channels, tuple(space), data.train.units)
     open_run(out, training.config, data)
     with entered(out, MODEL) as entry:
         save_model(out / MODEL, model, identity=key, announce=entry)

@@ -190,9 +190,9 @@ def plan_programs(
 
 def cohort_of(config: Config) -> tuple:
     """What the replicas of one program share: configs of equal value here may train side by side."""
-    data = dataclasses.replace(
-        config.data, observed_fraction=1.0, mask_seed=0, train_size=1, reg_size=0, test_size=1, one_pool=False
-    )
+    data = dataclasses.replace(config.data, observed_fraction=1.0, mask_seed=0)
+    if data.data is None:  # the units of own data are those of their train split
+        data = dataclasses.replace(data, train_size=1, reg_size=0, test_size=1, one_pool=False)
     return (data, config.model, dataclasses.replace(config.train, seed=0))
 
 

@@ -266,14 +266,14 @@ def _read_fields(folder: Path) -> _Fields:
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
             names = tuple(map(str, fields.get("names", ())))
-            return _Fields(channels, space, digest, _read_units(fields, channels), names)
+            return _Fields(channels, space, digest, units_in(fields, channels), names)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
 
 
-def _read_units(fields: dict[str, Any], channels: int) -> Units | None:
-    """The units that the fields of own data have."""
+def units_in(fields: dict[str, Any], channels: int) -> Units | None:
+    """The units that a description gives the fields of own data; those that cannot be are a `ValueError`."""
     if "scale" not in fields:
         return None
     offset, scale = (tuple(map(float, fields[name])) for name in ("offset", "scale"))

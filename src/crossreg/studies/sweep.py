@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from crossreg.config import Config
-from crossreg.data.apebench import load_trajectories
-from crossreg.data.pairs import check_split
+from crossreg.data.pairs import check_split, trajectories_of
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
@@ -42,8 +41,6 @@ def check_points(points: Sequence[Point]) -> None:
     for point in points:
         if _source(point.config) != source:
             raise InputError("a sweep has one scenario, grid and horizon; run one sweep for each")
-        if point.config.data.data is not None:
-            raise InputError(f"--data {point.config.data.data}: a sweep takes scenarios; train each run on your files")
         split = check_split(point.config.data)
         least = 2 if point.keeps_part_of_reg else 1 if point.needs_reg else 0
         if len(split.reg) < least:
@@ -57,6 +54,8 @@ def check_points(points: Sequence[Point]) -> None:
 def _source(config: Config) -> tuple:
     """The settings that decide which trajectories are loaded."""
     data = config.data
+    if data.data is not None:
+        return (data.data, data.field, data.axes)
     return (data.scenario, data.num_spatial_dims, data.num_points, data.train_horizon, data.test_horizon)
 
 
@@ -74,7 +73,7 @@ def run_sweep(
     Where `workers` are others than this process, rows of jobs that failed twice are missing; a line has said why.
     """
     check_points(points)
-    trajectories = load_trajectories(points[0].config.data)
+    trajectories = trajectories_of(points[0].config.data)
     asked = (asked or {}) | {"data": trajectories.digest}
     if workers.in_process:
         packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas)
@@ -154,7 +153,7 @@ def _open_work(
 def describe_sweep(points: Sequence[Point], folder: Path, workers: Workers = HERE) -> str:
     """What `run_sweep` would do, and about how long it would train; nothing is run or written."""
     check_points(points)
-    trajectories = load_trajectories(points[0].config.data)
+    trajectories = trajectories_of(points[0].config.data)
     space = trajectories.train.shape[3:]
     packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas, workers.workers or 1)
     work = _open_work(points, folder, trajectories, {row["key"] for row in read_rows(folder)}, packing, write=False)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossreg.data.apebench import load_trajectories
+from crossreg.data.pairs import Data, trajectories_of
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.methods.ensemble import EnsemblePredictor
@@ -57,7 +57,9 @@ def load_sweep_fields(
                 if path.exists():
                     by_key[key] = read_test_fields(path)
                 else:
-                    trajectories = trajectories or load_trajectories(points[key].config.data)
+                    trajectories = trajectories or trajectories_of(points[key].config.data)
+                    if trajectories.digest != digest:
+                        raise InputError("the data are no longer those that the sweep was trained on")
                     archive = archive or Archive(folder)
                     by_key[key] = _compute(points[key], trajectories, archive, path)
             except InputError as error:
@@ -84,7 +86,7 @@ def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most:
 
 def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
     data = data_of(point.config, trajectories)
-    predictor = _predictor(point, trajectories, archive)
+    predictor = _predictor(point, data, archive)
     stored = compute_test_fields(predictor, data.test, trajectories=_TRAJECTORIES, scanned=_SCANNED)
     with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
         path.parent.mkdir(exist_ok=True)
@@ -92,14 +94,13 @@ def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: P
     return stored
 
 
-def _predictor(point: Point, trajectories: Trajectories, archive: Archive) -> Predictor:
+def _predictor(point: Point, data: Data, archive: Archive) -> Predictor:
     """What was scored for the row of this point."""
     if not point.configs:
-        train = data_of(point.config, trajectories).train
-        return fit_persistence(train, knows_mask=point.method.name.startswith("persistence-masked"))
-    channels, *space = trajectories.train.shape[2:]
-    keys = [training.key(trajectories.digest) for training in trainings_of(point)[0]]
+        return fit_persistence(data.train, knows_mask=point.method.name.startswith("persistence-masked"))
+    keys = [training.key(data.digest) for training in trainings_of(point)[0]]
     if any(key not in archive for key in keys):
         raise InputError("its trained models are not in the folder")
-    models = [archive.model(key, channels, tuple(space)) for key in keys]
+    channels, *space = data.train.field_shape
+    models = [archive.model(key, channels, tuple(space), data.train.units) for key in keys]
     return EnsemblePredictor(models, point.config.train.evaluation_samples)

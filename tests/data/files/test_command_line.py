@@ -6,13 +6,18 @@ import shlex
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
+import onnxruntime
 import pytest
 from made_fields import fields
 
 from crossreg.cli import main
 from crossreg.config import load_yaml
+from crossreg.errors import InputError
+from crossreg.export.tensors import read_model
 from crossreg.studies.manifest import vouch
+from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import load_run
 
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"
@@ -85,6 +90,49 @@ def test_predict_reads_and_writes_own_units(run, tmp_path):
     gap, mean = u.copy(), u.copy()
     gap[0, 1, 7], mean[0, 1, 7] = np.nan, load_run(run).model.units.offset[1]  # pyright: ignore[reportOptionalMemberAccess]
     np.testing.assert_array_equal(prediction(gap)["mean"], prediction(mean)["mean"])
+
+
+def test_an_export_keeps_the_units(run, tmp_path, capsys):
+    """From a run in units of its own to files and back: the same model, and the same numbers in these units."""
+    out = tmp_path / "out"
+    flags = ["--levels", "0.3", "--samples", "4", "--json", "--quiet"]
+    assert main(["export", str(run), "--output", str(out), *flags]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert max(max(apart.values()) for apart in about["largest_difference"].values()) < 1e-5
+    trained, again = load_run(run), read_model(out)
+    assert again.units is not None
+    assert again.units == trained.model.units
+    assert jax.tree.structure(again) == jax.tree.structure(trained.model)
+    u = fields(1)[:3, 0] * np.array([2e3, 0.05]).reshape(1, 2, 1) + np.array([1e5, -3.0]).reshape(1, 2, 1)
+    u[0, 1, 7] = np.nan
+    u = u.astype(np.float32)
+    wanted, found = (
+        predict_fields(r, u, np.ones(20, bool), levels=(0.3,)) for r in (trained, trained._replace(model=again))
+    )
+    for name in wanted:
+        np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+    session = onnxruntime.InferenceSession(out / "model.onnx")
+    [mean] = session.run(["mean"], {"fields": u[:1]})
+    four = trained._replace(config=trained.config.replace(evaluation_samples=4))
+    alone = predict_fields(four, u[:1], np.ones(20, bool), levels=(0.3,))["mean"]
+    scale = np.asarray(again.units.scale)[:, None]
+    # Of 10⁵ a float32 has no more than 10⁻² left.
+    np.testing.assert_allclose(np.asarray(mean) / scale, alone / scale, rtol=0, atol=5e-5)
+
+    text = json.loads((out / "config.json").read_text())
+    for wrong in ({"scale": [0.0, 1.0]}, {"offset": [1.0]}, {"scale": [1.0, "x"]}, {"offset": [1.0, float("inf")]}):
+        (out / "config.json").write_text(json.dumps(text | {"fields": text["fields"] | wrong}))
+        with pytest.raises(InputError, match="not a readable export"):
+            read_model(out)
+
+
+def test_units_that_cannot_be_are_refused(run, tmp_path, capsys):
+    harmed = shutil.copytree(run, tmp_path / "harmed")
+    there = json.loads((harmed / "fields.json").read_text())
+    for wrong in ({"scale": [0.0, 1.0]}, {"scale": [1.0]}, {"offset": [1.0, float("nan")]}, {"offset": None}):
+        (harmed / "fields.json").write_text(json.dumps(there | wrong))
+        vouch(harmed, "fields.json")
+        assert "fields.json: not readable" in refused(capsys, "evaluate", harmed)
 
 
 def refused(capsys, *arguments) -> str:
@@ -175,22 +223,12 @@ def test_refusals_leave_no_folder(own, tmp_path, capsys, monkeypatch, flags, sai
     assert not Path("run").exists()
 
 
-def test_a_sweep_takes_no_files(own, tmp_path, capsys):
-    (tmp_path / "c.yaml").write_text(f"data: {{data: {own}, field: pressure, axes: btx}}")
-    said = refused(
-        capsys,
-        "sweep",
-        "grid",
-        "--config",
-        tmp_path / "c.yaml",
-        "--out",
-        tmp_path / "s",
-        "--methods",
-        "xreg",
-        "--grid",
-        "k_reg=1,2",
-    )
-    assert "a sweep takes scenarios" in said
+def test_a_sweep_takes_files_that_a_config_names(own, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"data: {{data: {own}, field: pressure, axes: btx}}\nmodel: {{num_modes: 4}}")
+    flags = ["--config", str(tmp_path / "c.yaml"), "--methods", "xreg", "--seeds", "1", "--grid", "k_reg=1,2"]
+    assert main(["sweep", "grid", *flags, "--out", str(tmp_path / "s"), "--plan"]) == 0
+    assert "2 of 2 rows to make, 2 programs to train" in capsys.readouterr().out
+    assert not (tmp_path / "s").exists()
 
 
 def test_data_in_a_file_train_as_those_in_memory(made, tmp_path, capsys):

@@ -8,6 +8,7 @@ pdebench.py      the layouts of PDEBench
 the_well.py      the layout of The Well
 xarray_files.py  NetCDF and Zarr, by the extra `xarray`
 split.py         which trajectories, or times, are train, reg and test
+pool.py          files that many runs of a sweep read, kept in memory
 load.py          from a config to the three splits
 streamed.py      splits that are not in memory: their pairs are read when they are needed
 check.py         `crossreg data check`

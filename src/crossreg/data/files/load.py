@@ -1,12 +1,13 @@
 """From a config to the three splits of a user's own files."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
@@ -49,43 +50,66 @@ def load_files(config: DataConfig) -> Data:
     source = _open(config)
     parts = split_source(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
-    used = sum(len(part.samples) * len(part.times) for part in parts.values())
-    streams = used * source.frame_bytes > config.in_memory_gib * 2**30
-    if config.split == "trajectory" and not streams:
-        check_repeated(source, parts)
+    if used_bytes(source, parts) <= config.in_memory_gib * 2**30:
+        if config.split == "trajectory":
+            check_repeated(source, parts)
+        return in_memory(source, parts, config, units)
 
     def pairs(number: int, name: str) -> Pairs | StreamedPairs:
         part = parts[name]
-        if streams and part.samples:
+        if part.samples:
             return stream(Reader(source, part, number, config, units))
-        # An empty split is a row that does not count, of any one step.
-        part = part if part.samples else Part((), part.times[:2])
-        return in_memory(source, part, number, config, units)
+        return _pairs(read_part(source, part), part, number, config, units)
 
     train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
     return Data(train, reg, test, source.digest, names=source.names)
 
 
-def in_memory(source: Source, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:
-    """A split with all of its fields on the device."""
-    samples = part.samples or (0,)  # an empty split has a row that does not count
-    size = len(samples) * len(part.times) * source.frame_bytes
-    check_room(2 * size, f"--data {source.path} with --in-memory-gib {config.in_memory_gib:g}: {NAMES[number]}")
-    array = np.empty((len(samples), len(part.times), *source.shape[2:]), np.float32)
-    observed = np.ones((len(samples), len(part.times), *source.space), bool) if source.has_mask else None
+def used_bytes(source: Source, parts: dict[str, Part]) -> int:
+    """Bytes of all fields of the splits."""
+    return sum(len(part.samples) * len(part.times) for part in parts.values()) * source.frame_bytes
+
+
+class Fields(NamedTuple):
+    """The fields of a split on the device, and where a mask array of the files has them observed."""
+
+    array: Float[Array, "sample time channel *space"]
+    observed: Bool[Array, "sample time *space"] | None
+    has_gaps: bool
+
+
+Read = Callable[[Source, Part], Fields]
+
+
+def read_part(source: Source, part: Part) -> Fields:
+    """Reads a split. An empty one is a row that does not count, of any one step."""
+    samples, times = (part.samples, part.times) if part.samples else ((0,), part.times[:2])
+    along = slice(times.start, times.stop, times.step)
+    size = len(samples) * len(times) * source.frame_bytes
+    check_room(2 * size, f"--data {source.path} in memory, by --in-memory-gib: a split of {len(samples)} trajectories")
+    array = np.empty((len(samples), len(times), *source.shape[2:]), np.float32)
+    observed = np.ones((len(samples), len(times), *source.space), bool) if source.has_mask else None
     for row, sample in enumerate(samples):
-        array[row] = source.frames(sample, part.slice)
+        array[row] = source.frames(sample, along)
         if observed is not None:
-            observed[row] = source.observed(sample, part.slice)
-    return make_pairs(
-        jnp.asarray(array),
-        range(len(part.samples)),
-        number,
-        config,
-        observed=None if observed is None else jnp.asarray(observed),
-        has_gaps=bool(np.isnan(array).any()),
-        units=units,
+            observed[row] = source.observed(sample, along)
+    seen = None if observed is None else jnp.asarray(observed)
+    return Fields(jnp.asarray(array), seen, bool(np.isnan(array).any()))
+
+
+def in_memory(
+    source: Source, parts: dict[str, Part], config: DataConfig, units: Units, read: Read = read_part
+) -> Data[Pairs]:
+    """The three splits with all of their fields on the device."""
+    train, reg, test = (
+        _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
     )
+    return Data(train, reg, test, source.digest, names=source.names)
+
+
+def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:
+    own = {"observed": fields.observed, "has_gaps": fields.has_gaps, "units": units}
+    return make_pairs(fields.array, range(len(part.samples)), number, config, **own)
 
 
 def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Units:
