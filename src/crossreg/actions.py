@@ -61,7 +61,7 @@ def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
 def train(command: Train) -> int:
     """Trains one run."""
     from crossreg.devices import use_devices
-    from crossreg.hosts import is_writer, join_hosts, leave_hosts
+    from crossreg.hosts import all_or_none, in_company, is_writer, join_hosts
 
     named = (command.coordinator, command.num_processes, command.process_id)
     joins = command.distributed or named != (None, None, None)
@@ -71,8 +71,9 @@ def train(command: Train) -> int:
     saving = _saving(command)
     if joins:
         join_hosts(*named)
-    try:
-        use_devices(command.devices if shares else 1)
+    with in_company():
+        with all_or_none():
+            use_devices(command.devices if shares else 1)
         from crossreg.studies.run_folder import diverged_at
         from crossreg.studies.train import follow_run, train_run
         from crossreg.training.parallel import ALONE, over_batches
@@ -82,8 +83,6 @@ def train(command: Train) -> int:
             follow_run(command.settings, layout)
             return 0
         metrics = train_run(command.settings, command.out, progress=not command.quiet, saving=saving, layout=layout)
-    finally:
-        leave_hosts()
     _print_scores(command.out, metrics, as_json=command.json)
     if not command.json:
         print(f"{command.out}: `crossreg report {shlex.quote(str(command.out))}` makes a page of it")

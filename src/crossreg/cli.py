@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+import traceback
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,7 +31,7 @@ from crossreg.commands import (
 from crossreg.config import OWN_DATA, load_yaml
 from crossreg.errors import InputError
 from crossreg.flags import read_first, with_settings
-from crossreg.stopping import code_of, stops_in_time
+from crossreg.stopping import code_of, ends_at_once, stops_in_time
 from crossreg.studies.car_settings import FAMILY, NO_FLAGS, car_study
 from crossreg.studies.presets import preset
 
@@ -169,8 +170,14 @@ def _after(what: str, name: str, *, is_gone: bool = False) -> str:
 
 def run() -> NoReturn:
     """The console command."""
-    code = main()
-    if code in _STOPPED:
+    try:
+        code = main()
+    except Exception:
+        if not ends_at_once():
+            raise
+        traceback.print_exc()
+        code = 1
+    if code in _STOPPED or ends_at_once():
         # A compilation that goes on in a thread crashes an interpreter that takes itself apart.
         sys.stdout.flush()
         sys.stderr.flush()

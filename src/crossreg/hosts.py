@@ -4,8 +4,9 @@ Each runs the same command. Process 0 alone writes and speaks; all begin togethe
 the same step. With one process, all of this is nothing.
 """
 
+import collections
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from crossreg.errors import InputError
-from crossreg.stopping import Stopped, asked_to_stop
+from crossreg.stopping import Stopped, asked_to_stop, end_at_once
 
 Tree = TypeVar("Tree")
 
@@ -33,6 +34,31 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
     except (ValueError, RuntimeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"--distributed: the other processes are not found ({first})") from error
+    check_even([device.process_index for device in jax.devices()])
+
+
+def check_even(owners: Sequence[int]) -> None:
+    """Refuses, in all processes alike, devices of which some process has more than others: parts are equal."""
+    counts = sorted(set(collections.Counter(owners).values()))
+    if len(counts) > 1:
+        leave_hosts()
+        raise InputError(f"--distributed: a process has {counts[-1]} devices, another {counts[0]}; all need as many")
+
+
+@contextlib.contextmanager
+def in_company() -> Iterator[None]:
+    """A block of one process among several, which all leave together.
+
+    What goes wrong where the others cannot hear of it ends this process without them: they would wait for it in a sum
+    over all, and it for them at the end. JAX ends them as soon as it is gone.
+    """
+    try:
+        yield
+    except BaseException:
+        if jax.distributed.is_initialized() and jax.process_count() > 1:
+            end_at_once()
+        raise
+    leave_hosts()
 
 
 def leave_hosts() -> None:
@@ -67,12 +93,15 @@ def all_or_none() -> Iterator[None]:
         yield
     except BaseException:
         _most(1)
+        leave_hosts()
         raise
     if _most(0):
+        leave_hosts()
         raise InputError("another process of this training could not go on; it says why")
 
 
 def stop_together() -> None:
     """Raises `Stopped` in all processes if one was asked to stop."""
     if jax.process_count() > 1 and (number := _most(asked_to_stop())):
+        leave_hosts()
         raise Stopped(number)

@@ -21,6 +21,7 @@ _GRACE_TOGETHER = 20.0
 _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
 _together = threading.Event()
+_at_once = threading.Event()
 _came: list[int] = []  # the signal that the block below has heard: some libraries make another exception of `Stopped`
 
 
@@ -46,6 +47,15 @@ def stopped_together(several: bool) -> Iterator[None]:
         yield
     finally:
         _together.clear()
+
+
+def end_at_once() -> None:
+    """From now on this process ends without taking itself apart, which could wait for others."""
+    _at_once.set()
+
+
+def ends_at_once() -> bool:
+    return _at_once.is_set()
 
 
 def asked_to_stop() -> int:

@@ -2,7 +2,9 @@
 
 import signal
 import socket
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,25 +47,43 @@ def test_the_numbers_are_those_of_one_device(found, divided):
         np.testing.assert_allclose(found[divided][name], array, rtol=1e-4, atol=2e-5, err_msg=name)
 
 
-def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, start, capsys):
+SIZES = "--train-size 6 --reg-size 4 --test-size 2 --width 4 --num-blocks 1 --num-modes 3 --batch-size 5"
+REST = "--num-samples 3 --evaluation-samples 4 --steps 400 --evaluate-every 10 --in-memory-gib 0 --quiet"
+
+
+@pytest.fixture
+def begin(start):
+    """Starts two processes of one device each that run a command together; `second`: what the other one runs."""
+    begun = []
+
+    def begin(settings: list[str], second: list[str] | None = None):
+        joined = ["--coordinator", free_port(), "--num-processes", "2", "--process-id"]
+        pair = enumerate((settings, second or settings))
+        begun.extend(start(1, "-m", "crossreg.cli", *own, *joined, str(number)) for number, own in pair)
+        return begun[-2:]
+
+    yield begin
+    for process in begun:
+        if process.poll() is None:
+            process.kill()
+
+
+def until_trained(out: Path, processes: list[subprocess.Popen]) -> None:
+    """Waits until a training is in the middle."""
+    while not ((out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size):
+        assert all(process.poll() is None for process in processes), processes[0].communicate()[1]
+        time.sleep(0.05)
+
+
+def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, start, begin, capsys):
     """One of two is asked to stop. The end is that of one process with two devices that was never stopped.
 
     The data are in a file, of which each process reads its part.
     """
-    sizes = "--train-size 6 --reg-size 4 --test-size 2 --width 4 --num-blocks 1 --num-modes 3 --batch-size 5"
-    rest = "--num-samples 3 --evaluation-samples 4 --steps 400 --evaluate-every 10 --in-memory-gib 0 --quiet"
-    settings = ["train", "--data", str(folder / "waves.npy"), *sizes.split(), *rest.split()]
+    settings = ["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split()]
     out = folder / "together"
-
-    def begin():
-        joined = ["--coordinator", free_port(), "--num-processes", "2", "--process-id"]
-        command = ["-m", "crossreg.cli", *settings, "--out", out, *joined]
-        return [start(1, *command, number) for number in "01"]
-
-    processes = begin()
-    while not ((out / "metrics.jsonl").exists() and (out / "metrics.jsonl").stat().st_size):
-        assert all(process.poll() is None for process in processes), processes[0].communicate()[1]
-        time.sleep(0.05)
+    processes = begin([*settings, "--out", str(out)])
+    until_trained(out, processes)
     processes[1].send_signal(signal.SIGTERM)
     for process in processes:
         assert finish(process, 143)[1] == "crossreg: stopped; the same command goes on from here\n"
@@ -74,7 +94,7 @@ def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, sta
     assert "number of devices in use: was 2, is 1" in said
     assert "--force-resume" in said
 
-    writer, follower = (finish(process) for process in begin())
+    writer, follower = (finish(process) for process in begin([*settings, "--out", str(out)]))
     assert "goes on from step" in writer[1]
     assert follower[1] == ""
     assert "NLL" in writer[0]
@@ -83,6 +103,46 @@ def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, sta
     finish(start(2, "-m", "crossreg.cli", *settings, "--out", whole, "--data-parallel"))
     for name in ("model.npz", "metrics.jsonl", "metrics.json"):
         assert (whole / name).read_bytes() == (out / name).read_bytes(), name
+
+
+def test_two_processes_with_data_in_memory_are_two_devices_bit_for_bit(folder, start, begin):
+    """Masks differ from pair to pair, so that the two parts of a batch have other weights."""
+    more = "--in-memory-gib 1 --steps 30 --observed-fraction 0.6 --score-on observed"
+    settings = ["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split(), *more.split(), "--out"]
+    for process in begin([*settings, str(folder / "held")]):
+        finish(process)
+    finish(start(2, "-m", "crossreg.cli", *settings, folder / "held whole", "--data-parallel"))
+    for name in ("model.npz", "metrics.jsonl", "metrics.json"):
+        assert (folder / "held" / name).read_bytes() == (folder / "held whole" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_what_is_refused_in_one_process_ends_both(folder, begin, refused):
+    good = ["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split(), "--out", str(folder / "none")]
+    bad = [word.replace("waves.npy", "missing.npy") for word in good]
+    processes = begin(*((bad, good) if refused == 0 else (good, bad)))
+    said = [finish(process, 2)[1] for process in processes]
+    assert said[refused] == f"crossreg: --data {folder / 'missing.npy'}: no such file or folder\n"
+    assert said[1 - refused] == "crossreg: another process of this training could not go on; it says why\n"
+
+
+def test_a_failure_in_the_middle_is_said_and_ends_both(folder, begin):
+    """It is process 0's alone: nobody waits for the others at an end that they do not come to."""
+    out = folder / "vanishes"
+    more = ["--steps", "100000", "--out", str(out)]
+    processes = begin(["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split(), *more])
+    until_trained(out, processes)
+    out.rename(folder / "elsewhere")
+    begun = time.monotonic()
+    assert f"{out}: the folder has vanished" in finish(processes[0], 3)[1]
+    assert processes[1].wait(60) != 0
+    assert time.monotonic() - begun < 60
+
+
+def test_processes_with_unequal_devices_are_refused():
+    hosts.check_even([0, 0, 1, 1])
+    with pytest.raises(InputError, match="a process has 2 devices, another 1"):
+        hosts.check_even([0, 0, 1])
 
 
 def test_all_begin_or_none(monkeypatch):
