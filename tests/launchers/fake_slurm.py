@@ -1,4 +1,4 @@
-"""Enough of Slurm to run submitit's job arrays on one machine: `sbatch`, `srun`, `sacct` and `scancel`.
+"""Enough of Slurm to run submitit's job arrays on one machine: `sbatch`, `srun`, `sacct`, `scancel` and `scontrol`.
 
 The first argument is which of them. What runs is kept in the folder FAKE_SLURM: ID.sh, ID_TASK.pid and ID_TASK.state.
 """
@@ -19,13 +19,15 @@ FOLDER = Path(os.environ.get("FAKE_SLURM", "."))
 def sbatch(script: str) -> None:
     number = str(1000 + len(list(FOLDER.glob("*.sh"))))
     (FOLDER / f"{number}.sh").write_text(Path(script).read_text())
+    print(f"Submitted batch job {number}")
+    if "FAKE_SLURM_FULL" in os.environ:  # nothing ever begins
+        return
     subprocess.Popen(
         [sys.executable, __file__, "array", number],
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    print(f"Submitted batch job {number}")
 
 
 def array(number: str) -> None:
@@ -50,11 +52,29 @@ def run_task(name: str) -> None:
     }
     if index:
         about |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
-    task = subprocess.Popen(["bash", str(FOLDER / f"{number}.sh")], env=os.environ | about, start_new_session=True)
-    (FOLDER / f"{name}.pid").write_text(str(task.pid))
-    code = task.wait()
+    while True:
+        task = subprocess.Popen(["bash", str(FOLDER / f"{number}.sh")], env=os.environ | about, start_new_session=True)
+        (FOLDER / f"{name}.pid").write_text(str(task.pid))
+        code = task.wait()
+        if state.read_text() != "REQUEUED":
+            break
+        state.write_text("RUNNING")
     if state.read_text() == "RUNNING":
         state.write_text("COMPLETED" if code == 0 else "FAILED")
+
+
+def scontrol(_: str, name: str) -> None:
+    """`scontrol requeue`: the task begins again when it has ended."""
+    (FOLDER / f"{name}.state").write_text("REQUEUED")
+    with (FOLDER / "requeued").open("a") as file:
+        file.write(f"{name}\n")
+
+
+def preempt(pid: int) -> None:
+    """Takes a running task's place for good, as PreemptMode=CANCEL does: SIGTERM, and nobody queues it again."""
+    [file] = [file for file in FOLDER.glob("*.pid") if int(file.read_text()) == os.getpgid(pid)]
+    file.with_suffix(".state").write_text("PREEMPTED")
+    os.killpg(os.getpgid(pid), signal.SIGTERM)
 
 
 def srun(*arguments: str) -> None:
@@ -77,8 +97,9 @@ def scancel(*numbers: str) -> None:
     with (FOLDER / "cancelled").open("a") as file:
         file.write(" ".join(numbers) + "\n")
     for number in numbers:
-        tasks = int(found[1]) + 1 if (found := re.search(r"0-(\d+)%", (FOLDER / f"{number}.sh").read_text())) else 0
-        for name in [f"{number}_{i}" for i in range(tasks)] or [number]:
+        script = FOLDER / f"{number}.sh"  # none for a single task of an array
+        found = re.search(r"0-(\d+)%", script.read_text()) if script.exists() else None
+        for name in [f"{number}_{i}" for i in range(int(found[1]) + 1)] if found else [number]:
             state, pid = FOLDER / f"{name}.state", FOLDER / f"{name}.pid"
             if not state.exists() or state.read_text() == "RUNNING":
                 state.write_text("CANCELLED")
@@ -88,4 +109,5 @@ def scancel(*numbers: str) -> None:
 
 
 if __name__ == "__main__":
-    {"sbatch": sbatch, "srun": srun, "sacct": sacct, "scancel": scancel, "array": array}[sys.argv[1]](*sys.argv[2:])
+    commands = {"sbatch": sbatch, "srun": srun, "sacct": sacct, "scancel": scancel, "scontrol": scontrol, "array": array}
+    commands[sys.argv[1]](*sys.argv[2:])

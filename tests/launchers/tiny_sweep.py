@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,10 +62,10 @@ def check_whole(folder: Path, wanted: Made) -> None:
 
 
 class Killer:
-    """Kills workers that are in the middle of a training: such that have saved a snapshot."""
+    """Kills workers that are in the middle of a training, or ends them otherwise: such that have saved a snapshot."""
 
-    def __init__(self, folder: Path, kills: int = 1):
-        self._folder, self._kills = folder, kills
+    def __init__(self, folder: Path, kills: int = 1, by: signal.Signals | Callable[[int], None] = signal.SIGKILL):
+        self._folder, self._kills, self._by = folder, kills, by
         self.killed: list[tuple[str, int]] = []
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -79,8 +80,16 @@ class Killer:
     def _watch(self) -> None:
         while len(self.killed) < self._kills:
             for lock in (self._folder / "jobs").glob("*.lock"):
-                if list((self._folder / "snapshots").glob(f"{lock.stem}.*.npz")) and (said := lock.read_text().split()):
-                    os.kill(int(said[1]), signal.SIGKILL)
+                saved = list((self._folder / "snapshots").glob(f"{lock.stem}.*.npz"))
+                said = lock.read_text().split()
+                if saved and said and int(said[1]) not in {pid for _, pid in self.killed}:
+                    self._end(int(said[1]))
                     self.killed.append((lock.stem, int(said[1])))
-                    return
+                    break
             time.sleep(0.002)
+
+    def _end(self, pid: int) -> None:
+        if isinstance(self._by, signal.Signals):
+            os.kill(pid, self._by)
+        else:
+            self._by(pid)

@@ -1,7 +1,8 @@
 """Workers as Slurm jobs, by submitit: one array for all programs, in a folder that the nodes share.
 
 A job that is stopped before its end (its time is over, or another job takes its place) saves what it trains and is
-queued again; it goes on from its snapshot. Only where Slurm gives it up is it lost, and the driver tries it once more.
+queued again, by submitit, by Slurm, or by the driver; it goes on from its snapshot. Only where Slurm gives it up is it
+lost, and the driver tries it once more.
 """
 
 import contextlib
@@ -32,6 +33,8 @@ _MOST_TIMES = 1000
 _SECONDS_TO_END = 4.0
 # A shared file system may show a result late; and asking it about a thousand jobs takes a while.
 _SECONDS_TO_SHOW, _SECONDS_BETWEEN_LOOKS = 15.0, 5.0
+# Slurm takes 1001 by default (MaxArraySize).
+_MOST_IN_AN_ARRAY = 1000
 _GENERIC = ("nodes", "mem_gb", "tasks_per_node", "cpus_per_task", "gpus_per_node")
 
 
@@ -65,7 +68,7 @@ class SlurmLauncher(Launcher):
         self._executor: submitit.AutoExecutor | None = None
         self._queue: deque[Job] = deque()
         self._running: dict[str, tuple[Job, submitit.Job[Outcome]]] = {}
-        self._silent: dict[str, float] = {}
+        self._silent: dict[str, tuple[str, float]] = {}  # without a result: the state, and since when
         self._looked = -math.inf
         self._cancelled = False
 
@@ -92,14 +95,19 @@ class SlurmLauncher(Launcher):
         if self._executor is None:  # from here on the folder is this driver's
             self._executor = make_executor(self._workers, self._folder / JOBS / "slurm")
             self._cancel_left()
-        try:
-            submitted = self._executor.map_array(_Task(), taken)
-        except (FailedJobError, OSError) as error:
-            raise InputError(f"--launcher slurm: sbatch refuses the jobs ({last_lines(str(error))})") from error
-        for job, given in zip(taken, submitted, strict=True):
-            self._running[given.job_id] = (job, given)
-        with replacing(self._folder / JOBS / _IDS) as file:
-            file.write("\n".join(self._arrays()).encode())
+        arrays = -(-len(taken) // _MOST_IN_AN_ARRAY)
+        for number in range(arrays):  # every array with jobs of all lengths, and its part of the workers
+            part, workers = taken[number::arrays], self._workers.workers
+            if workers is not None:
+                self._executor.update_parameters(slurm_array_parallelism=max(1, (workers + number) // arrays))
+            try:
+                submitted = self._executor.map_array(_Task(), part)
+            except (FailedJobError, OSError) as error:
+                raise InputError(f"--launcher slurm: sbatch refuses the jobs ({last_lines(str(error))})") from error
+            for job, given in zip(part, submitted, strict=True):
+                self._running[given.job_id] = (job, given)
+            with replacing(self._folder / JOBS / _IDS) as file:
+                file.write("\n".join(self._arrays()).encode())
 
     def _arrays(self) -> list[str]:
         return sorted({number.partition("_")[0] for number in self._running})
@@ -112,7 +120,10 @@ class SlurmLauncher(Launcher):
             if time.monotonic() - self._looked >= between:
                 self._looked = time.monotonic()
                 for number, (job, given) in list(self._running.items()):
-                    if (outcome := self._outcome(number, given)) is not None:
+                    if self._is_preempted(number, given):
+                        del self._running[number]
+                        self._queue.append(job)  # no fault of the job's: it counts as no try
+                    elif (outcome := self._outcome(number, given)) is not None:
                         del self._running[number]
                         ended.append((job, outcome))
             if ended or (left := until - time.monotonic()) <= 0:
@@ -125,8 +136,7 @@ class SlurmLauncher(Launcher):
         if not given.done():
             return None
         if not given.paths.result_pickle.exists():
-            since = self._silent.setdefault(number, time.monotonic())
-            if not self._here and time.monotonic() - since < _SECONDS_TO_SHOW:
+            if not self._here and not self._is_still(number, given.state):
                 return None
             said = last_lines(given.stderr() or given.stdout())
             return Outcome(error=f"its worker was lost (job {number}, {given.state})", lines=said)
@@ -134,6 +144,22 @@ class SlurmLauncher(Launcher):
             return given.result()
         except Exception as error:  # of any kind: what a job raised outside of its work
             return Outcome(error=f"its worker failed (job {number})", lines=last_lines(str(error)))
+
+    def _is_preempted(self, number: str, given: "submitit.Job[Outcome]") -> bool:
+        """Whether another job has taken the place of this one for good. submitit waits for Slurm to queue it again."""
+        if self._here or given.state != "PREEMPTED" or given.paths.result_pickle.exists():
+            return False
+        if not self._is_still(number, given.state):
+            return False
+        _scancel([number])  # should Slurm think of it later
+        return True
+
+    def _is_still(self, number: str, state: str) -> bool:
+        """Whether a job has been in a state long enough for what it wrote to be seen, and for Slurm to change it."""
+        before, since = self._silent.get(number, (None, 0.0))
+        if before != state:
+            self._silent[number] = (state, since := time.monotonic())
+        return time.monotonic() - since >= _SECONDS_TO_SHOW
 
     def cancel(self) -> None:
         self._cancelled = True
