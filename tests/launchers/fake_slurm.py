@@ -109,5 +109,5 @@ def scancel(*numbers: str) -> None:
 
 
 if __name__ == "__main__":
-    commands = {"sbatch": sbatch, "srun": srun, "sacct": sacct, "scancel": scancel, "scontrol": scontrol, "array": array}
-    commands[sys.argv[1]](*sys.argv[2:])
+    commands = (sbatch, srun, sacct, scancel, scontrol, array)
+    {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories
+from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.report.jobs_progress import JobsDisplay
 from crossreg.sealed import is_sealed
@@ -102,9 +103,11 @@ def fill_by_jobs(
         submit([*(make.job(inside[p.name], train=p) for p in first), *score_ready()])
         while open_jobs:
             display.look(len(open_jobs))
-            for job, outcome in launcher.ended(_SECONDS_BETWEEN_LOOKS):
+            for job, came in launcher.ended(_SECONDS_BETWEEN_LOOKS):
                 if job.name not in open_jobs:
                     continue
+                is_trained = job.train is not None and not came.error
+                outcome = _taken(programs[job.name], folder, came) if is_trained else came
                 if outcome.error:
                     if outcome.again and tries[job.name] < _TRIES:
                         _say(job, outcome, "tried again")
@@ -115,7 +118,6 @@ def fill_by_jobs(
                     continue
                 del open_jobs[job.name]
                 if job.train is not None:
-                    _take(programs[job.name], folder, outcome)
                     stored.add(job.name)
                     display.ended(job.name)
                 for key, row in outcome.rows.items():
@@ -194,14 +196,21 @@ class _Maker:
         )
 
 
-def _take(program: Program, folder: Path, outcome: Outcome) -> None:
-    """Gives a trained program its place; a worker that does not see the folder has sent the file itself."""
+def _taken(program: Program, folder: Path, outcome: Outcome) -> Outcome:
+    """The outcome, once the trained program has its place; an error where its file is harmed, or does not show.
+
+    A worker that does not see the folder has sent the file itself.
+    """
     file = folder / JOBS / f"{program.name}.npz"
     if outcome.trained is not None:
         with replacing(file) as target:
             target.write(outcome.trained)
-    take_in(program, folder, file)
+    try:
+        take_in(program, folder, file)
+    except InputError as error:
+        return Outcome(error=str(error))
     (folder / JOBS / f"{program.name}.lock").unlink(missing_ok=True)
+    return outcome
 
 
 def _say(job: Job, outcome: Outcome, what: str) -> None:

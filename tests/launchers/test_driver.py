@@ -1,0 +1,71 @@
+"""The driver by itself: workers that answer twice, or whose files are not what they should be."""
+
+from collections import deque
+from pathlib import Path
+
+from tiny_sweep import OFTEN, check_whole, workers
+
+from crossreg.studies import sweep
+from crossreg.studies.launchers.base import Job, Launcher, Outcome
+from crossreg.studies.launchers.work import work
+from crossreg.studies.sweep import run_sweep
+
+
+class Here(Launcher):
+    """Does jobs in this process, one at each look."""
+
+    def __init__(self, _, folder: Path):
+        self.folder, self.queue = folder, deque()
+
+    def memory(self) -> int:
+        return 2**30
+
+    def room(self) -> int:
+        return 2
+
+    def submit(self, jobs) -> None:
+        self.queue.extend(jobs)
+
+    def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
+        job = self.queue.popleft()
+        return [(job, work(job))]
+
+    def cancel(self) -> None:
+        self.queue.clear()
+
+
+def test_a_trained_file_that_is_harmed_is_made_again(points, wanted, tmp_path, monkeypatch, capfd):
+    """Between the worker and the driver, by a disk that they share."""
+    harmed = []
+
+    class Harming(Here):
+        def ended(self, seconds):
+            [(job, outcome)] = super().ended(seconds)
+            if job.train and len(harmed) < 2:
+                file = self.folder / "jobs" / f"{job.name}.npz"
+                if harmed:
+                    file.unlink()
+                else:
+                    file.write_bytes(file.read_bytes()[:-100] + b"?" * 100)
+                harmed.append(job.name)
+            return [(job, outcome)]
+
+    monkeypatch.setattr(sweep, "open_launcher", Harming)
+    run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers("local"))
+    said = capfd.readouterr().err
+    assert said.count("not a readable program") >= 2
+    assert said.count("tried again") == 2
+    assert "given up" not in said
+    check_whole(tmp_path / "s", wanted)
+
+
+def test_a_job_that_ends_twice_is_taken_once(points, wanted, tmp_path, monkeypatch):
+    """As where a worker that was thought lost answers after all."""
+
+    class Repeating(Here):
+        def ended(self, seconds):
+            return 2 * super().ended(seconds)
+
+    monkeypatch.setattr(sweep, "open_launcher", Repeating)
+    run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    check_whole(tmp_path / "s", wanted)
