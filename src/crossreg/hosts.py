@@ -100,6 +100,14 @@ def all_or_none() -> Iterator[None]:
         raise InputError("another process of this training could not go on; it says why")
 
 
+def check_alike(identity: str) -> None:
+    """Refuses settings or data that are not process 0's, said by a hash: sums over processes would mix models."""
+    number = int(identity[:7], 16)
+    with all_or_none():
+        if from_writer(number) != number:
+            raise InputError("--distributed: this process was told other settings than process 0, or has other data")
+
+
 def stop_together() -> None:
     """Raises `Stopped` in all processes if one was asked to stop."""
     if jax.process_count() > 1 and (number := _most(asked_to_stop())):

@@ -126,6 +126,14 @@ def test_what_is_refused_in_one_process_ends_both(folder, begin, refused):
     assert said[1 - refused] == "crossreg: another process of this training could not go on; it says why\n"
 
 
+def test_processes_that_were_told_different_things_do_not_train(folder, begin):
+    """Else the gradients of two models would be added up, and nobody would see it."""
+    one = ["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split(), "--out", str(folder / "mixed")]
+    writer, other = (finish(process, 2)[1] for process in begin(one, [*one, "--seed", "1"]))
+    assert writer == "crossreg: another process of this training could not go on; it says why\n"
+    assert other.startswith("crossreg: --distributed: this process was told other settings than process 0")
+
+
 def test_a_failure_in_the_middle_is_said_and_ends_both(folder, begin):
     """It is process 0's alone: nobody waits for the others at an end that they do not come to."""
     out = folder / "vanishes"

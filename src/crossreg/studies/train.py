@@ -9,7 +9,7 @@ from typing import Any
 from crossreg.config import Config, TrainConfig
 from crossreg.data.files.load import resolved
 from crossreg.data.pairs import Data, load_data
-from crossreg.hosts import all_or_none, from_writer, leave_hosts
+from crossreg.hosts import all_or_none, check_alike, from_writer, leave_hosts
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
 from crossreg.report.progress import TrainingDisplay
@@ -67,12 +67,13 @@ def train_run(
     with contextlib.ExitStack() as held:
         with all_or_none():
             config, data, started = _start(config, layout, folder)
-            identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
+            identity = _identity(config, data)
             held.enter_context(locked(folder, "training"))
             reopen(folder, data.digest, identity)
             kept = Kept(folder, "train", identity, saving)
             kept.check_own()
             write_beginning(folder, config, data)
+        check_alike(identity)
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
         if is_trained:
@@ -104,13 +105,19 @@ def train_run(
 def follow_run(config: Config, layout: Layout) -> None:
     """The part in `train_run` of a process that is not the first: it trains, writes nothing, and says nothing."""
     with all_or_none():
-        _, _, started = _start(config, layout)
+        config, data, started = _start(config, layout)
+    check_alike(_identity(config, data))
     if not from_writer(False):
         training = Resumable(*started, Lines(None, lambda record: []), None, layout)
         with stopped_together(layout.spans_processes):
             for _ in training.reports():
                 pass
     leave_hosts()
+
+
+def _identity(config: Config, data: Data) -> str:
+    """The hash of all that a run's numbers follow from."""
+    return Training(config, 0, keeps_part_of_reg=False).key(data.digest)
 
 
 def _start(
