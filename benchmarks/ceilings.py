@@ -209,7 +209,7 @@ def step_bytes(cohort: Cohort, replicas: int) -> float:
     compiled = [
         (jax.jit(update).lower(*cohort.shapes(replicas)).compile(), share) for update, share in cohort.updates(config)
     ]
-    return sum(share * kernel_bytes(program.as_text()) for program, share in compiled) / replicas
+    return sum(share * kernel_bytes(str(program.as_text())) for program, share in compiled) / replicas
 
 
 class Compiled(NamedTuple):
@@ -229,7 +229,7 @@ def compile_for(cohort: Cohort, replicas: int) -> Compiled:
         return advance(state, cohort.static, tasks, jnp.asarray(0), stop, config)
 
     program = jax.jit(steps).lower(*cohort.shapes(replicas), jax.ShapeDtypeStruct((), jnp.int32)).compile()
-    memory = program.memory_analysis()
+    memory: Any = program.memory_analysis()
     held = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
     return Compiled(replicas, program, held, config.engine)
 

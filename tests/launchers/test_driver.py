@@ -3,10 +3,12 @@
 from collections import deque
 from pathlib import Path
 
-from tiny_sweep import OFTEN, check_whole, workers
+import pytest
+from tiny_sweep import MOST, OFTEN, check_whole, workers
 
 from crossreg.studies import sweep
 from crossreg.studies.launchers.base import Job, Launcher, Outcome
+from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import work
 from crossreg.studies.sweep import run_sweep
 
@@ -68,4 +70,24 @@ def test_a_job_that_ends_twice_is_taken_once(points, wanted, tmp_path, monkeypat
 
     monkeypatch.setattr(sweep, "open_launcher", Repeating)
     run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    check_whole(tmp_path / "s", wanted)
+
+
+def test_one_process_ends_what_workers_have_begun(points, wanted, tmp_path, monkeypatch):
+    """A driver that is gone has left a trained file that it did not take in, and one that was half written."""
+
+    class Leaving(Here):
+        def ended(self, seconds):
+            [(job, _)] = super().ended(seconds)
+            if job.train:
+                raise KeyboardInterrupt
+            return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "open_launcher", Leaving)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    [left] = [file for file in (tmp_path / "s" / "jobs").glob("*.npz") if file.stem != "data"]
+    left.with_name(f"{left.name}.1-00000000.tmp").write_bytes(b"PK")
+    run_sweep(points, tmp_path / "s", progress=False, workers=Workers(most_replicas=MOST))
     check_whole(tmp_path / "s", wanted)

@@ -55,6 +55,11 @@ def take_in_left(folder: Path) -> set[str]:
     return taken
 
 
+def clear_jobs(folder: Path) -> None:
+    """Takes away what was there for workers, and their logs: all of it is done."""
+    shutil.rmtree(folder / JOBS, ignore_errors=True)
+
+
 class _Group(NamedTuple):
     """Points that need the same programs, more than one job trains."""
 
@@ -132,7 +137,7 @@ def fill_by_jobs(
             flush=True,
         )
     else:
-        shutil.rmtree(folder / JOBS, ignore_errors=True)
+        clear_jobs(folder)
 
 
 def _divide(plan: Plan, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:

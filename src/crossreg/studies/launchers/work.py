@@ -27,8 +27,8 @@ from crossreg.studies.programs import TRAINED_FOLDER, described_program, on_devi
 from crossreg.studies.scoring import score_points, scored_on
 
 Fetch = Callable[[str], bytes]
-# A worker that was cancelled may take so long to let go of its program.
-_SECONDS_TO_LET_GO = 60.0
+# A worker that was cancelled lets go of its program within seconds; of a node that is gone, NFS keeps a lock for 90.
+_SECONDS_TO_LET_GO = 150.0
 
 
 def work(job: Job, fetch: Fetch | None = None) -> Outcome:
@@ -95,7 +95,7 @@ def _alone(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise RuntimeError(f"{path}: another worker has had this program for a minute") from None
+                    raise RuntimeError(f"{path}: another worker has this program, and does not let go of it") from None
                 time.sleep(0.2)
         lock.truncate(0)
         lock.write(f"{platform.node()} {os.getpid()}\n")  # for whoever wants to know who has it
