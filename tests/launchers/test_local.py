@@ -97,6 +97,16 @@ def test_every_worker_has_its_devices(visible, count, each, expected, fractions,
     assert {own["NPROC"] for own in worker_environments(Workers(workers=count))} == {"5"}
 
 
+def test_a_worker_is_asked_for_its_memory(monkeypatch, tmp_path):
+    """Of workers that see a GPU and compute on the CPU each has its part; one that cannot begin says so."""
+    monkeypatch.setattr(local, "_gpus", lambda: ["0"])
+    launcher = local.LocalLauncher(Workers(workers=4), tmp_path)
+    assert launcher.memory() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    monkeypatch.setattr(local, "_ASK_MEMORY", "raise RuntimeError('no device is free')")
+    with pytest.raises(InputError, match=r"--workers 4: a worker cannot begin .*no device is free"):
+        launcher.memory()
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

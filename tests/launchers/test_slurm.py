@@ -27,6 +27,9 @@ pytest.importorskip("submitit")
 @pytest.fixture
 def slurm(tmp_path, monkeypatch) -> Path:
     """A machine with Slurm's commands; the folder in which they keep what they were asked for."""
+    from submitit.slurm.slurm import SlurmInfoWatcher, SlurmJob
+
+    monkeypatch.setattr(SlurmJob, "watcher", SlurmInfoWatcher(delay_s=600))  # it knows the numbers of other tests
     place = tmp_path / "bin"
     place.mkdir()
     for name in ("sbatch", "srun", "sacct", "scancel", "scontrol"):
@@ -131,6 +134,7 @@ def test_what_slurm_cannot_do_is_refused(tmp_path, monkeypatch):
         make_executor(Workers(launcher="slurm", worker_memory=8.0, slurm_options="cluster=moon"), tmp_path)
 
 
+@long
 def test_a_job_whose_time_is_over_is_queued_again_and_goes_on(points, wanted, tmp_path, capfd):
     """submitit's own signal and its own way back, by processes of this machine."""
     seen: set[str] = set()

@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
+from crossreg.errors import InputError
 from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, end_of_file, last_lines
 from crossreg.studies.launchers.settings import Workers
 
 _SECONDS_TO_END = 4.0
 # JAX takes this share of a GPU at its start; workers that have one together divide it.
 _SHARE_OF_A_GPU = 0.75
-_ASK_MEMORY = "from crossreg.studies.cohort import memory_bytes; print(memory_bytes())"
+_ASK_MEMORY = (
+    "import jax; from crossreg.studies.cohort import memory_bytes; print(jax.default_backend(), memory_bytes())"
+)
 
 
 class _Worker:
@@ -68,8 +71,14 @@ class LocalLauncher(Launcher):
             asked = subprocess.run(
                 [sys.executable, "-c", _ASK_MEMORY], env=environment, check=False, capture_output=True, text=True
             )
-            if asked.returncode == 0:
-                return int(asked.stdout.split()[-1])
+            if asked.returncode != 0:
+                reason = last_lines(asked.stderr).rpartition("\n")[2]
+                raise InputError(
+                    f"--workers {self._count}: a worker cannot begin ({reason}); --worker-gpus 0 needs no GPU"
+                )
+            backend, there = asked.stdout.split()[-2:]
+            if backend != "cpu":  # GPUs, and a JAX that can use them
+                return int(there)
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self._count
 
     def room(self) -> int:
