@@ -131,6 +131,14 @@ def test_arrays_survive_the_page(runs, tmp_path):
     tops = np.asarray(stored["tops"])[:, None]
     read = np.where(numbers == -32768, np.nan, numbers * (tops / 32767))
     np.testing.assert_allclose(read / tops, np.where(np.isfinite(values), values, np.nan) / tops, atol=1 / 60_000)
+    # A field is kept from the middle of its range: a pressure has the digits of its spread.
+    pressure = np.float32(1e5) + values
+    stored = encode(pressure, centred=True)
+    numbers = np.frombuffer(base64.b64decode(stored["data"]), "<i2").reshape(values.shape)
+    tops, origins = (np.asarray(stored[name])[:, None] for name in ("tops", "origins"))
+    assert origins[0, 0] == pytest.approx(1e5, abs=3)
+    read = np.where(numbers == -32768, np.nan, numbers * (tops / 32767) + origins)
+    np.testing.assert_allclose(read[:, 0], np.where(np.isfinite(values), pressure, np.nan)[:, 0], rtol=0, atol=1e-3)
 
 
 def test_room_is_shared(runs):
