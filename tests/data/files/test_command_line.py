@@ -67,7 +67,10 @@ def test_from_file_to_report(made, tmp_path, capsys, monkeypatch):
     assert 100 < pressure < 2e4
     assert 1e-3 < velocity < 0.5
     assert main(["report", str(run), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
-    assert "flow.npz" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "flow.npz" in page
+    assert str(own.parent) not in page
+    assert '"names":["pressure","velocity"]' in page.replace('": [', '":[').replace('", "', '","')
     assert main(["figures", str(run), "--quiet"]) == 0
     assert (run / "figures" / "maps.png").exists()
 
@@ -99,6 +102,11 @@ def test_an_export_keeps_the_units(run, tmp_path, capsys):
     assert main(["export", str(run), "--output", str(out), *flags]) == 0
     about = json.loads(capsys.readouterr().out)
     assert max(max(apart.values()) for apart in about["largest_difference"].values()) < 1e-5
+    assert about["channels"] == ["pressure", "velocity"]
+    assert "Channels: 0 `pressure`, 1 `velocity`." in (out / "README.md").read_text()
+    # What is handed on says which file it was, and not where.
+    assert about["settings"]["data"]["data"] == "flow.npz"
+    assert str(run.parent) not in (out / "config.json").read_text()
     trained, again = load_run(run), read_model(out)
     assert again.units is not None
     assert again.units == trained.model.units
