@@ -173,6 +173,10 @@ def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monke
     pressure, velocity = summary["channels"]
     assert (summary["trajectories"], summary["times"], summary["space"]) == (11, 6, [20])
     assert (pressure["missing"], velocity["missing"]) == (0, 11 * 6)
+    assert (pressure["missing_share"], velocity["missing_share"]) == (0, pytest.approx(0.05))
+    # ρ learns from one trajectory alone.
+    assert [text.split(":")[0] for text in summary["warnings"]] == ["reg has 1 trajectory"]
+    assert "the noise ρ, σ_gen among it, learns from reg alone" in summary["warnings"][0]
     u = np.load(own)
     np.testing.assert_allclose(
         [pressure[name] for name in ("min", "max", "mean", "std")],
@@ -188,8 +192,10 @@ def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monke
     assert "--mask-channel" in command
     assert main([*command, *SMALL.split()]) == 0
     assert main(["data", "check", "flow.npz", *flags, "--picture", "other.png"]) == 0
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().out.split("channels on 20 points")[1]
     assert "split: train 8, reg 1, test 2 trajectories" in shown
+    assert [line.split()[5:7] for line in shown.splitlines() if line.startswith("velocity ")] == [["66", "(5.0%)"]]
+    assert "warning: reg has 1 trajectory: the noise ρ, σ_gen among it, learns from reg alone" in shown
     assert "picture: other.png" in shown
 
 
@@ -205,6 +211,29 @@ def test_one_long_trajectory(tmp_path, capsys, monkeypatch):
     assert (data.train_size, data.reg_size, data.test_size) == (42, 6, 12)
     capsys.readouterr()
     assert main(["evaluate", "runs/own", "--json"]) == 0
+
+
+@pytest.mark.parametrize(("samples", "said"), [(3, "reg has 1 trajectory:"), (44, "reg has 4 trajectories:"), (50, "")])
+def test_few_trajectories_to_learn_noise_from_are_warned_of(tmp_path, capsys, monkeypatch, samples, said):
+    monkeypatch.chdir(tmp_path)
+    np.save("u.npy", fields(1, samples=samples))
+    assert main(["data", "check", "u.npy", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["split"]["reg"] == max(1, round(0.1 * samples))
+    assert [text[: len(said)] for text in summary["warnings"]] == ([said] if said else [])
+    if samples == 44:
+        assert summary["warnings"][0].endswith("; --reg-size 5 or more helps")
+
+
+def test_values_as_large_as_a_fill_value_are_warned_of(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    u = fields(1, samples=50)
+    u[3, 2, 1, 4] = 9.969209968386869e36
+    np.save("u.npy", u)
+    assert main(["data", "check", "u.npy"]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: field[1] has values as large as 9.97e+36: if they stand for missing ones, make them NaN" in shown
+    assert shown.count("warning") == 1
 
 
 def test_a_config_file_may_name_the_data(own, tmp_path, capsys):

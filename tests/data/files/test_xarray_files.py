@@ -85,8 +85,7 @@ def test_what_a_netcdf_file_never_wrote_is_a_gap(tmp_path):
     sizes = dict(zip(("sample", "time", "x"), u.shape, strict=True))
     with h5py.File(tmp_path / "u.nc", "w") as file:
         for name, size in sizes.items():
-            file[name] = np.arange(size, dtype=float)
-            file[name].make_scale(name)
+            file.create_dataset(name, data=np.arange(size, dtype=float)).make_scale(name)
         data = file.create_dataset("u", u.shape, "f4", chunks=(1, *u.shape[1:]), fillvalue=FILL)
         for axis, name in enumerate(sizes):
             data.dims[axis].attach_scale(file[name])
