@@ -21,7 +21,7 @@ const axesOf = (options, series, width, height) => {
   const [low, high] = options.yRange || rangeOf(series.flatMap(endsOf).filter(known).map(scale), options);
   // Room for the longest number beside the axis.
   const longest = options.log ? 0 : Math.max(...ticks(low, high, 5).map((y) => written(y).length));
-  const box = { left: Math.max(58, 20 + 6.5 * longest), right: width - 12, top: 10, bottom: height - 44 };
+  const box = { left: Math.max(58, 24 + 7 * longest), right: width - 12, top: 10, bottom: height - 44 };
   const [first, last] = options.xRange || rangeOf(series.flatMap((s) => s.x), {});
   const px = (x) => box.left + ((x - first) / (last - first)) * (box.right - box.left);
   const across = (y) => box.bottom - ((y - low) / (high - low)) * (box.bottom - box.top);
