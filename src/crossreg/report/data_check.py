@@ -50,8 +50,11 @@ def _missing(channel: dict[str, Any]) -> str:
 
 
 def draw_check(found: Found, path: Path) -> None:
-    """The first trajectory: over space and time, or its first, middle and last field."""
+    """The first trajectory: over space and time, or its first, middle and last field. What is missing is grey."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
+
+    colors = mpl.colormaps["viridis"].with_extremes(bad="0.5")
 
     names = [channel["name"] for channel in found.summary["channels"]][:_MOST_CHANNELS]
     fields = found.fields
@@ -70,9 +73,12 @@ def draw_check(found: Found, path: Path) -> None:
             shown = values if is_line else values[column].T
             extent = (0, values.shape[-1], found.times[0], found.times[-1] + 1) if is_line else None
             panel.imshow(
-                shown, origin="lower", aspect="auto" if is_line else "equal", vmin=low, vmax=high, extent=extent
-            )
-            panel.set_title(name if is_line else f"{name}, time {found.times[column]}")
+                shown, origin="lower", aspect="auto" if is_line else "equal", vmin=low, vmax=high, extent=extent,
+                cmap=colors,
+            )  # fmt: skip
+            # Names in files may have any sign, and are no formulas.
+            title = name if is_line else f"{name}, time {found.times[column]}"
+            panel.set_title(title + " (grey: missing)" * bool(np.isnan(shown).any()), parse_math=False)
             panel.set_xlabel("x")
             panel.set_ylabel("time" if is_line else "y")
         figure.colorbar(axes[row, 0].images[0], ax=axes[row].tolist())

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import jax
+import matplotlib.image
 import numpy as np
 import onnxruntime
 import pytest
@@ -14,8 +15,10 @@ from made_fields import fields
 
 from crossreg.cli import main
 from crossreg.config import load_yaml
+from crossreg.data.files.check import check_data
 from crossreg.errors import InputError
 from crossreg.export.tensors import read_model
+from crossreg.report.data_check import draw_check
 from crossreg.studies.manifest import vouch
 from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import load_run
@@ -223,6 +226,20 @@ def test_few_trajectories_to_learn_noise_from_are_warned_of(tmp_path, capsys, mo
     assert [text[: len(said)] for text in summary["warnings"]] == ([said] if said else [])
     if samples == 44:
         assert summary["warnings"][0].endswith("; --reg-size 5 or more helps")
+
+
+def test_names_are_no_formulas_and_gaps_are_grey(tmp_path, monkeypatch):
+    """A name that would be a broken formula is drawn as it stands."""
+    monkeypatch.chdir(tmp_path)
+    u = fields(2, samples=3)
+    u[:, :, 0, 2:5, 3:7] = np.nan
+    np.savez("u.npz", **{"p$^$": u})
+    found = check_data(Path("u.npz"))
+    draw_check(found, Path("p.png"))
+    picture = matplotlib.image.imread("p.png")
+    grey = (np.abs(picture[..., :3] - 0.5) < 0.01).all(-1)
+    assert grey.mean() > 0.005
+    assert main(["data", "check", "u.npz"]) == 0
 
 
 def test_values_as_large_as_a_fill_value_are_warned_of(tmp_path, capsys, monkeypatch):
