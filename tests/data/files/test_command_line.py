@@ -233,7 +233,7 @@ def test_names_are_no_formulas_and_gaps_are_grey(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     u = fields(2, samples=3)
     u[:, :, 0, 2:5, 3:7] = np.nan
-    np.savez("u.npz", **{"p$^$": u})
+    np.savez("u.npz", **{"p$^$": u})  # pyright: ignore[reportArgumentType]
     found = check_data(Path("u.npz"))
     draw_check(found, Path("p.png"))
     picture = matplotlib.image.imread("p.png")

@@ -225,6 +225,14 @@ def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
     assert sum(read) < 100e6
 
 
+def test_of_a_large_file_it_is_not_said_that_all_of_it_is_missing(tmp_path):
+    with h5py.File(tmp_path / "large.hdf5", "w") as file:
+        file.create_dataset("tensor", (20_000, 1024, 256), "f4", chunks=(1, 64, 256), fillvalue=np.nan)
+        file["t-coordinate"] = np.arange(1025.0)
+    with pytest.raises(xr.InputError, match=r"tensor has no value in the 2,048 fields of train that were looked at"):
+        xr.load_file(tmp_path / "large.hdf5")
+
+
 IN_A_PROCESS = """
 import json, re, sys
 import jax
