@@ -96,8 +96,8 @@ def test_panels_have_every_split_as_a_mean_over_seeds(kept, tmp_path):
 def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_make", lambda out: None)
     names = [path.name for path in draw_figures(run, progress=False)]
-    assert names == ["losses", "sigma", "calibration", "maps"]
-    losses, sigma, calibration, maps = kept
+    assert names == ["losses", "sigma", "calibration", "maps_channel0", "maps_channel1"]
+    losses, sigma, calibration, maps, _ = kept
     history = read_history(run / "metrics.jsonl")
     assert losses.axes[0].lines[0].get_ydata().tolist() == [line["train_loss"] for line in history]
     assert losses.axes[0].lines[1].get_ydata().tolist() == [line["reg_nll"] for line in history]
@@ -118,9 +118,9 @@ def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
 def test_a_folder_of_runs_side_by_side(run, tmp_path, capsys):
     assert main(["figures", str(run.parent), "--out", str(tmp_path / "drawn"), "--quiet"]) == 0
     written = capsys.readouterr().out.split()
-    names = {"calibration", "calibration_splits", "losses", "sigma_xreg", "maps_xreg"}
+    names = {"calibration", "calibration_splits", "losses", "sigma_xreg", "maps_xreg_channel0", "maps_xreg_channel1"}
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{n}.{e}" for n in names for e in ("pdf", "png")}
-    assert len(written) == 10
+    assert len(written) == 12
     # A run that has only begun is drawn as far as it is; a line that is being written is left out.
     begun = run.parent / "begun"
     begun.mkdir()
@@ -165,7 +165,7 @@ def test_a_mixed_folder_says_what_is_drawn_and_what_is_not(run, cars, tmp_path, 
         "bad": f"{bad / 'metrics.json'}: not readable",
     }.items():
         assert f"not drawn: {name}: {why}" in said
-    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"calibration", "losses", "maps_xreg"}
+    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"calibration", "losses", "maps_xreg_channel0"}
     shutil.rmtree(run)
     assert main(["figures", str(root / "deep" / ".."), "--quiet"]) == 2
     assert "none of its runs can be drawn; " in capsys.readouterr().err
@@ -225,14 +225,16 @@ def test_maps_have_the_names_of_channels_and_only_the_truth_has_gaps(kept, monke
     monkeypatch.setattr(module, "_make", lambda out: None)
     folder = _own(tmp_path / "own")
     names = [path.name for path in draw_figures(folder, progress=False)]
-    assert names[-3:] == ["maps", "planes_channel0", "planes_channel1"]
-    maps, first, second = kept[-3:]
+    assert names[-4:] == ["maps_channel0", "maps_channel1", "planes_channel0", "planes_channel1"]
+    maps, other, first, second = kept[-4:]
     titles = [figure.get_suptitle() for figure in (maps, first, second)]
     assert titles[0].startswith("own, test trajectory 0, pressure $p$, along x")
     assert titles[0].endswith("; grey: the truth is not known")
     assert titles[1] == "own, test trajectory 0, pressure $p$; grey: the truth is not known"
     assert titles[2] == "own, test trajectory 0, flow[1]"
     stored = load_run_fields(folder)
+    assert other.get_suptitle() == "own, test trajectory 0, flow[1], along x through the middle"
+    np.testing.assert_allclose(other.axes[0].get_images()[0].get_array(), stored.truth[0, :, 1].T, rtol=1e-5)
     images = [axis.get_images()[0] for axis in maps.axes[:5]]
     assert [axis.get_title() for axis in maps.axes[:3]] == ["truth", "mean", "|error|"]
     wanted = (stored.truth, stored.mean, np.abs(stored.error), stored.std_mu, stored.std_total)
@@ -251,13 +253,13 @@ def test_maps_are_of_the_trajectory_asked_for(kept, monkeypatch, tmp_path, capsy
     folder = _own(tmp_path / "own")
     stored = load_run_fields(folder)
     draw_figures(folder, trajectory=4, progress=False)
-    maps, planes = kept[-3:-1]
+    maps, _, planes, _ = kept[-4:]
     np.testing.assert_allclose(maps.axes[1].get_images()[0].get_array(), stored.mean[2, :, 0].T, rtol=1e-5)
     assert planes.get_suptitle().startswith("own, test trajectory 4, ")
     assert stored.planes is not None
     np.testing.assert_allclose(planes.axes[1].get_images()[0].get_array(), stored.planes.mean[1, 0, 0].T, rtol=1e-5)
     draw_figures(folder, trajectory=1, progress=False)  # its planes are not stored
-    assert kept[-3].get_suptitle().startswith("own, test trajectory 1, ")
+    assert kept[-4].get_suptitle().startswith("own, test trajectory 1, ")
     assert kept[-2].get_suptitle().startswith("own, test trajectory 0, ")
     assert main(["figures", str(folder), "--trajectory", "7", "--quiet"]) == 2
     said = capsys.readouterr().err

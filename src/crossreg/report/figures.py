@@ -169,11 +169,13 @@ class Fields(NamedTuple):
     std_total: Float[np.ndarray, "time channel x"]
 
 
-def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", times: int = 100) -> list[Path]:
+def space_time_maps(
+    points: Points | Fields, path: Path, *, title: str = "", times: int = 100, channel: int = 0
+) -> list[Path]:
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
-    `points` are the scored pairs of one trajectory of a 1-D field, or some of them; its first channel and the time
-    steps up to `times` are drawn. The last three panels share one range, so that colours compare: it holds all but the
+    `points` are the scored pairs of one trajectory of a 1-D field, or some of them; one channel and the time steps up
+    to `times` are drawn. The last three panels share one range, so that colours compare: it holds all but the
     largest 0.5% of |error|, and of the total standard deviation, and the colour bar says so.
 
     Where the truth is not known, it and the error are grey; the mean of the prediction then has a panel of its own.
@@ -182,7 +184,7 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
     steps = points.steps if isinstance(points, Fields) else np.arange(1, len(points.truth) + 1)
     shown = steps <= max(times, steps[0])
     truth, mean, std_mu, std_total = (
-        np.asarray(values)[shown, 0].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
+        np.asarray(values)[shown, channel].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
     )
     if truth.ndim != 2:
         raise ValueError("space–time maps are drawn for 1-D fields")

@@ -112,11 +112,20 @@ def of_fields(stored: StoredFields, out: Path, ending: str, name: str, trajector
 
 
 def maps_of(stored: StoredFields, path: Path, name: str, number: int) -> list[Path]:
-    """Maps of a stored test trajectory, a line through it where a field has several dimensions."""
+    """Maps of a stored test trajectory, a line through it where a field has several dimensions; a figure a channel."""
     place = stored.trajectories.tolist().index(number)
     fields = Fields(stored.steps, *(getattr(stored, part)[place] for part in Fields._fields[1:]))
     line = ", along x through the middle" if len(stored.space) > 1 else ""
-    return space_time_maps(fields, path, title=f"{name}, test trajectory {number}{_channel(stored, 0)}{line}")
+    written = []
+    for channel, target in enumerate(_targets(path, stored.truth.shape[2])):
+        title = f"{name}, test trajectory {number}{_channel(stored, channel)}{line}"
+        written += space_time_maps(fields, target, title=title, channel=channel)
+    return written
+
+
+def _targets(path: Path, channels: int) -> list[Path]:
+    """Where the figure of each channel goes."""
+    return [path.with_name(f"{path.name}_channel{i}") for i in range(channels)] if channels > 1 else [path]
 
 
 def _channel(stored: StoredFields, number: int) -> str:
@@ -133,16 +142,14 @@ def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, numbe
     """
     numbers, written = planes.trajectories.tolist(), []
     number = number if number in numbers else numbers[0]
-    channels = planes.truth.shape[2]
     parts = {part: getattr(planes, part)[numbers.index(number)] for part in Plane._fields[1:]}
-    for channel in range(channels):
+    for channel, target in enumerate(_targets(path, planes.truth.shape[2])):
         rows = [
             Plane(f"step {step}", **{part: values[place, channel] for part, values in parts.items()})
             for place, step in enumerate(planes.steps.tolist())
         ]
         title = f"{name}, test trajectory {number}{_channel(stored, channel)}"
-        ending = f"_channel{channel}" if channels > 1 else ""
-        written += plane_maps(rows, path.with_name(path.name + ending), title=title)
+        written += plane_maps(rows, target, title=title)
     return written
 
 

@@ -75,7 +75,7 @@ def test_from_file_to_report(made, tmp_path, capsys, monkeypatch):
     assert str(own.parent) not in page
     assert '"names":["pressure","velocity"]' in page.replace('": [', '":[').replace('", "', '","')
     assert main(["figures", str(run), "--quiet"]) == 0
-    assert (run / "figures" / "maps.png").exists()
+    assert all((run / "figures" / f"maps_channel{i}.png").exists() for i in range(2))
 
 
 def test_predict_reads_and_writes_own_units(run, tmp_path):
