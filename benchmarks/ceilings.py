@@ -228,8 +228,8 @@ def compile_for(cohort: Cohort, replicas: int) -> Compiled:
     def steps(state, tasks, stop):
         return advance(state, cohort.static, tasks, jnp.asarray(0), stop, config)
 
-    program = jax.jit(steps).lower(*cohort.shapes(replicas), jax.ShapeDtypeStruct((), jnp.int32)).compile()
-    memory: Any = program.memory_analysis()
+    program: Any = jax.jit(steps).lower(*cohort.shapes(replicas), jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    memory = program.memory_analysis()
     held = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
     return Compiled(replicas, program, held, config.engine)
 
@@ -266,7 +266,8 @@ def measure(rounds: int) -> Iterator[dict[str, Any]]:
         fitting = [one for one in ready[name] if one.held < there]
         if gpu:
             most = int(fitting[-1].replicas * there / fitting[-1].held)
-            fitting.append(compile_for(cohort, most - most % (64 if most > 1000 else 1)))
+            if most > 1.25 * fitting[-1].replicas:
+                fitting.append(compile_for(cohort, most - most % (64 if most > 1000 else 1)))
         for one in fitting:
             try:
                 seconds = time_steps(cohort, one, rounds)
@@ -306,18 +307,20 @@ def write_page(known: dict[str, Any]) -> None:
         ceilings = Ceilings(*one["ceilings"].values())
         precision = "tensorfloat32" if "tensorfloat32" in ceilings.operations else "float32"
         products = ", ".join(f"{rate / 1e12:.3g} in {name}" for name, rate in ceilings.operations.items())
-        lines += ["", f"{device}: products at most (Tflop/s) {products}; {ceilings.bytes / 1e12:.3g} TB/s.", ""]
-        lines += ["| training | replicas | memory | µs each | replica-steps/s | of products | of bandwidth |"]
+        lines += ["", f"{device}: at most {products} Tflop/s of matrix products; {ceilings.bytes / 1e12:.3g} TB/s.", ""]
+        lines += ["| training | replicas | memory | µs each | replica-steps/s | of TF32 products | of bandwidth |"]
         lines += ["|---|---|---|---|---|---|---|"]
         last = None
         for row in one["rows"]:
             each = row["seconds"][0] / row["replicas"]
             share = row["operations"] / each / ceilings.operations[precision]
             moved = row["moved"] / each / ceilings.bytes
+            held = row["held"] / 2**30
+            held = f"{held:.1f} GiB" if held > 1 else f"{1024 * held:.0f} MiB"
             label = row["case"] if row["case"] != last else ""
             last = row["case"]
             lines.append(
-                f"| {label} | {row['replicas']:,} | {row['held'] / 2**30:.2f} GiB | {1e6 * each:,.3g}"
+                f"| {label} | {row['replicas']:,} | {held} | {1e6 * each:,.{0 if each > 1e-4 else 1}f}"
                 f" | {1 / each:,.0f} | {share:.1%} | {moved:.0%} |"
             )
     text = PAGE.read_text()

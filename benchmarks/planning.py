@@ -13,6 +13,7 @@ another machine; `--add` takes them from there. Behind a new `benchmarks/growth.
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,7 @@ def timed_sweep(arguments: list[str], cache: Path, folder: Path) -> dict[str, An
             said.seek(0)
             sys.exit(f"{' '.join(command)}: {said.read()[-2000:]}")
     _look(folder, wall, seen)
+    seen["methods"] = [json.loads(line)["method"] for line in (folder / "rows.jsonl").read_text().splitlines()]
     return seen | {"wall": wall, "arguments": arguments}
 
 
@@ -86,7 +88,7 @@ def platform() -> str:
 
 
 def measure(backend: str, rounds: int) -> dict[str, Any]:
-    """Sweeps of few steps: of a plain model and of XReg, new and known, narrow and wide; on a GPU, three at once."""
+    """Sweeps of few steps: of a plain model and of XReg, new and known, narrow and wide; on a GPU, of three methods."""
     narrow, wide = SIZES[backend]
     sweeps: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -96,13 +98,14 @@ def measure(backend: str, rounds: int) -> dict[str, Any]:
             sweeps[name] = timed_sweep([*flags, "--steps", str(STEPS)], Path(folder) / "cache", Path(folder) / name)
             print(f"{name:>14}  {sweeps[name]['wall']:6.1f} s", flush=True)
 
-        sweep("plain new", "unregularized", narrow)
-        sweep("plain known", "unregularized", narrow)
-        sweep("reg new", "xreg", narrow)
-        sweep("reg known", "xreg", narrow)
-        sweep("reg wide", "xreg", wide)
+        for kind, method in (("plain", "unregularized"), ("reg", "xreg")):
+            sweep(f"{kind} new", method, narrow)
+            sweep(f"{kind} known", method, narrow)
+            sweep(f"{kind} wide", method, wide)
+        sweep("reg wide known", "xreg", wide)
         if backend != "cpu":
-            sweep("crowded", "xreg,dropout,unregularized", narrow + 1)
+            for name in ("crowded", "crowded known"):
+                sweep(name, "xreg,dropout,unregularized", narrow + 1)
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(folder) / "cache")
         return {"sweeps": sweeps, "sizes": [narrow, wide], "steps": STEPS} | inside(narrow, wide, rounds)
 
@@ -158,7 +161,7 @@ def fit(measured: dict[str, Any], rates: dict[str, Any]) -> dict[str, Any]:
     shape, _ = field_shape_of(base.data)
     configs = {name: parse_method(method).configs(base)[0] for name, method in
                (("plain", "unregularized"), ("reg", "xreg"))}  # fmt: skip
-    bare = Around(0, 0.0, (0.0, 0.0), (0.0, 0.0), 0.0, (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), 0, 1.0)
+    bare = Around(0, 0.0, (0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0.0, (0.0, 1.0), (0.0, 1.0), (0.0, 1.0), 0, 1.0)
     device = Device(measured["device"], tuple(rates["rates"]), (0.0, 0.0), bare)
     # A look of one replica, in units of the rates.
     unit = device.training_seconds(configs["reg"], shape, 1) - steps * device.step_seconds(configs["reg"], shape, 1)
@@ -173,28 +176,39 @@ def fit(measured: dict[str, Any], rates: dict[str, Any]) -> dict[str, Any]:
         kind = "plain" if name.startswith("plain") else "reg"
         return one["trained"][0] - one["planned"] - device.training_seconds(configs[kind], shape, replicas)
 
-    def scored(name: str) -> float:
-        return sweeps[name]["rows"][-1] - sweeps[name]["trained"][0]
+    def first(name: str) -> float:
+        """From the trained file to the first row, which waits for the program that scores."""
+        return sweeps[name]["rows"][0] - sweeps[name]["trained"][0]
 
-    # What the first row of a program takes more than the others is a part of having the program ready. Scoring is the
-    # same program for any number of replicas: the wide sweep finds it compiled, as the known one does.
-    _, row_reg = _line(sizes, [scored("reg known"), scored("reg wide")])
-    replica = max(0.0, (program("reg wide", wide) - program("reg new", narrow)) / (wide - narrow))
-    known_first = max(0.0, scored("reg known") - narrow * row_reg)
-    row = min(row_reg, max(0.0, scored("plain known") - known_first) / narrow)
+    def row_of(name: str) -> float:
+        rows = sweeps[name]["rows"]
+        return (rows[-1] - rows[0]) / (len(rows) - 1)
+
+    rows = {"plain": row_of("plain wide"), "reg": row_of("reg wide known")}
     units = [device.row_seconds(configs[kind], shape, members=1) for kind in ("plain", "reg")]
-    per_row = (row_reg - row) / (units[1] - units[0])
-    rows = {"plain": row, "reg": row_reg}
+    per_row = max(0.0, rows["reg"] - rows["plain"]) / (units[1] - units[0])
+    row = (max(0.0, rows["plain"] - per_row * units[0]), per_row)
+    # Of two sweeps that find all compiled: compilers do not take equally long each time.
+    replica = max(0.0, (program("reg wide known", wide) - program("reg known", narrow)) / (wide - narrow))
 
     def ready(name: str) -> float:
-        kind = name.split()[0]
-        return max(0.0, program(name, narrow) - narrow * replica + scored(name) - narrow * rows[kind])
+        """What a program takes before it trains, and its first row more than the others."""
+        return max(0.0, program(name, narrow) - narrow * replica + first(name) - rows[name.split()[0]])
+
+    def ahead(name: str) -> float:
+        """The same of the second of three programs, compiled while the first trained: from row to row."""
+        one, count = sweeps[name], narrow + 1
+        assert set(one["methods"][count : 2 * count]) == {"dropout"}, one["methods"]
+        [config] = parse_method("dropout").configs(base)
+        took = device.training_seconds(config, shape, count) + count * replica
+        scoring = row[0] + row[1] * device.row_seconds(config, shape, members=1)
+        return max(0.0, one["rows"][count] - one["rows"][count - 1] - took - scoring)
 
     crowding = 1.0
     if "crowded" in sweeps:
         crowded = sweeps["crowded"]["trained"][0] - sweeps["crowded"]["planned"]
         crowding = max(1.0, crowded / (sweeps["reg new"]["trained"][0] - sweeps["reg new"]["planned"]))
-    start = min(one["wall"] - (one["rows"][-1] - one["planned"]) for one in sweeps.values())
+    start = statistics.median(one["wall"] - (one["rows"][-1] - one["planned"]) for one in sweeps.values())
     estimate = device.held_bytes(configs["reg"], shape, 1)
     held0, per_held = _line(sizes, measured["held"])
     around = Around(
@@ -202,9 +216,10 @@ def fit(measured: dict[str, Any], rates: dict[str, Any]) -> dict[str, Any]:
         start=start,
         new=(ready("plain new"), ready("reg new")),
         known=(ready("plain known"), ready("reg known")),
+        ahead=(ahead("crowded"), ahead("crowded known")) if "crowded" in sweeps else (0.0, 0.0),
         replica=replica,
         look=look,
-        row=(max(0.0, row - per_row * units[0]), per_row),
+        row=row,
         held=(held0, per_held / estimate),
         compilers=4 if "crowded" in sweeps else 0,
         crowding=crowding,
@@ -237,7 +252,7 @@ def check(backend: str) -> list[dict[str, Any]]:
 def write_page(checks: list[dict[str, Any]]) -> None:
     """An example, and plans beside what was measured, into docs/scale.md; the latter also to the terminal."""
     lines = ["| device | sweep | measured | planned | planned / measured |", "|---|---|---|---|---|"]
-    for one in checks:
+    for one in sorted(checks, key=lambda one: (one["device"], one["asked"]["what"])):
         asked = one["asked"]
         plan = make_plan(Asked(**asked), f"{short_name(one['device'])}:1", compiled=one["compiled"])
         flags = f"`{asked['what']} --methods {asked['methods']} --seeds {asked['seeds']} --steps {asked['steps']}`"

@@ -306,7 +306,7 @@ def figures(command: Figures) -> None:
     """Draws what a folder allows."""
     from crossreg.studies.figures import draw_figures
 
-    for path in draw_figures(command.folder, command.out, progress=not command.quiet):
+    for path in draw_figures(command.folder, command.out, trajectory=command.trajectory, progress=not command.quiet):
         print(path)
 
 

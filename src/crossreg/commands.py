@@ -255,6 +255,8 @@ class Figures:
     """Folder of a run, of run folders such as a quickstart's, of a sweep, or of a car experiment."""
     out: Path | None = None
     """Folder for the figures; by default FOLDER/figures."""
+    trajectory: int | None = None
+    """Test trajectory that maps show, one of those stored; by default the first."""
     quiet: bool = False
     """No progress display."""
 

@@ -23,6 +23,7 @@ from crossreg.nn.build import model_like
 from crossreg.report.car_run import Prediction, read_car_run
 from crossreg.studies.prediction import check_input
 from crossreg.studies.run_folder import load_run
+from crossreg.studies.stored_fields import Planes
 from crossreg.studies.test_fields import LEVELS, StoredFields, read_test_fields, write_test_fields
 from crossreg.training.checkpoint import load_arrays, save_arrays
 
@@ -134,12 +135,18 @@ def _read_run(folder: Path) -> Any:
 
 def _make_test_fields(folder: Path) -> None:
     shape = (2, 3, 1, 8)
+    truth = fields(*shape)
+    truth[:, 1, :, 3] = np.nan  # not measured
+    names = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
+    flat = {name: fields(1, 2, 1, 4, 3) for name in names}
     stored = StoredFields(
         trajectories=np.arange(2), steps=np.arange(1, 4), observed=RNG.random((2, 3, 8)) < 0.7,
-        truth=fields(*shape), error=fields(*shape), std_mu=np.abs(fields(*shape)),
+        planes=Planes(np.zeros(1, int), 2, np.arange(1, 3), RNG.random((1, 2, 4, 3)) < 0.7, **flat),
+        names=("u",), gap_mean=np.where(np.isnan(truth), np.float32(0.5), np.float32(np.nan)),
+        truth=truth, error=fields(*shape), std_mu=np.abs(fields(*shape)),
         std_predictive=np.abs(fields(*shape)), std_generalization=np.abs(fields(*shape)),
         offsets=np.sort(fields(len(LEVELS), *shape), axis=0), pit=np.arange(20.0), unaware=(), aware=(), scanned=2,
-        space=(8,),
+        space=(8, 6),
     )  # fmt: skip
     write_test_fields(folder / "test_fields.npz", stored)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_car_run import write_folder
-from made_runs import write_run
+from made_runs import fields, write_run
 from matplotlib.colors import to_rgb
 from watch_folders import write_sweep
 
@@ -22,7 +22,8 @@ from crossreg.report.shared import shared_file
 from crossreg.studies import figures as module
 from crossreg.studies.figures import draw_figures
 from crossreg.studies.run_figures import read_history
-from crossreg.studies.test_fields import load_run_fields
+from crossreg.studies.stored_fields import Planes
+from crossreg.studies.test_fields import TEST_FIELDS, load_run_fields, write_test_fields
 
 # Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
 DEUTERANOPIA = np.array(
@@ -95,8 +96,8 @@ def test_panels_have_every_split_as_a_mean_over_seeds(kept, tmp_path):
 def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_make", lambda out: None)
     names = [path.name for path in draw_figures(run, progress=False)]
-    assert names == ["losses", "sigma", "calibration", "maps"]
-    losses, sigma, calibration, maps = kept
+    assert names == ["losses", "sigma", "calibration", "maps_channel0", "maps_channel1"]
+    losses, sigma, calibration, maps, _ = kept
     history = read_history(run / "metrics.jsonl")
     assert losses.axes[0].lines[0].get_ydata().tolist() == [line["train_loss"] for line in history]
     assert losses.axes[0].lines[1].get_ydata().tolist() == [line["reg_nll"] for line in history]
@@ -117,9 +118,9 @@ def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
 def test_a_folder_of_runs_side_by_side(run, tmp_path, capsys):
     assert main(["figures", str(run.parent), "--out", str(tmp_path / "drawn"), "--quiet"]) == 0
     written = capsys.readouterr().out.split()
-    names = {"calibration", "calibration_splits", "losses", "sigma_xreg", "maps_xreg"}
+    names = {"calibration", "calibration_splits", "losses", "sigma_xreg", "maps_xreg_channel0", "maps_xreg_channel1"}
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == {f"{n}.{e}" for n in names for e in ("pdf", "png")}
-    assert len(written) == 10
+    assert len(written) == 12
     # A run that has only begun is drawn as far as it is; a line that is being written is left out.
     begun = run.parent / "begun"
     begun.mkdir()
@@ -164,7 +165,7 @@ def test_a_mixed_folder_says_what_is_drawn_and_what_is_not(run, cars, tmp_path, 
         "bad": f"{bad / 'metrics.json'}: not readable",
     }.items():
         assert f"not drawn: {name}: {why}" in said
-    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"calibration", "losses", "maps_xreg"}
+    assert {path.stem for path in (tmp_path / "drawn").iterdir()} >= {"calibration", "losses", "maps_xreg_channel0"}
     shutil.rmtree(run)
     assert main(["figures", str(root / "deep" / ".."), "--quiet"]) == 2
     assert "none of its runs can be drawn; " in capsys.readouterr().err
@@ -193,5 +194,81 @@ def test_rows_without_scores_are_left_out_and_counted(tmp_path, capsys):
 def test_the_truth_of_a_map_fills_its_range(values, expected):
     """A pressure of 10⁵ ± 20 Pa on a range of ±10⁵ would be one colour."""
     truth = np.asarray(values)[:, None]
-    panels = figures._panels(truth, np.abs(truth), truth, truth)
+    panels = figures._panels(truth, truth, np.abs(truth), truth, truth)
     assert panels[0][3] == expected
+
+
+def _own(folder: Path, names: tuple[str, ...] = ("pressure $p$", "flow[1]")) -> Path:
+    """A run on own data in a plane: two named channels, and a gap in the first."""
+    stored = fields()
+    truth = stored.truth.copy()
+    truth[:, 2:4, 0, 5:9] = np.nan
+    own = stored._replace(
+        truth=truth,
+        error=stored.error + 0 * truth,
+        gap_mean=np.where(np.isnan(truth), stored.mean, np.nan),
+        space=(stored.truth.shape[-1], 3),
+        unaware=(),
+        aware=(),
+        names=names,
+    )
+    parts = ("truth", "error", "std_mu", "std_predictive", "std_generalization", "gap_mean")
+    some = {part: np.stack([getattr(own, part)[[0, 2], 2:4]] * 3, -1) for part in parts}
+    observed = np.ones((2, 2, truth.shape[-1], 3), bool)
+    planes = Planes(own.trajectories[[0, 2]], 1, own.steps[2:4], observed, **some)
+    write_run(folder, Config().replace(steps=150))
+    write_test_fields(folder / TEST_FIELDS, own._replace(planes=planes))
+    return folder
+
+
+def test_maps_have_the_names_of_channels_and_only_the_truth_has_gaps(kept, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_make", lambda out: None)
+    folder = _own(tmp_path / "own")
+    names = [path.name for path in draw_figures(folder, progress=False)]
+    assert names[-4:] == ["maps_channel0", "maps_channel1", "planes_channel0", "planes_channel1"]
+    maps, other, first, second = kept[-4:]
+    titles = [figure.get_suptitle() for figure in (maps, first, second)]
+    assert titles[0].startswith("own, test trajectory 0, pressure $p$, along x")
+    assert titles[0].endswith("; grey: the truth is not known")
+    assert titles[1] == "own, test trajectory 0, pressure $p$; grey: the truth is not known"
+    assert titles[2] == "own, test trajectory 0, flow[1]"
+    stored = load_run_fields(folder)
+    assert other.get_suptitle() == "own, test trajectory 0, flow[1], along x through the middle"
+    np.testing.assert_allclose(other.axes[0].get_images()[0].get_array(), stored.truth[0, :, 1].T, rtol=1e-5)
+    images = [axis.get_images()[0] for axis in maps.axes[:5]]
+    assert [axis.get_title() for axis in maps.axes[:3]] == ["truth", "mean", "|error|"]
+    wanted = (stored.truth, stored.mean, np.abs(stored.error), stored.std_mu, stored.std_total)
+    for image, values in zip(images, wanted, strict=True):
+        shown = np.ma.filled(image.get_array().astype(float), np.nan)
+        np.testing.assert_allclose(shown, values[0, :, 0].T, rtol=1e-5, atol=1e-6)
+    assert [bool(np.ma.getmaskarray(image.get_array()).any()) for image in images] == [True, False, True, False, False]
+    assert images[0].get_cmap().get_bad().tolist() == [0.5, 0.5, 0.5, 1.0]
+    assert images[0].get_clim() == images[1].get_clim()
+    assert len(first.axes) == 2 * 5 + 2  # and two colour bars
+    assert len(second.axes) == 2 * 4 + 2
+
+
+def test_maps_are_of_the_trajectory_asked_for(kept, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(module, "_make", lambda out: None)
+    folder = _own(tmp_path / "own")
+    stored = load_run_fields(folder)
+    draw_figures(folder, trajectory=4, progress=False)
+    maps, _, planes, _ = kept[-4:]
+    np.testing.assert_allclose(maps.axes[1].get_images()[0].get_array(), stored.mean[2, :, 0].T, rtol=1e-5)
+    assert planes.get_suptitle().startswith("own, test trajectory 4, ")
+    assert stored.planes is not None
+    np.testing.assert_allclose(planes.axes[1].get_images()[0].get_array(), stored.planes.mean[1, 0, 0].T, rtol=1e-5)
+    draw_figures(folder, trajectory=1, progress=False)  # its planes are not stored
+    assert kept[-4].get_suptitle().startswith("own, test trajectory 1, ")
+    assert kept[-2].get_suptitle().startswith("own, test trajectory 0, ")
+    assert main(["figures", str(folder), "--trajectory", "7", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert said == "crossreg: --trajectory 7: of own, the test trajectories 0, 1, 4 are stored\n"
+
+
+def test_names_of_an_older_run_are_those_of_its_folder(tmp_path):
+    folder = _own(tmp_path / "own", names=())
+    assert load_run_fields(folder).names == ()
+    about = {"channels": 2, "space": [18, 3], "digest": "ab", "names": ["p", "v"], "offset": [0, 0], "scale": [1, 1]}
+    (folder / "fields.json").write_text(json.dumps(about))
+    assert load_run_fields(folder).names == ("p", "v")

@@ -18,6 +18,7 @@ from crossreg.report.page.fields import embed, encode, load_entries
 from crossreg.report.page.folders import Sweep, find
 from crossreg.report.page.lines import described, mean_history
 from crossreg.report.page.write import LARGEST, make_groups, write_report
+from crossreg.studies.stored_fields import Planes
 
 
 def test_seeds_become_lines_and_curves_with_their_intervals(runs, tmp_path):
@@ -131,6 +132,14 @@ def test_arrays_survive_the_page(runs, tmp_path):
     tops = np.asarray(stored["tops"])[:, None]
     read = np.where(numbers == -32768, np.nan, numbers * (tops / 32767))
     np.testing.assert_allclose(read / tops, np.where(np.isfinite(values), values, np.nan) / tops, atol=1 / 60_000)
+    # A field is kept from the middle of its range: a pressure has the digits of its spread.
+    pressure = np.float32(1e5) + values
+    stored = encode(pressure, centred=True)
+    numbers = np.frombuffer(base64.b64decode(stored["data"]), "<i2").reshape(values.shape)
+    tops, origins = (np.asarray(stored[name])[:, None] for name in ("tops", "origins"))
+    assert origins[0, 0] == pytest.approx(1e5, abs=3)
+    read = np.where(numbers == -32768, np.nan, numbers * (tops / 32767) + origins)
+    np.testing.assert_allclose(read[:, 0], np.where(np.isfinite(values), pressure, np.nan)[:, 0], rtol=0, atol=1e-3)
 
 
 def test_room_is_shared(runs):
@@ -143,6 +152,28 @@ def test_room_is_shared(runs):
         assert sum(len(json.dumps(entry["trajectories"])) for entry in shown) <= room
         assert all(entry["trajectories"] or "left out" in entry["why"] for entry in shown)
     assert len(embed(entries, 0)) == 4
+
+
+def test_planes_take_no_more_room_than_there_is(runs):
+    """Of many large planes fewer trajectories are kept, those that the page shows first, and then none."""
+    found = find(runs)
+    entries = load_entries(found, make_groups(found))
+    numbers = np.asarray([0, 1, 4])
+    shape = (3, 3, 2, 40, 30)
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    names = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
+    planes = Planes(numbers, 1, np.asarray([1, 5, 9]), np.ones((3, 3, 40, 30), bool), **dict.fromkeys(names, values))
+    assert all(entry.fields is not None for entry in entries)
+    entries = [e._replace(fields=e.fields and e.fields._replace(planes=planes)) for e in entries]
+    one = int(values[0].size * 10 * 4 / 3 + 3 * 40 * 30 * 4 / 3)
+    kept = {}
+    for room in (LARGEST, 8 * one, 3 * one, one // 4):
+        shown = embed(entries, room)
+        assert sum(len(json.dumps(entry["trajectories"] + entry.get("planes", []))) for entry in shown) <= room
+        kept[room] = [[plane["number"] for plane in entry.get("planes", [])] for entry in shown]
+    assert kept[LARGEST] == [[4, 0, 1]] * 4  # first the trajectory with the worst region
+    assert kept[8 * one] == [[4]] * 4
+    assert kept[3 * one] == kept[one // 4] == [[]] * 4
 
 
 def test_what_cannot_be_reported_is_refused_in_one_line(runs, tmp_path, capsys):

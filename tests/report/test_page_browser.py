@@ -203,7 +203,8 @@ def test_whole_fields_of_a_plane_are_drawn_and_read(browser, tmp_path):
     x, y = np.meshgrid(np.arange(6.0), np.arange(4.0), indexing="ij")
     truth = np.stack([np.stack([step + 0 * x, x + 10 * y + step]) for step in (1.0, 5.0)]).astype(np.float32)
     same = {name: 0.5 * np.ones_like(truth) for name in ("error", "std_mu", "std_predictive", "std_generalization")}
-    planes = Planes(0, 2, np.asarray([1, 5]), np.broadcast_to(x > y, (2, 6, 4)), truth, **same)
+    one = {name: values[None] for name, values in ({"truth": truth} | same).items()}
+    planes = Planes(np.asarray([0]), 2, np.asarray([1, 5]), np.broadcast_to(x > y, (1, 2, 6, 4)), **one)
     folder = write_run(tmp_path / "plane", Config().replace(steps=150))
     write_test_fields(folder / TEST_FIELDS, fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes))
     page = opened(browser, write_report(folder, tmp_path / "r.html"))
@@ -221,6 +222,71 @@ def test_whole_fields_of_a_plane_are_drawn_and_read(browser, tmp_path):
     page.mouse.move(box["x"] + box["width"] * 4.5 / 6, box["y"] + box["height"] * 2.5 / 4)
     said = page.locator("#plane-said").inner_text()
     assert said.startswith("Step 5, point 8, 2 (observed in the input): truth 19")
+    assert page.said == []
+    page.context.close()
+
+
+def test_whole_fields_are_those_of_the_chosen_trajectory(browser, tmp_path):
+    x, y = np.meshgrid(np.arange(6.0), np.arange(4.0), indexing="ij")
+    rows = np.asarray([0, 4])
+    truth = np.stack([np.stack([np.stack([x + 10 * row, y + row])] * 2) for row in (1.0, 5.0)]).astype(np.float32)
+    same = {name: 0.5 * np.ones_like(truth) for name in ("error", "std_mu", "std_predictive", "std_generalization")}
+    planes = Planes(rows, 1, np.asarray([1, 5]), np.ones((2, 2, 6, 4), bool), truth, **same)
+    folder = write_run(tmp_path / "plane", Config().replace(steps=150))
+    stored = fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes, names=("flow[0]", "V<x>"))
+    write_test_fields(folder / TEST_FIELDS, stored)
+    page = opened(browser, write_report(folder, tmp_path / "r.html"))
+    assert page.locator("#channel option").all_text_contents() == ["flow[0]", "V<x>"]
+    page.select_option("#channel", label="V<x>")
+    for place, number in enumerate((0, 4)):
+        page.select_option("#trajectory", label=f"number {number}")
+        assert page.inner_text("#planes-of") == f"test trajectory {number}, V<x>"
+        shown = np.asarray(list(drawn(page, "plane-truth")["values"].values()))
+        np.testing.assert_allclose(shown, truth[place].ravel(), rtol=1e-3)
+        assert page.locator("#planes").is_visible()
+    page.select_option("#trajectory", label="number 1")  # stored, but not its planes
+    assert not page.locator("#planes").is_visible()
+    assert page.inner_text("#planes-none") == "This page holds whole fields of test trajectory 0, 4, not of 1."
+    assert page.locator("#maps").is_visible()
+    assert page.said == []
+    page.context.close()
+
+
+def test_a_gap_hides_the_truth_and_not_the_prediction(browser, tmp_path):
+    stored = fields()
+    truth, mean = stored.truth.copy(), stored.mean
+    truth[:, 3:6, 0, 4:9] = np.nan
+    gap_mean = np.where(np.isnan(truth), mean, np.nan)
+    gaps = stored._replace(truth=truth, error=stored.error + 0 * truth, gap_mean=gap_mean, names=("p", "v"))
+    folder = write_run(tmp_path / "gaps", Config().replace(steps=150))
+    write_test_fields(folder / TEST_FIELDS, gaps._replace(unaware=(), aware=()))
+    page = opened(browser, write_report(folder, tmp_path / "r.html"))
+
+    def values(name):
+        shown = drawn(page, f"map-{name}")["values"].values()
+        return np.asarray([np.nan if v is None else v for v in shown], float).reshape(truth.shape[1:])
+
+    assert page.locator("#map-mean").is_visible()
+    for name, wanted in (("truth", truth), ("mean", mean), ("size", np.abs(gaps.error)), ("std", gaps.std_total)):
+        np.testing.assert_allclose(values(name)[:, 0], wanted[0, :, 0], atol=2e-3, err_msg=name)
+    grey = """name => {
+      const canvas = document.querySelector(`canvas[data-map=${name}]`);
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      const isGrey = (i) => i % 4 === 0 && [0, 1, 2].every((c) => data[i + c] === 128);
+      return [...data].filter((_, i) => isGrey(i)).length;
+    }"""
+    assert [page.evaluate(grey, name) for name in ("truth", "mean", "size", "std_mu", "std")] == [15, 0, 15, 0, 0]
+    page.locator("#time").fill("4")
+    lines = {series["label"]: series for series in drawn(page, "slice")}
+    np.testing.assert_allclose(lines["mean"]["y"], mean[0, 4, 0], atol=2e-3)
+    assert lines["truth"]["y"][4:9] == [None] * 5
+    np.testing.assert_allclose(lines["90% band, total"]["high"], gaps.quantiles[5, 0, 4, 0], atol=3e-3)
+    # The line of the truth is in two parts; those of the mean and of another channel are whole.
+    assert page.locator("#slice svg[role=img] polyline").count() == 3
+    page.locator("canvas[data-map=mean]").hover(position={"x": 1, "y": 1})
+    page.select_option("#channel", label="v")
+    assert not page.locator("#map-mean").is_visible()
+    assert page.locator("#slice svg[role=img] polyline").count() == 2
     assert page.said == []
     page.context.close()
 

@@ -6,13 +6,16 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from made_car_run import SCORES, write_folder, write_summary
 from made_runs import STEPS, fields, inside, write_run
 
 from crossreg.cli import main
-from crossreg.config import Config
+from crossreg.config import Config, load_yaml
+from crossreg.report.page.folders import Found, Sweep
+from crossreg.report.page.own_data import data_names, with_names
 from crossreg.report.page.write import write_report
 from crossreg.studies.stored_fields import TEST_FIELDS, write_test_fields
 
@@ -117,3 +120,33 @@ def test_an_error_without_an_error_bar_is_shown(tmp_path):
     write_test_fields(folder / TEST_FIELDS, stored._replace(unaware=(stored.unaware[0]._replace(std=0.0),)))
     [entry] = inside(write_report(folder, tmp_path / "r.html"))["entries"]
     assert (entry["unaware"][0]["ratio"], entry["unaware"][0]["std"]) == (None, 0)
+
+
+def test_a_page_names_own_files_and_not_where_they_are(tmp_path):
+    """Two files of one name are told apart by their folders, and no path is anywhere in the page."""
+    home = "/home/somebody/secret place"
+    for name, path in (("one", f"{home}/a/flow.npz"), ("two", f"{home}/b/flow.npz"), ("three", f"{home}/c/u.h5")):
+        own = {"data": path, "scenario": Path(path).name, "steps": 150}
+        folder = write_run(tmp_path / "runs" / name, Config().replace(**own), with_fields=name == "one")
+        if name == "three":  # never scored
+            (folder / "metrics.json").unlink()
+    write_run(tmp_path / "runs" / "ks", Config().replace(steps=150))
+    text = write_report(tmp_path / "runs", tmp_path / "r.html").read_text()
+    assert home not in text
+    assert "secret" not in text
+    for name in ("a/flow.npz", "b/flow.npz", "<dd>u.h5</dd>"):
+        assert name in text
+    alone = write_report(tmp_path / "runs" / "one", tmp_path / "one.html").read_text()
+    assert "<dt>data</dt><dd>flow.npz</dd>" in alone
+    assert load_yaml(tmp_path / "runs" / "one" / "config.yaml").data.data == f"{home}/a/flow.npz"
+
+
+def test_a_page_of_a_sweep_names_its_file(tmp_path):
+    row = {"settings": {"data": "/home/x/flow.npz", "width": 4}, "changes": {}, "key": "k"}
+    asked = {"config": {"data": {"data": "/home/x/flow.npz"}}}
+    found = Found("all", sweeps=[Sweep("s", tmp_path, asked, [row], {}, 0)], problems=[("x", "/home/x/flow.npz: gone")])
+    names = data_names(found)
+    assert names == {"/home/x/flow.npz": "flow.npz"}
+    [sweep] = with_names(found, names).sweeps
+    assert sweep.asked["config"]["data"]["data"] == sweep.rows[0]["settings"]["data"] == "flow.npz"
+    assert with_names(found, names).problems == [("x", "flow.npz: gone")]

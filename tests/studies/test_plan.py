@@ -39,8 +39,8 @@ ELEMENTS = 16 * 4 * 8 * 160
 def device(step: float = 1e-3, per_replica: float = 1e-3, **around) -> Device:
     """A GPU on which a step of R plain models takes `step + R per_replica` seconds."""
     usual = {
-        "memory": 64 * 2**30, "start": 5.0, "new": (10.0, 20.0), "known": (2.0, 4.0), "replica": 0.0,
-        "look": (0.0, 0.0), "row": (0.0, 0.0), "held": (2.0**30, 0.1), "compilers": 0, "crowding": 1.0,
+        "memory": 64 * 2**30, "start": 5.0, "new": (10.0, 20.0), "known": (2.0, 4.0), "ahead": (3.0, 1.0),
+        "replica": 0.0, "look": (0.0, 0.0), "row": (0.0, 0.0), "held": (2.0**30, 0.1), "compilers": 0, "crowding": 1.0,
     }  # fmt: skip
     rates = (step, 0.0, 0.0, 0.0, per_replica / ELEMENTS, 0.0)
     return Device("Some GPU", rates, (0.1, 0.5), Around(**(usual | around)))
@@ -328,29 +328,50 @@ def test_constants_are_found_again_in_what_they_make():
     """Commands of known constants, timed by hand, give the constants to the benchmark that measures them."""
     fit = runpy.run_path(str(ROOT / "benchmarks" / "planning.py"))["fit"]
     truth = Around(
-        memory=2**36, start=8.0, new=(9.0, 15.0), known=(3.0, 4.0), replica=0.03, look=(0.002, 0.4), row=(0.1, 2.0),
-        held=(1e8, 0.09), compilers=4, crowding=1.5,
+        memory=2**36, start=8.0, new=(9.0, 15.0), known=(3.0, 4.0), ahead=(5.0, 1.5), replica=0.03,
+        look=(0.002, 0.4), row=(0.1, 2.0), held=(1e8, 0.09), compilers=4, crowding=1.5,
     )  # fmt: skip
     rates = json.loads(RATES.read_text())["NVIDIA H200"]
     gpu = Device("NVIDIA H200", tuple(rates["rates"]), (0.0, 0.0), truth)
     base, sizes, steps = Config().replace(train_size=50), [8, 64], 20
-    configs = {"plain": parse_method("unregularized"), "reg": parse_method("xreg")}
+    methods = {"plain": parse_method("unregularized"), "reg": parse_method("xreg"), "more": parse_method("dropout")}
+    configs = {kind: method.configs(base.replace(steps=steps))[0] for kind, method in methods.items()}
 
-    # Before the first row, scoring is compiled, or found; for the wide sweep too, by the narrow ones before it.
-    new, known = 4.7, 1.2
+    def rows(kind: str, replicas: int, first: float) -> list[float]:
+        """When each row is there: the first waits for the program that scores."""
+        each = gpu.row_seconds(configs[kind], SHAPE, members=1)
+        return [first + (i + 1) * each for i in range(replicas)]
 
     def sweep(kind: str, replicas: int, ready: float, first: float) -> dict:
-        [config] = configs[kind].configs(base.replace(steps=steps))
-        trained = 5.0 + ready - first + gpu.training_seconds(config, SHAPE, replicas)
-        scored = first + replicas * gpu.row_seconds(config, SHAPE, members=1)
-        return {"planned": 5.0, "trained": [trained], "rows": [trained + scored], "wall": trained + scored + 3.0}
+        trained = 5.0 + ready - first + gpu.training_seconds(configs[kind], SHAPE, replicas)
+        scored = [trained + after for after in rows(kind, replicas, first)]
+        return {"planned": 5.0, "trained": [trained], "rows": scored, "wall": scored[-1] + 3.0}
 
-    sweeps = {f"{kind} new": sweep(kind, 8, truth.new[i], new) for i, kind in enumerate(configs)}
-    sweeps |= {f"{kind} known": sweep(kind, 8, truth.known[i], known) for i, kind in enumerate(configs)}
-    sweeps["reg wide"] = sweep("reg", 64, truth.new[1] - new + known, known)
-    crowded = 1.5 * (sweeps["reg new"]["trained"][0] - 5.0)
-    sweeps["crowded"] = {"planned": 5.0, "trained": [5.0 + crowded], "rows": [90.0], "wall": 93.0}
-    [config] = configs["reg"].configs(base)
+    def crowded(ahead: float) -> dict:
+        """A program that is ready 1.5 times as late, and behind its rows one that was compiled in the meantime."""
+        trained = 5.0 + 1.5 * (sweeps["reg new"]["trained"][0] - 5.0)
+        scored = [trained + after for after in rows("reg", 9, known)]
+        second = scored[-1] + gpu.training_seconds(configs["more"], SHAPE, 9)
+        scored += [second + after for after in rows("more", 9, ahead)]
+        names = ["xreg"] * 9 + ["dropout"] * 9
+        return {
+            "planned": 5.0,
+            "trained": [trained, second],
+            "rows": scored,
+            "wall": scored[-1] + 3.0,
+            "methods": names,
+        }
+
+    # The program that scores is compiled by the narrow sweep: the wide one finds it, also where its training is new.
+    new, known = 4.7, 1.2
+    sweeps = {}
+    for i, kind in enumerate(("plain", "reg")):
+        sweeps[f"{kind} new"] = sweep(kind, 8, truth.new[i], new)
+        sweeps[f"{kind} known"] = sweep(kind, 8, truth.known[i], known)
+        sweeps[f"{kind} wide"] = sweep(kind, 64, truth.new[i] - new + known, known)
+    sweeps["reg wide known"] = sweep("reg", 64, truth.known[1], known)
+    sweeps |= {"crowded": crowded(truth.ahead[0]), "crowded known": crowded(truth.ahead[1])}
+    config = configs["reg"]
     looks = [truth.look[0] + truth.look[1] * n * gpu.forward_seconds(config, SHAPE, 500, 10) for n in sizes]
     measured = {
         "device": gpu.kind, "sweeps": sweeps, "sizes": sizes, "steps": steps, "looks": looks, "memory": truth.memory,

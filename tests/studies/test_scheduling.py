@@ -85,17 +85,17 @@ def test_a_program_that_is_known_is_compiled_once_where_jobs_come_late():
 
 
 def test_one_process_adds_up():
-    groups = [Group(2, 5.0, new=4.0, known=1.0), Group(1, 3.0, new=6.0, known=2.0)]
+    groups = [Group(2, 5.0, new=4.0, known=1.0, ahead=0.5), Group(1, 3.0, new=6.0, known=2.5, ahead=2.0)]
     assert in_one_process(groups, start=2.0).makespan == 2 + 4 + 10 + 6 + 3
     # Compiled beside the first job, from 2 to 8: at 16 it is there, and is read.
     assert in_one_process(groups, start=2.0, compilers=4).makespan == 2 + 4 + 10 + 2 + 3
     # Compiling takes 3 times as long for both: the second is ready at 2 + 18, the first ends at 2 + 12 + 10.
     assert in_one_process(groups, start=2.0, compilers=4, crowding=3.0).makespan == 2 + 12 + 10 + 2 + 3
     # A long compilation is waited for, and never longer than doing it oneself.
-    slow = [Group(1, 1.0, new=1.0), Group(1, 1.0, new=50.0, known=2.0)]
+    slow = [Group(1, 1.0, new=1.0), Group(1, 1.0, new=50.0, known=9.0, ahead=2.0)]
     assert in_one_process(slow, compilers=1).makespan == pytest.approx(1 + 1 + (50 - 2) + 2 + 1)
     # What is too large to be compiled beside another is compiled when its turn comes, with all cores.
-    large = [groups[0], groups[1]._replace(ahead=False)]
+    large = [groups[0], groups[1]._replace(ahead=math.inf)]
     assert in_one_process(large, start=2.0, compilers=4, crowding=3.0).makespan == 2 + 4 + 10 + 6 + 3
     same = simulate_one_process(groups, Trouble(), draw(), start=2.0, compilers=4)
     assert same.makespan == in_one_process(groups, start=2.0, compilers=4).makespan

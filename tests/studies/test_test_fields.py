@@ -86,15 +86,15 @@ def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
 
     names = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
     two = {name: channels(getattr(stored, name), 2) for name in names}
-    few = {name: values[0, :3, :, None] for name, values in two.items()}
-    planes = Planes(0, 1, stored.steps[:3], stored.observed[0, :3, None], **few)
+    few = {name: values[:1, :3, :, None] for name, values in two.items()}
+    planes = Planes(np.asarray([0]), 1, stored.steps[:3], stored.observed[:1, :3, None], **few)
     offsets = np.concatenate([stored.offsets] * 2, 3)
     write_test_fields(tmp_path / "f.npz", stored._replace(**two, offsets=offsets, windows=None, planes=planes))
     read = read_test_fields(tmp_path / "f.npz")
     assert read.planes is not None
     for name in names:
         np.testing.assert_allclose(getattr(read, name), two[name], rtol=1e-3, atol=1e-7)
-        np.testing.assert_array_equal(getattr(read.planes, name), getattr(read, name)[0, :3, :, None])
+        np.testing.assert_array_equal(getattr(read.planes, name), getattr(read, name)[:1, :3, :, None])
 
 
 def test_what_was_not_measured_is_no_truth(tmp_path):
@@ -107,11 +107,55 @@ def test_what_was_not_measured_is_no_truth(tmp_path):
     write_test_fields(tmp_path / "f.npz", stored)
     read = read_test_fields(tmp_path / "f.npz")
     gaps = np.isnan(values[:2, 1:])  # of every trajectory the same
-    for fields in (stored, read):
+    points = score_points(fit_persistence(data.train), data.test, key=evaluation_key(0))
+    mean = np.asarray(points.mean).reshape(2, 4, 2, 16)
+    for fields, rtol in ((stored, 1e-5), (read, 2e-3)):
         np.testing.assert_array_equal(np.isnan(fields.truth), gaps)
         np.testing.assert_array_equal(np.isnan(fields.error), gaps)
         assert np.isfinite(fields.std_total).all()
+        # A prediction is there all the same.
+        np.testing.assert_allclose(fields.mean, mean, rtol=rtol, atol=1e-3 * np.abs(mean).max())
+        np.testing.assert_allclose(fields.mean[gaps], mean[gaps], rtol=rtol, atol=1e-6)
+        assert np.isfinite(fields.quantiles).all()
     np.testing.assert_allclose(read.truth, stored.truth, rtol=1e-3)
+    # A file of an older version knows no prediction there, and is read.
+    _older(tmp_path / "f.npz", drop="gap_mean")
+    older = read_test_fields(tmp_path / "f.npz")
+    np.testing.assert_array_equal(np.isnan(older.mean), gaps)
+    np.testing.assert_array_equal(older.mean[~gaps], read.mean[~gaps])
+
+
+def _older(path, *, drop: str, header: dict | None = None, **changed) -> None:
+    """Makes a file of one with other arrays, as an older version wrote it: without a seal."""
+    with np.load(path) as file:
+        arrays = {name: changed.get(name, file[name]) for name in file.files if name != drop}
+    if header is not None:
+        arrays["header"] = np.array(json.dumps(header))
+    np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_hidden_has_a_truth_that_is_shown_and_not_scored(tmp_path):
+    """With --score-on observed; where the files' own mask hides a point, anything may stand, and is no truth."""
+    values = np.random.default_rng(6).normal(size=(6, 5, 1, 16)).astype(np.float32)
+    values[:, 3, :, 2] = np.nan
+    mask = np.ones((5, 16), bool)
+    mask[2, 7:9] = False
+    values[:, 2, :, 7:9] = -9e9
+    np.savez(tmp_path / "u.npz", u=values, mask=mask)
+    sizes = {"train_size": 2, "reg_size": 2, "test_size": 2}
+    data = load_file(tmp_path / "u.npz", **sizes, observed_fraction=0.5, score_on="observed")
+    hidden = ~np.asarray(data.test.run_mask)
+    assert 0 < hidden.sum() < 16
+    streamed = load_file(tmp_path / "u.npz", **sizes, observed_fraction=0.5, score_on="observed", in_memory_gib=0.0)
+    for pairs in (data.test, streamed.test):
+        stored = compute_test_fields(fit_persistence(data.train), pairs)
+        unknown = np.isnan(values[:2, 1:]) | ~mask[None, 1:, None]
+        np.testing.assert_array_equal(np.isnan(stored.truth), unknown)
+        np.testing.assert_array_equal(np.isnan(stored.error), unknown)
+        assert np.isfinite(stored.truth[..., hidden & mask.all(0)][:, :2]).all()
+        assert np.abs(stored.mean).max() < 100
+        # Points that are hidden now, or were not measured a step later, are not scored.
+        assert stored.pit.sum() < 2 * 4 * (~hidden).sum()
 
 
 def test_the_histogram_has_the_coverage_of_the_scores(predictor, data, tiny, stored):
@@ -199,22 +243,55 @@ def test_whole_planes_of_three_steps_are_kept(tmp_path, monkeypatch):
     made = Trajectories(train, test, {}, "boxes")
     data = make_data(made, DataConfig(train_size=3, reg_size=2, test_size=4, observed_fraction=0.4))
     predictor = fit_persistence(data.train, knows_mask=False)
-    write_test_fields(tmp_path / "f.npz", compute_test_fields(predictor, data.test, trajectories=1))
+    stored = compute_test_fields(predictor, data.test)
+    write_test_fields(tmp_path / "f.npz", stored)
     planes = read_test_fields(tmp_path / "f.npz").planes
     assert planes is not None
-    assert (planes.trajectory, planes.stride, planes.steps.tolist()) == (0, 1, [1, 3, 5])
+    assert (planes.stride, planes.steps.tolist()) == (1, [1, 3, 5])
+    rows = planes.trajectories
+    assert len(rows) == 3
+    np.testing.assert_array_equal(rows, stored.trajectories)
     # Of three dimensions the plane through the middle of the last one.
-    np.testing.assert_allclose(planes.truth, test[0, [1, 3, 5], :, :, :, 2], rtol=1e-3, atol=1e-6)
-    np.testing.assert_array_equal(planes.observed[1], np.asarray(data.run_mask)[:, :, 2])
+    np.testing.assert_allclose(planes.truth, test[rows][:, [1, 3, 5]][..., 2], rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(planes.observed[2, 1], np.asarray(data.run_mask)[:, :, 2])
     points = score_points(predictor, data.test, key=evaluation_key(0))
     for name, expected in (("error", points.mean - points.truth), ("std_total", points.std_total)):
-        np.testing.assert_allclose(
-            getattr(planes, name), np.asarray(expected)[[0, 2, 4], :, :, :, 2], rtol=2e-3, atol=1e-5
-        )
+        every = np.asarray(expected).reshape(4, 5, 2, 9, 7, 5)[rows]
+        np.testing.assert_allclose(getattr(planes, name), every[:, [0, 2, 4]][..., 2], rtol=2e-3, atol=1e-5)
     monkeypatch.setattr("crossreg.studies.test_fields._MOST_PER_SIDE", 3)
     thin = compute_test_fields(predictor, data.test, trajectories=1).planes
     assert thin is not None
-    np.testing.assert_allclose(thin.truth, test[0, [1, 3, 5], :, ::3, ::3, 2])
+    np.testing.assert_allclose(thin.truth, test[:1, [1, 3, 5]][..., ::3, ::3, 2])
+    # Of large fields those of fewer trajectories: the first, and the one with the worst region.
+    monkeypatch.setattr("crossreg.studies.test_fields._MOST_IN_PLANES", 2 * 3 * 2 * 3 * 3)
+    few = compute_test_fields(predictor, data.test).planes
+    assert few is not None
+    np.testing.assert_array_equal(few.trajectories, rows[[0, 2]])
+
+
+def test_planes_of_an_older_version_are_read(stored, tmp_path):
+    names = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
+    part = {name: getattr(stored, name)[:1, :3, :, None] for name in names}
+    planes = Planes(np.asarray([0]), 2, stored.steps[:3], stored.observed[:1, :3, None], **part)
+    path = tmp_path / "f.npz"
+    write_test_fields(path, stored._replace(planes=planes))
+    new = read_test_fields(path).planes
+    with np.load(path) as file:
+        header = json.loads(str(file["header"]))
+        flat = {f"plane_{name}": file[f"plane_{name}"][0] for name in (*names, "observed")}
+    header.pop("planes")
+    _older(path, drop="", header=header | {"plane": [0, 2]}, **flat)
+    old = read_test_fields(path).planes
+    assert old is not None
+    assert new is not None
+    assert (old.trajectories.tolist(), old.stride) == ([0], 2)
+    for name in (*names, "observed", "steps"):
+        np.testing.assert_array_equal(getattr(old, name), getattr(new, name))
+
+
+def test_names_of_channels_are_kept(stored, tmp_path):
+    write_test_fields(tmp_path / "f.npz", stored._replace(names=("flow[0]", "Vx")))
+    assert read_test_fields(tmp_path / "f.npz").names == ("flow[0]", "Vx")
 
 
 def test_long_fields_keep_fewer_times(data, predictor, monkeypatch):
@@ -250,6 +327,8 @@ ODD_HEADERS = {
     "pit": {"pit": [math.nan] * 20},
     "error": {"unaware": [ODD_REGION]},
     "axes": {"aware": [ODD_REGION | {"error": 0.1, "points": []}]},
+    "names": {"names": ["one too few"]},
+    "planes": {"planes": {"trajectories": [0], "stride": 1}},
 }
 
 

@@ -171,6 +171,18 @@ class Pairs(AbstractPairs):
                 counts = counts * self.observed[self.rows[row], time + 1][:, None]
         return Batch(x, y, mask, counts)
 
+    def known(self, index: Int[Array, " batch"]) -> Bool[Array, "batch channel *space"]:
+        """Where the targets of pairs are known, scored or not.
+
+        They are where they were measured. With `score_on="observed"` anything may stand where the files' own mask hides
+        a point, so that it is not known there.
+        """
+        row, time = index // self.horizon, index % self.horizon
+        known = jnp.isfinite(self.trajectories[self.rows[row], time + 1])
+        if self.score_on == "observed" and self.observed is not None:
+            known = known & self.observed[self.rows[row], time + 1][:, None]
+        return known
+
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
         """The mask of the run, where the run has just one."""

@@ -35,7 +35,7 @@ One step of a field, with error bars. Nothing here needs crossreg.
 
 {_table("input", inputs, levels)}
 
-{_table("output", about["outputs"], levels)}
+{_table("output", about["outputs"], levels)}{_channels(about.get("channels", []))}
 
 The batch may have any size. {mask} A value that is not finite (NaN) counts as hidden too.
 {_noise(about)}
@@ -67,6 +67,14 @@ All of it:
 {(Path(__file__).parent / "examples" / server).read_text().rstrip()}
 ```
 """
+
+
+def _channels(names: list[str]) -> str:
+    """What the channels are, where the data have names for them."""
+    if not names:
+        return ""
+    shown = ", ".join(f"{number} `{' '.join(name.replace('`', chr(39)).split())}`" for number, name in enumerate(names))
+    return f"\n\nChannels: {shown}."
 
 
 def _checked(largest: dict[str, dict[str, float] | None]) -> str:

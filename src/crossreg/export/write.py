@@ -28,7 +28,7 @@ from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
 from crossreg.nn.surrogate import Surrogate
 from crossreg.studies.prediction import check_levels
-from crossreg.studies.run_folder import Run, load_run
+from crossreg.studies.run_folder import Run, channel_names, load_run
 
 _EXAMPLES = Path(__file__).parent / "examples"
 LEVELS = (0.05, 0.5, 0.95)
@@ -49,8 +49,17 @@ def export_run(
     _check_asked(output, seed, num_samples, levels)
     run = _load(folder)
     settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
-    about = {"settings": to_dict(run.config)}
+    about: dict[str, Any] = {"settings": _settings(run)}
+    if names := channel_names(folder):
+        about["channels"] = list(names)
     return _export(run, examples_of_run(run, folder), settings, about, output, progress=progress)
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings of a run, of own data the name of their file alone: where it lies is nobody else's business."""
+    settings = to_dict(run.config)
+    path = settings["data"]["data"]
+    return settings | {"data": settings["data"] | {"data": path and Path(path).name}}
 
 
 def export_model(

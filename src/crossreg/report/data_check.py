@@ -21,18 +21,20 @@ def check_text(summary: dict[str, Any], picture: Path) -> str:
         f"{summary['path']}: {summary['kind']}, {summary['trajectories']:,} trajectories of {summary['times']:,} times,"
         f" {channels} channel{'s' * (channels != 1)} on {space} points; {size}",
         "",
-        f"{'channel':<16}{'min':>12}{'max':>12}{'mean':>12}{'std':>12}{'missing':>12}{'step/std':>12}",
+        f"{'channel':<16}{'min':>12}{'max':>12}{'mean':>12}{'std':>12}{'missing':>20}{'step/std':>12}",
     ]
     for channel in summary["channels"]:
         shown = ["–" if (n := channel[name]) is None else f"{n:.4g}" for name in ("min", "max", "mean", "std")]
         change = channel["one_step_change"]
-        shown += [f"{channel['missing']:,}", "–" if change is None else f"{change:.4g}"]
-        lines.append(f"{channel['name']:<16}" + "".join(f"{text:>12}" for text in shown))
+        shown += [_missing(channel), "–" if change is None else f"{change:.4g}"]
+        widths = (12, 12, 12, 12, 20, 12)
+        lines.append(f"{channel['name']:<16}" + "".join(f"{t:>{w}}" for t, w in zip(shown, widths, strict=True)))
     if summary["looked_at_steps"] < summary["all_steps"]:
         lines.append(f"from {summary['looked_at_steps']:,} evenly spaced steps of {summary['all_steps']:,}")
     if summary["mask"]:
         lines.append("observation mask: in the file")
     lines += [f"note: {note}" for note in summary["notes"]]
+    lines += [f"warning: {warning}" for warning in summary["warnings"]]
     if split := summary["split"]:
         unit = {"time": "steps of every trajectory", "folder": "trajectories, as the folders have them"}
         sizes = ", ".join(f"{name} {split[name]:,}" for name in ("train", "reg", "test"))
@@ -40,9 +42,19 @@ def check_text(summary: dict[str, Any], picture: Path) -> str:
     return "\n".join([*lines, f"picture: {picture}"])
 
 
+def _missing(channel: dict[str, Any]) -> str:
+    """How many values are missing, and which share."""
+    if not (share := channel["missing_share"]):
+        return "0"
+    return f"{channel['missing']:,} ({'<0.1%' if share < 0.0005 else f'{share:.1%}'})"
+
+
 def draw_check(found: Found, path: Path) -> None:
-    """The first trajectory: over space and time, or its first, middle and last field."""
+    """The first trajectory: over space and time, or its first, middle and last field. What is missing is grey."""
+    import matplotlib as mpl
     from matplotlib.figure import Figure
+
+    colors = mpl.colormaps["viridis"].with_extremes(bad="0.5")
 
     names = [channel["name"] for channel in found.summary["channels"]][:_MOST_CHANNELS]
     fields = found.fields
@@ -61,9 +73,12 @@ def draw_check(found: Found, path: Path) -> None:
             shown = values if is_line else values[column].T
             extent = (0, values.shape[-1], found.times[0], found.times[-1] + 1) if is_line else None
             panel.imshow(
-                shown, origin="lower", aspect="auto" if is_line else "equal", vmin=low, vmax=high, extent=extent
-            )
-            panel.set_title(name if is_line else f"{name}, time {found.times[column]}")
+                shown, origin="lower", aspect="auto" if is_line else "equal", vmin=low, vmax=high, extent=extent,
+                cmap=colors,
+            )  # fmt: skip
+            # Names in files may have any sign, and are no formulas.
+            title = name if is_line else f"{name}, time {found.times[column]}"
+            panel.set_title(title + " (grey: missing)" * bool(np.isnan(shown).any()), parse_math=False)
             panel.set_xlabel("x")
             panel.set_ylabel("time" if is_line else "y")
         figure.colorbar(axes[row, 0].images[0], ax=axes[row].tolist())

@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -159,7 +160,7 @@ def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: 
 
 
 class Fields(NamedTuple):
-    """One trajectory of a prediction at some time steps, evenly apart, as maps draw it."""
+    """One trajectory of a prediction at some time steps, evenly apart, as maps draw it; an unknown truth is NaN."""
 
     steps: Int[np.ndarray, " time"]
     truth: Float[np.ndarray, "time channel x"]
@@ -168,26 +169,32 @@ class Fields(NamedTuple):
     std_total: Float[np.ndarray, "time channel x"]
 
 
-def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", times: int = 100) -> list[Path]:
+def space_time_maps(
+    points: Points | Fields, path: Path, *, title: str = "", times: int = 100, channel: int = 0
+) -> list[Path]:
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
-    `points` are the scored pairs of one trajectory of a 1-D field, or some of them; its first channel and the time
-    steps up to `times` are drawn. The last three panels share one range, so that colours compare: it holds all but the
+    `points` are the scored pairs of one trajectory of a 1-D field, or some of them; one channel and the time steps up
+    to `times` are drawn. The last three panels share one range, so that colours compare: it holds all but the
     largest 0.5% of |error|, and of the total standard deviation, and the colour bar says so.
+
+    Where the truth is not known, it and the error are grey; the mean of the prediction then has a panel of its own.
     """
     # Targets stand at times 1 … T: pair t predicts the field at t + 1.
     steps = points.steps if isinstance(points, Fields) else np.arange(1, len(points.truth) + 1)
     shown = steps <= max(times, steps[0])
     truth, mean, std_mu, std_total = (
-        np.asarray(values)[shown, 0].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
+        np.asarray(values)[shown, channel].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
     )
     if truth.ndim != 2:
         raise ValueError("space–time maps are drawn for 1-D fields")
     first, last = steps[shown][[0, -1]].tolist()
     half = (last - first) / (truth.shape[1] - 1) / 2 if truth.shape[1] > 1 else 0.5
-    panels = _panels(truth, np.abs(mean - truth), std_mu, std_total)
+    panels = _panels(truth, mean, np.abs(mean - truth), std_mu, std_total)
+    fields = len(panels) - 3  # the truth and maybe the mean, which share a range too
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 4, figsize=(10.5, 2.6), sharex=True, sharey=True, layout="constrained")
+        size = (10.5 + 2.3 * (fields - 1), 2.6)
+        figure, axes = plt.subplots(1, len(panels), figsize=size, sharex=True, sharey=True, layout="constrained")
         images = []
         for axis, (name, values, cmap, (low, high)) in zip(axes, panels, strict=True):
             extent = (first - half, last + half, 0, values.shape[0])
@@ -196,7 +203,7 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
                     values,
                     aspect="auto",
                     origin="lower",
-                    cmap=cmap,
+                    cmap=_colors(cmap),
                     vmin=low,
                     vmax=high,
                     extent=extent,
@@ -206,26 +213,46 @@ def space_time_maps(points: Points | Fields, path: Path, *, title: str = "", tim
             )
             axis.set(title=name, xlabel="time step", xlim=(min(0, first - half), last + half))
         axes[0].set_ylabel("grid point")
-        figure.colorbar(images[0], ax=axes[0], pad=0.02)
-        bar = figure.colorbar(images[-1], ax=axes[1:], pad=0.01, extend="max")
+        figure.colorbar(images[0], ax=axes[:fields], pad=0.02 / fields)
+        bar = figure.colorbar(images[-1], ax=axes[fields:], pad=0.01, extend="max")
         bar.set_label(_RANGE, fontsize=7)
-        if title:
-            figure.suptitle(wrapped(title, 110), fontsize=10)
+        _entitle(figure, title, has_gaps=fields > 1)
         return save(figure, path)
+
+
+_GREY = "0.5"
+_SAID = "grey: the truth is not known"
+
+
+def _colors(name: str) -> Colormap:
+    """A palette in which what is no number is grey."""
+    return mpl.colormaps[name].with_extremes(bad=_GREY)
+
+
+def _entitle(figure: Figure, title: str, *, has_gaps: bool) -> None:
+    """A title, and what grey means where there is any; names in files may have any sign, and are no formulas."""
+    said = wrapped("; ".join([*([title] if title else []), *([_SAID] if has_gaps else [])]), 110)
+    if said:
+        figure.suptitle(said, fontsize=10, parse_math=False)
 
 
 _RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"
 
 
 def _panels(
-    truth: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std_total: np.ndarray
+    truth: np.ndarray, mean: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std_total: np.ndarray
 ) -> list[tuple[str, np.ndarray, str, tuple[float, float]]]:
-    """Title, values, colours and range of each map: errors and standard deviations share one."""
+    """Title, values, colours and range of each map: errors and standard deviations share one.
+
+    The mean is among them where the truth has gaps: there it is all that can be seen of the field.
+    """
     # A run that diverged may have any value.
     finite = [values[np.isfinite(values)] for values in (error, std_total)]
     top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
+    of_truth = _truth_range(truth[np.isfinite(truth)])
     return [
-        ("truth", truth, "RdBu_r", _truth_range(truth[np.isfinite(truth)])),
+        ("truth", truth, "RdBu_r", of_truth),
+        *([("mean", mean, "RdBu_r", of_truth)] if np.isnan(truth).any() else []),
         ("|error|", error, "viridis", (0.0, top)),
         ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0.0, top)),
         ("total standard deviation", std_total, "viridis", (0.0, top)),
@@ -242,36 +269,43 @@ def _truth_range(truth: np.ndarray) -> tuple[float, float]:
 
 
 class Plane(NamedTuple):
-    """A prediction of a 2-D field, and what its row of maps is called."""
+    """A prediction of a 2-D field, and what its row of maps is called; the mean is drawn where the truth has gaps."""
 
     name: str
     truth: Float[np.ndarray, "x y"]
     error: Float[np.ndarray, "x y"]
     std_mu: Float[np.ndarray, "x y"]
     std_total: Float[np.ndarray, "x y"]
+    mean: Float[np.ndarray, "x y"] | None = None
 
 
 def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bool = True) -> list[Path]:
     r"""A row of truth, |error|, Std_ω[μ] and total standard deviation for each of some 2-D fields.
 
     With `shared` all rows have one range, so that steps compare by their colours; otherwise each has its own, in which
-    its error and its standard deviations compare, as for methods of very different size.
+    its error and its standard deviations compare, as for methods of very different size. Gaps are as in
+    `space_time_maps`.
     """
 
     def of(part: Sequence[Plane]):
-        truth, error, std_mu, std_total = (np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:])
-        return _panels(truth, np.abs(error), std_mu, std_total)
+        truth, error, std_mu, std_total = (
+            np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:5]
+        )
+        mean = np.stack([row.truth + row.error if row.mean is None else row.mean for row in part])
+        return _panels(truth, mean, np.abs(error), std_mu, std_total)
 
     together = of(rows)
+    fields = len(together) - 3
     with plt.rc_context(STYLE):
         across, up = rows[0].truth.shape
-        size = (9.6, 0.6 + (0.2 + min(1.9 * up / across, 6.0)) * len(rows))  # a panel is 1.9 inches wide
-        figure, axes = plt.subplots(len(rows), 4, figsize=size, squeeze=False, layout="constrained")
+        # A panel is 1.9 inches wide.
+        size = (9.6 + 2.1 * (fields - 1), 0.6 + (0.2 + min(1.9 * up / across, 6.0)) * len(rows))
+        figure, axes = plt.subplots(len(rows), len(together), figsize=size, squeeze=False, layout="constrained")
         images = np.empty(axes.shape, object)
         for number, row in enumerate(rows):
-            own = together if shared else [together[0], *of([row])[1:]]
+            own = together if shared else [*together[:fields], *of([row])[-3:]]
             for column, (name, values, cmap, (low, high)) in enumerate(own):
-                axis, look = axes[number, column], {"cmap": cmap, "vmin": low, "vmax": high, "origin": "lower"}
+                axis, look = axes[number, column], {"cmap": _colors(cmap), "vmin": low, "vmax": high, "origin": "lower"}
                 field = values[number if len(values) > 1 else 0].T
                 images[number, column] = axis.imshow(field, interpolation="nearest", rasterized=True, **look)
                 axis.set(xticks=[], yticks=[])
@@ -280,12 +314,13 @@ def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bo
                     axis.set_title(name)
             axes[number, 0].set_ylabel(row.name)
         axes[-1, 0].set_xlabel("x to the right, y upwards", fontsize=7)
-        figure.colorbar(images[0, 0], ax=axes[:, 0], pad=0.02, aspect=12 * len(rows), location="left")
+        figure.colorbar(images[0, 0], ax=axes[:, :fields], pad=0.02, aspect=12 * len(rows), location="left")
         for part in [slice(None)] if shared else [slice(number, number + 1) for number in range(len(rows))]:
             count = len(axes[part])
-            bar = figure.colorbar(images[part, -1][0], ax=axes[part, 1:], pad=0.01, extend="max", aspect=12 * count)
+            bar = figure.colorbar(
+                images[part, -1][0], ax=axes[part, fields:], pad=0.01, extend="max", aspect=12 * count
+            )
             if count == len(rows) or part.start == len(rows) // 2:
                 bar.set_label(_RANGE + ("" if shared else ", by row"), fontsize=7)
-        if title:
-            figure.suptitle(wrapped(title, 110), fontsize=10)
+        _entitle(figure, title, has_gaps=fields > 1)
         return save(figure, path)

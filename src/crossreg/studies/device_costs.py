@@ -2,8 +2,8 @@ r"""What a sweep takes on a device that need not be here: steps, and all that is
 
 `cost.json` has what was measured on each device: rates of steps (`studies/cost.py`, by `benchmarks/growth.py`), and
 under "around" (by `benchmarks/planning.py`) seconds to start a command or a worker, to have a program ready (new, or
-found compiled; without updates of ρ, or with them), to build and write a replica, to look at reg, to score a row, and
-bytes:
+found compiled, in a new process; without updates of ρ, or with them; or compiled in this one while another trained), to
+build and write a replica, to look at reg, to score a row, and bytes:
 
 $$ t_{look} = l_0 + R \, l_1 f, \qquad t_{row} = s_0 + s_1 f, \qquad m = m_0 + R \, m_1 m_{est} $$
 
@@ -29,12 +29,16 @@ _NEVER = 2**31 - 1
 
 
 class Around(NamedTuple):
-    """Seconds and bytes beside the steps, as measured; `new` and `known` are without updates of ρ, and with them."""
+    """Seconds and bytes beside the steps, as measured.
+
+    `new` and `known` are without updates of ρ, and with them; `ahead` is behind a new compilation, and a known one.
+    """
 
     memory: int
     start: float
     new: tuple[float, float]
     known: tuple[float, float]
+    ahead: tuple[float, float]
     replica: float
     look: tuple[float, float]
     row: tuple[float, float]

@@ -49,7 +49,7 @@ def extract(
         file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
     metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
-    fields = compute_test_fields(predictor, data.test, progress=progress)
+    fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
     with entered(out, TEST_FIELDS) as entry:
         write_test_fields(out / TEST_FIELDS, fields, announce=entry)
     record_json(out, METRICS, metrics)

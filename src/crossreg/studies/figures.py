@@ -26,7 +26,7 @@ from crossreg.report.sweep_figures import drawings_of_rows
 from crossreg.report.training_figures import losses, sigma_over_steps
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
-from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, maps_of, of_run, of_runs, planes_of
+from crossreg.studies.run_figures import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, of_fields, of_run, of_runs
 from crossreg.studies.run_folder import CONFIG
 from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_fields import load_sweep_fields
@@ -36,26 +36,33 @@ _TEST_CARS = "test_cars.npz"
 _MOST_NAMED = 20
 
 
-def draw_figures(folder: Path, out: Path | None = None, *, progress: bool = True) -> list[Path]:
-    """Draws what a folder allows into `out`, by default its folder `figures`; returns the files."""
+def draw_figures(
+    folder: Path, out: Path | None = None, *, trajectory: int | None = None, progress: bool = True
+) -> list[Path]:
+    """Draws what a folder allows into `out`, by default its folder `figures`; returns the files.
+
+    Maps are of the first test trajectory that is stored, or of the one asked for.
+    """
     check_is_folder(folder)
     out = folder / "figures" if out is None else out
     if (folder / PLAN).exists():
-        return sweep_figures(folder, out, progress=progress)
+        return sweep_figures(folder, out, trajectory=trajectory, progress=progress)
     if (folder / _TEST_CARS).exists():
         if not (folder / SUMMARY).exists():
             raise InputError(f"{folder}: its car experiment has not finished ({SUMMARY} is missing)")
+        if trajectory is not None:
+            raise InputError(f"--trajectory {trajectory}: {folder} is a car experiment, which has none")
         _make(out)
         return draw_car_figures(folder, out, progress=progress)
     if (folder / CONFIG).exists():
-        return _draw(of_run(folder, out, "", progress=progress), out, progress=progress)
+        return _draw(of_run(folder, out, "", progress=progress, trajectory=trajectory), out, progress=progress)
     runs, skipped = _below(folder)
     if not runs:
         others = "".join(f"; {name}: {why}" for name, why in list(skipped.items())[:_MOST_NAMED])
         raise InputError(
             f"{folder}: holds neither a run, nor folders of runs, nor a sweep, nor a car experiment{others}"
         )
-    drawings = of_runs(runs, out, skipped, progress=progress)
+    drawings = of_runs(runs, out, skipped, progress=progress, trajectory=trajectory)
     written = _draw(drawings, out, progress=progress)
     _say(folder, [run.name for run in runs if run.name not in skipped], skipped, progress=progress)
     return written
@@ -111,7 +118,7 @@ def _draw(drawings: Sequence[Drawing], out: Path, *, progress: bool) -> list[Pat
     return draw_all(drawings, progress=progress)
 
 
-def sweep_figures(folder: Path, out: Path, *, progress: bool = False) -> list[Path]:
+def sweep_figures(folder: Path, out: Path, *, trajectory: int | None = None, progress: bool = False) -> list[Path]:
     """Draws what the rows, the histories and the trained models of a sweep allow; returns the files."""
     rows = _scored_rows(folder)
     digest = data_digest(folder)
@@ -122,11 +129,8 @@ def sweep_figures(folder: Path, out: Path, *, progress: bool = False) -> list[Pa
     ours = [row for row in rows if row["method"] == "xreg"]
     fields = load_sweep_fields(folder, ours, progress=progress)
     for key, stored in fields.by_key.items():
-        title = f"xreg, {_title(by_key[key])}, test trajectory {stored.trajectories.min()}"
-        drawings.append(functools.partial(maps_of, stored, out / f"maps_xreg_{_name(by_key[key])}", title))
-        if stored.planes is not None:
-            path = out / f"planes_xreg_{_name(by_key[key])}"
-            drawings.append(functools.partial(planes_of, stored.planes, path, title))
+        name = f"xreg, {_title(by_key[key])}"
+        drawings += of_fields(stored, out, f"_xreg_{_name(by_key[key])}", name, trajectory)
     for reason in dict.fromkeys(fields.missing.values()):
         print(f"crossreg: maps are left out: {reason}", file=sys.stderr)
     return _draw(drawings, out, progress=progress)

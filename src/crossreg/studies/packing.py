@@ -126,7 +126,8 @@ def _groups(load: Load, jobs: Sequence[Jobs], share: int = 1) -> list[Group]:
         # Rows are scored by one device, however many have trained.
         seconds += (some.replicas - math.ceil(some.replicas / share)) * load.cohorts[some.cohort].scoring
         config, beside = load.cohorts[some.cohort].config, math.ceil(some.replicas / share)
-        ahead = load.device.compiles_ahead(config, load.field_shape, beside)
+        compiles = load.device.compiles_ahead(config, load.field_shape, beside)
+        ahead = load.device.around.ahead[load.compiled] if compiles else math.inf
         made.append(Group(some.number, seconds, line.known if load.compiled else line.new, line.known, ahead))
     return made + [Group(1, load.rows)] * (load.rows > 0)
 

@@ -58,7 +58,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         methods[name] = final_metrics(model, data, configs[name], progress=progress, folder=folders[name])
         record_json(folders[name], METRICS, methods[name])
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
-        fields = compute_test_fields(predictor, data.test, scanned=_SCANNED, progress=progress)
+        fields = compute_test_fields(predictor, data.test, names=data.names, scanned=_SCANNED, progress=progress)
         with entered(folders[name], TEST_FIELDS) as entry:
             write_test_fields(folders[name] / TEST_FIELDS, fields, announce=entry)
     key = evaluation_key(0)

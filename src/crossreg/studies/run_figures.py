@@ -32,7 +32,9 @@ SUMMARY = "summary.json"
 MOST_SIDE_BY_SIDE = 6
 
 
-def of_run(folder: Path, out: Path, ending: str, *, progress: bool, alone: bool = True) -> list[Drawing]:
+def of_run(
+    folder: Path, out: Path, ending: str, *, progress: bool, alone: bool = True, trajectory: int | None = None
+) -> list[Drawing]:
     """The figures of one run; what it has not come to yet is left out."""
     check_scored(folder)
     history = read_history(folder / HISTORY)
@@ -47,18 +49,18 @@ def of_run(folder: Path, out: Path, ending: str, *, progress: bool, alone: bool 
     if (folder / TEST_FIELDS).exists() or (folder / MODEL).exists():
         try:
             stored = load_run_fields(folder, progress=progress)
-            title = f"{name}, test trajectory {stored.trajectories.min()}"
-            drawings.append(functools.partial(maps_of, stored, out / f"maps{ending}", title))
-            if stored.planes is not None:
-                drawings.append(functools.partial(planes_of, stored.planes, out / f"planes{ending}", title))
         except InputError as error:
             print(f"crossreg: maps are left out: {error}", file=sys.stderr)
+        else:
+            drawings += of_fields(stored, out, ending, name, trajectory)
     if alone and not drawings:
         raise InputError(f"{folder}: has nothing to draw yet; {HISTORY}, {METRICS} and {MODEL} are missing")
     return drawings
 
 
-def of_runs(folders: Sequence[Path], out: Path, skipped: dict[str, str], *, progress: bool) -> list[Drawing]:
+def of_runs(
+    folders: Sequence[Path], out: Path, skipped: dict[str, str], *, progress: bool, trajectory: int | None = None
+) -> list[Drawing]:
     """The figures of several runs, side by side and each on its own; `skipped` takes those that cannot be read."""
     by_name = {folder.name: folder for folder in folders}
     folders = [by_name[name] for name in in_order(by_name)]
@@ -90,32 +92,64 @@ def of_runs(folders: Sequence[Path], out: Path, skipped: dict[str, str], *, prog
     if shown:
         drawings.append(functools.partial(losses, shown, out / "losses"))
     for folder in folders:
-        drawings += of_run(folder, out, f"_{folder.name}", progress=progress, alone=False)
+        drawings += of_run(folder, out, f"_{folder.name}", progress=progress, alone=False, trajectory=trajectory)
     if not drawings:
         name, why = next(iter(skipped.items()))
         raise InputError(f"{next(iter(by_name.values())).parent}: none of its runs can be drawn; {name}: {why}")
     return drawings
 
 
-def maps_of(stored: StoredFields, path: Path, title: str) -> list[Path]:
-    """Maps of the first test trajectory that is stored, a line through it where a field has several dimensions."""
-    first = int(np.argmin(stored.trajectories))
-    fields = Fields(stored.steps, *(getattr(stored, name)[first] for name in Fields._fields[1:]))
-    channel = ", channel 0" if stored.truth.shape[2] > 1 else ""
+def of_fields(stored: StoredFields, out: Path, ending: str, name: str, trajectory: int | None = None) -> list[Drawing]:
+    """Maps of a test trajectory that is stored, the first or the one asked for: over time, and of whole planes."""
+    number = int(stored.trajectories.min()) if trajectory is None else trajectory
+    if number not in stored.trajectories:
+        known = ", ".join(map(str, np.sort(stored.trajectories).tolist()))
+        raise InputError(f"--trajectory {number}: of {name}, the test trajectories {known} are stored")
+    drawings: list[Drawing] = [functools.partial(maps_of, stored, out / f"maps{ending}", name, number)]
+    if stored.planes is not None:
+        drawings.append(functools.partial(planes_of, stored, stored.planes, out / f"planes{ending}", name, number))
+    return drawings
+
+
+def maps_of(stored: StoredFields, path: Path, name: str, number: int) -> list[Path]:
+    """Maps of a stored test trajectory, a line through it where a field has several dimensions; a figure a channel."""
+    place = stored.trajectories.tolist().index(number)
+    fields = Fields(stored.steps, *(getattr(stored, part)[place] for part in Fields._fields[1:]))
     line = ", along x through the middle" if len(stored.space) > 1 else ""
-    return space_time_maps(fields, path, title=title + channel + line)
-
-
-def planes_of(planes: Planes, path: Path, title: str) -> list[Path]:
-    """Maps of whole 2-D fields, a row for each step; of several channels a figure each."""
     written = []
-    for channel in range(planes.truth.shape[1]):
+    for channel, target in enumerate(_targets(path, stored.truth.shape[2])):
+        title = f"{name}, test trajectory {number}{_channel(stored, channel)}{line}"
+        written += space_time_maps(fields, target, title=title, channel=channel)
+    return written
+
+
+def _targets(path: Path, channels: int) -> list[Path]:
+    """Where the figure of each channel goes."""
+    return [path.with_name(f"{path.name}_channel{i}") for i in range(channels)] if channels > 1 else [path]
+
+
+def _channel(stored: StoredFields, number: int) -> str:
+    """Which channel a map is of: by its name, or, where there are several without one, by its number."""
+    if stored.names:
+        return f", {stored.names[number]}"
+    return f", channel {number}" if stored.truth.shape[2] > 1 else ""
+
+
+def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, number: int) -> list[Path]:
+    """Maps of whole 2-D fields, a row for each step; of several channels a figure each.
+
+    Of a trajectory whose planes are not stored, which happens where fields are large, they are of the first that is.
+    """
+    numbers, written = planes.trajectories.tolist(), []
+    number = number if number in numbers else numbers[0]
+    parts = {part: getattr(planes, part)[numbers.index(number)] for part in Plane._fields[1:]}
+    for channel, target in enumerate(_targets(path, planes.truth.shape[2])):
         rows = [
-            Plane(f"step {step}", *(getattr(planes, name)[number, channel] for name in Plane._fields[1:]))
-            for number, step in enumerate(planes.steps.tolist())
+            Plane(f"step {step}", **{part: values[place, channel] for part, values in parts.items()})
+            for place, step in enumerate(planes.steps.tolist())
         ]
-        ending, named = (f"_channel{channel}", f", channel {channel}") if planes.truth.shape[1] > 1 else ("", "")
-        written += plane_maps(rows, path.with_name(path.name + ending), title=title + named)
+        title = f"{name}, test trajectory {number}{_channel(stored, channel)}"
+        written += plane_maps(rows, target, title=title)
     return written
 
 

@@ -17,13 +17,16 @@ from jaxtyping import Bool, Float, Int
 
 
 class Group(NamedTuple):
-    """Equal jobs: how many, seconds of each and until the first can begin; whether it may be compiled ahead."""
+    """Equal jobs: how many, seconds of each, and until the first can begin.
+
+    `ahead` is what is left of that where its program was compiled while another trained; infinite where it cannot be.
+    """
 
     number: int
     seconds: float
     new: float = 0.0
     known: float = 0.0
-    ahead: bool = True
+    ahead: float = math.inf
 
 
 class Schedule(NamedTuple):
@@ -95,8 +98,8 @@ def in_one_process(
     now, setup = start, start
     for place, group in enumerate(groups):
         wait = (crowding if max(ready, default=now) > now else 1.0) * group.new
-        if place and compilers and group.ahead:
-            wait = min(wait, group.known + max(0.0, ready[place] - now))
+        if place and compilers:
+            wait = min(wait, group.ahead + max(0.0, ready[place] - now))
         now += wait + group.number * group.seconds
         setup += wait
     return Schedule(now, sum(g.number * g.seconds for g in groups), setup)
@@ -109,8 +112,9 @@ def _ready(groups: Sequence[Group], start: float, compilers: int, crowding: floa
     free = [start] * compilers
     ready = [start]
     for group in groups[1:]:
-        ready.append(free[0] + crowding * group.new if group.ahead else start)
-        if group.ahead:
+        ahead = math.isfinite(group.ahead)
+        ready.append(free[0] + crowding * group.new if ahead else start)
+        if ahead:
             heapq.heapreplace(free, ready[-1])
     return ready
 

@@ -3,6 +3,9 @@ r"""`test_fields.npz`: what a run says of some test trajectories at every point,
 The file is small. Values are float16 in units of a power of two near the RMS of the channel's truth, less its mean
 where that is far larger than its spread: pressures of 10⁵ Pa beside velocities keep their digits. The error is kept and
 not the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24.
+
+Where the truth is not known, truth and error are NaN, and the mean stands in an array of its own, `gap_mean`, which is
+there only if there are such places. Files of older versions have none: their mean is NaN there.
 """
 
 import json
@@ -23,6 +26,7 @@ TEST_FIELDS = "test_fields.npz"
 # Bands of any level follow from these, nearly exactly, by interpolation over their normal scores.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _FIELDS = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
+_GAP_MEAN = "gap_mean"
 _AS_THEY_ARE = ("trajectories", "steps", "observed")
 _WINDOW, _PLANE = "window_", "plane_"
 _OFFSET_STEP = 1 / 24
@@ -31,6 +35,11 @@ _FORMAT = 1
 _FAR = 8
 
 Stored = Float[np.ndarray, "trajectory time channel x"]
+Plane = Float[np.ndarray, "trajectory plane channel x y"]
+
+
+def _mean(truth: np.ndarray, error: np.ndarray, gap_mean: np.ndarray | None) -> np.ndarray:
+    return truth + error if gap_mean is None else np.where(np.isnan(truth), gap_mean, truth + error)
 
 
 class Windows(NamedTuple):
@@ -46,26 +55,33 @@ class Windows(NamedTuple):
     std_predictive: Float[np.ndarray, "window time channel x"]
     std_generalization: Float[np.ndarray, "window time channel x"]
     offsets: Float[np.ndarray, "level window time channel x"]
+    gap_mean: Float[np.ndarray, "window time channel x"] | None = None
 
 
 class Planes(NamedTuple):
-    """Whole 2-D fields of the first stored trajectory at a few steps; of 3-D ones the middle of the last axis.
+    """Whole 2-D fields of stored trajectories at a few steps; of 3-D ones the middle of the last axis.
 
     Of a fine grid every `stride`-th point is kept.
     """
 
-    trajectory: int
+    trajectories: Int[np.ndarray, " trajectory"]
     stride: int
     steps: Int[np.ndarray, " plane"]
-    observed: Bool[np.ndarray, "plane x y"]
-    truth: Float[np.ndarray, "plane channel x y"]
-    error: Float[np.ndarray, "plane channel x y"]
-    std_mu: Float[np.ndarray, "plane channel x y"]
-    std_predictive: Float[np.ndarray, "plane channel x y"]
-    std_generalization: Float[np.ndarray, "plane channel x y"]
+    observed: Bool[np.ndarray, "trajectory plane x y"]
+    truth: Plane
+    error: Plane
+    std_mu: Plane
+    std_predictive: Plane
+    std_generalization: Plane
+    gap_mean: Plane | None = None
 
     @property
-    def std_total(self) -> Float[np.ndarray, "plane channel x y"]:
+    def mean(self) -> Plane:
+        """The mean of the prediction, also where the truth is not known."""
+        return _mean(self.truth, self.error, self.gap_mean)
+
+    @property
+    def std_total(self) -> Plane:
         """√U_tot, where U_tot = U_pred + U_gen."""
         return np.hypot(self.std_predictive, self.std_generalization)
 
@@ -74,7 +90,7 @@ class StoredFields(NamedTuple):
     """The content of a file. `steps` are the time steps that were predicted; step 0 is the initial field.
 
     `trajectories` and those of the regions are numbers in the test split, of which the first `scanned` were looked
-    through. `space` is the whole grid.
+    through. `space` is the whole grid; `names` are those of the channels, where data have any.
     """
 
     trajectories: Int[np.ndarray, " trajectory"]
@@ -93,11 +109,13 @@ class StoredFields(NamedTuple):
     space: tuple[int, ...]
     windows: Windows | None = None
     planes: Planes | None = None
+    gap_mean: Stored | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def mean(self) -> Stored:
-        """The mean of the prediction, the truth and its error."""
-        return self.truth + self.error
+        """The mean of the prediction, also where the truth is not known."""
+        return _mean(self.truth, self.error, self.gap_mean)
 
     @property
     def std_total(self) -> Stored:
@@ -123,14 +141,15 @@ def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[P
         "pit": stored.pit.tolist(),
         "unaware": [region._asdict() for region in stored.unaware],
         "aware": [region._asdict() for region in stored.aware],
+        "names": stored.names,
     }
     arrays = _packed(stored, unit)
     if stored.windows is not None:
         windows = _packed(stored.windows, unit) | {"lines": stored.windows.lines}
         arrays |= {f"{_WINDOW}{name}": values for name, values in windows.items()}
     if (planes := stored.planes) is not None:
-        header |= {"plane": [planes.trajectory, planes.stride]}
-        fields = _in_units(planes, unit, axis=1) | {"steps": planes.steps, "observed": planes.observed}
+        header |= {"planes": {"trajectories": planes.trajectories.tolist(), "stride": planes.stride}}
+        fields = _in_units(planes, unit) | {"steps": planes.steps, "observed": planes.observed}
         arrays |= {f"{_PLANE}{name}": values for name, values in fields.items()}
     write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
 
@@ -154,28 +173,29 @@ def _unit_of(truth: Stored) -> _Unit:
     return unit
 
 
-def _along(unit: _Unit, name: str, values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and origin of each channel along an axis of a field; only the truth has an origin."""
-    if len(unit) not in (1, values.shape[axis]):
+def _along(unit: _Unit, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and origin of each channel, along the third axis of a field; only fields themselves have an origin."""
+    if values.ndim < 3 or len(unit) not in (1, values.shape[2]):
         raise ValueError("its units are those of other channels")
-    shape = [-1 if own == axis else 1 for own in range(values.ndim)]
-    scale, origin = (np.asarray(part, np.float32).reshape(shape) for part in zip(*unit, strict=True))
-    return scale, origin if name == "truth" else 0 * origin
+    scale, origin = (
+        np.asarray(part, np.float32).reshape(-1, *(1,) * (values.ndim - 3)) for part in zip(*unit, strict=True)
+    )
+    return scale, origin if name in ("truth", _GAP_MEAN) else 0 * origin
 
 
-def _in_units(part: StoredFields | Windows | Planes, unit: _Unit, axis: int = 2) -> dict[str, Any]:
+def _in_units(part: StoredFields | Windows | Planes, unit: _Unit) -> dict[str, Any]:
     fields = {}
-    for name in _FIELDS:
-        scale, origin = _along(unit, name, values := getattr(part, name), axis)
+    for name in (*_FIELDS, *([] if part.gap_mean is None else [_GAP_MEAN])):
+        scale, origin = _along(unit, name, values := getattr(part, name))
         with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
             fields[name] = ((values - origin) / scale).astype(np.float16)
     return fields
 
 
-def _from_units(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str, axis: int = 2) -> dict[str, np.ndarray]:
+def _from_units(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str) -> dict[str, np.ndarray]:
     fields = {}
-    for name in _FIELDS:
-        scale, origin = _along(unit, name, values := file[prefix + name].astype(np.float32), axis)
+    for name in (*_FIELDS, *([_GAP_MEAN] if prefix + _GAP_MEAN in file else [])):
+        scale, origin = _along(unit, name, values := file[prefix + name].astype(np.float32))
         fields[name] = values * scale + origin
     return fields
 
@@ -193,7 +213,7 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str = "") -> 
     fields["offsets"] = file[f"{prefix}offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
     fields |= {name: file[prefix + name] for name in _AS_THEY_ARE}
     count, times, _, points = fields["truth"].shape
-    shapes = dict.fromkeys(_FIELDS, fields["truth"].shape) | {
+    shapes = {name: fields["truth"].shape for name in (*_FIELDS, _GAP_MEAN) if name in fields} | {
         "offsets": (len(LEVELS), *fields["truth"].shape),
         "trajectories": (count,),
         "steps": (count, times) if prefix else (times,),
@@ -206,17 +226,25 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str = "") -> 
     return fields
 
 
-def _planes(file: Mapping[str, np.ndarray], unit: _Unit, trajectory: int, stride: int) -> Planes:
+def _planes(file: Mapping[str, np.ndarray], unit: _Unit, header: Mapping[str, Any]) -> Planes | None:
     """Planes that fit each other, from the arrays of the file."""
-    fields = _from_units(file, unit, _PLANE, axis=1)
-    steps, observed = file[f"{_PLANE}steps"], file[f"{_PLANE}observed"]
-    count, _, *sides = fields["truth"].shape
-    fit = all(values.shape == fields["truth"].shape for values in fields.values())
-    if not fit or len(sides) != 2 or observed.shape != (count, *sides) or steps.shape != (count,):
+    if "plane" in header:  # of older versions: one trajectory, without an axis for it
+        number, stride = header["plane"]
+        numbers = [number]
+        file = {name: values[None] if name != f"{_PLANE}steps" else values for name, values in file.items()}
+    elif "planes" in header:
+        numbers, stride = header["planes"]["trajectories"], header["planes"]["stride"]
+    else:
+        return None
+    fields = _from_units(file, unit, _PLANE)
+    trajectories, steps, observed = np.asarray(numbers), file[f"{_PLANE}steps"], file[f"{_PLANE}observed"]
+    count, times, _, *sides = fields["truth"].shape
+    fit = all(values.shape == fields["truth"].shape for values in fields.values()) and trajectories.shape == (count,)
+    if not fit or len(sides) != 2 or observed.shape != (count, times, *sides) or steps.shape != (times,):
         raise ValueError("its planes do not fit each other")
-    if not fields["truth"].size or steps.dtype.kind not in "iu":
-        raise ValueError("its planes are empty, or have no steps")
-    return Planes(int(trajectory), int(stride), steps, observed, **fields)
+    if not fields["truth"].size or any(numbers.dtype.kind not in "iu" for numbers in (trajectories, steps)):
+        raise ValueError("its planes are empty, or have no trajectories or steps")
+    return Planes(trajectories, int(stride), steps, observed, **fields)
 
 
 def read_test_fields(path: Path) -> StoredFields:
@@ -238,10 +266,13 @@ def read_test_fields(path: Path) -> StoredFields:
             windows = Windows(**_unpacked(file, unit, _WINDOW), lines=lines)
             if lines.shape != (len(windows.trajectories), len(header["space"]) - 1) or lines.dtype.kind not in "iu":
                 raise ValueError("its windows have no lines")
-        planes = _planes(file, unit, *header["plane"]) if "plane" in header else None
+        planes = _planes(file, unit, header)
         pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
         if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
             raise ValueError("its PIT values are no counts")
+        names = tuple(map(str, header.get("names", ())))
+        if len(names) not in (0, fields["truth"].shape[2]):
+            raise ValueError("its names are those of other channels")
         return StoredFields(
             **fields,
             pit=pit,
@@ -251,6 +282,7 @@ def read_test_fields(path: Path) -> StoredFields:
             space=space,
             windows=windows,
             planes=planes,
+            names=names,
         )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); expected what `crossreg train` writes") from error

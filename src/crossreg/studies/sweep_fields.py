@@ -87,7 +87,7 @@ def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most:
 def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
     data = data_of(point.config, trajectories)
     predictor = _predictor(point, data, archive)
-    stored = compute_test_fields(predictor, data.test, trajectories=_TRAJECTORIES, scanned=_SCANNED)
+    stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
     with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
         path.parent.mkdir(exist_ok=True)
         write_test_fields(path, stored)

@@ -9,8 +9,11 @@ around it, along a line through its middle. So every region that is listed can b
 
 Of a field in more than one dimension a line is kept, along the first axis through the middle of the others, and the
 whole plane at the first, the middle and the last step; of a long or wide one fewer trajectories, then fewer times. The
-noise is that of the scores. Where a target does not count, as it was not measured, truth and error are NaN.
-`studies/stored_fields.py` has the file.
+noise is that of the scores.
+
+The prediction is kept at every point. Where a target is not known truth and error are NaN: where it was not measured,
+and, with `score_on="observed"`, where the files' own mask hides it, since anything may stand there. A point that is
+hidden otherwise has a truth, whether it is scored or not. `studies/stored_fields.py` has the file.
 """
 
 import contextlib
@@ -26,12 +29,13 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.data.files.streamed import StreamedPairs, hold
-from crossreg.data.pairs import AbstractPairs, Pairs
+from crossreg.data.pairs import Pairs
+from crossreg.errors import InputError
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.studies.run_folder import SCORED_PAIRS, load_run
+from crossreg.studies.run_folder import SCORED_PAIRS, channel_names, load_run
 from crossreg.studies.stored_fields import (
     LEVELS,
     TEST_FIELDS,
@@ -46,6 +50,7 @@ _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000
 _WINDOW_STEPS = 25
 _MOST_PER_SIDE = 128  # points of a plane
+_MOST_IN_PLANES = 300_000  # points of all planes: 3 MB
 _POINTS_PER_CALL = 2**12
 # Where the distribution function is evaluated, in standard deviations from the mean.
 _GRID = np.linspace(-5, 5, 41)
@@ -57,11 +62,13 @@ def compute_test_fields(
     *,
     trajectories: int = _MOST_TRAJECTORIES,
     scanned: int | None = None,
+    names: tuple[str, ...] = (),
     progress: bool = False,
 ) -> StoredFields:
     """Looks through the first `scanned` trajectories of a split (all), and keeps the fields of a few `trajectories`.
 
-    These are the first ones, and in place of the last of them the one with the region that is furthest off.
+    These are the first ones, and in place of the last of them the one with the region that is furthest off. `names` are
+    those of the channels.
     """
     num_rows, key = int(pairs.num_rows), evaluation_key(0)
     if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
@@ -91,7 +98,8 @@ def compute_test_fields(
         scanned=scanned,
         space=pairs.field_shape[1:],
         windows=_windows(predictor, pairs, key, [*unaware, *aware], rows, progress),
-        planes=_planes(predictor, pairs, key, rows[0]) if len(pairs.field_shape) > 2 else None,
+        planes=_planes(predictor, pairs, key, rows) if len(pairs.field_shape) > 2 else None,
+        names=names,
     )
 
 
@@ -146,19 +154,29 @@ def _windows(
     return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
 
 
-def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, row: int) -> Planes:
-    """The first, the middle and the last step of a trajectory in a plane, one after the other: they may be large."""
+def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
+    """The first, the middle and the last step of trajectories in a plane, one after the other: they may be large."""
     times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
-    space = pairs.field_shape[1:]
+    channels, *space = pairs.field_shape
     stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
     cut = (..., slice(None, None, stride), slice(None, None, stride), *(size // 2 for size in space[2:]))
+    points = len(times) * channels * math.prod(math.ceil(size / stride) for size in space[:2])
+    count = int(np.clip(_MOST_IN_PLANES // points, 1, len(rows)))
+    # The last may be the one with the worst region.
+    kept = np.asarray([*rows[: count - 1], rows[-1]] if count > 1 else rows[:1])
     parts = []
-    for number in row * pairs.horizon + times:
+    for number in (kept[:, None] * pairs.horizon + times).ravel():
         index = np.asarray([number])
         fields = _values_of(predictor, hold(pairs, index, 1), key, jnp.asarray(index))
         parts.append({name: np.asarray(values[cut][0]) for name, values in fields.items()})
     whole = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-    return Planes(row, stride, times + 1, **whole)
+    shaped = {name: values.reshape(len(kept), len(times), *values.shape[1:]) for name, values in whole.items()}
+    return Planes(kept, stride, times + 1, **_only_gaps(shaped))
+
+
+def _only_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Fields without the mean at gaps where there are none."""
+    return fields if np.isnan(fields["truth"]).any() else {k: v for k, v in fields.items() if k != "gap_mean"}
 
 
 def _fields(
@@ -187,13 +205,13 @@ def _fields(
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     cut = {name: values.reshape(*shape, *values.shape[1:]) for name, values in whole.items()}
     joined = [np.concatenate(values) for values in zip(*sums, strict=True)]
-    return cut | {"offsets": np.moveaxis(cut["offsets"], 2, 0)}, joined
+    return _only_gaps(cut) | {"offsets": np.moveaxis(cut["offsets"], 2, 0)}, joined
 
 
 @eqx.filter_jit
 def _fields_of(
     predictor: Predictor,
-    pairs: AbstractPairs,
+    pairs: Pairs | StreamedPairs,
     key: PRNGKeyArray,
     index: Int[Array, " batch"],
     line: Int[Array, "batch axis"],
@@ -206,20 +224,22 @@ def _fields_of(
 
 @eqx.filter_jit
 def _values_of(
-    predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
+    predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
 ) -> dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]]:
     return _predicted(predictor, pairs, key, index)[0]
 
 
-def _predicted(predictor: Predictor, pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
+def _predicted(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
     """Fields of some pairs, with the prediction and the pairs that they are of."""
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
-    # What was not measured, or does not count, is no truth: shown as 0 it would look like an error.
-    truth = jnp.where(batch.weight > 0, batch.y, jnp.nan)
+    known = pairs.known(index)
+    # What was not measured is no truth: shown as 0 it would look like an error.
+    truth = jnp.where(known, batch.y, jnp.nan)
     fields = {
         "truth": truth,
         "error": mixture.mean - truth,
+        "gap_mean": jnp.where(known, jnp.nan, mixture.mean),
         "std_mu": jnp.sqrt(mixture.var_of_means),
         "std_predictive": mixture.std_predictive,
         "std_generalization": mixture.std_generalization,
@@ -248,10 +268,20 @@ def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = Fals
     """The fields of a run. A folder without the file gets it now, where its model and its data are at hand."""
     path = folder / TEST_FIELDS
     if path.exists() or not compute:
-        return read_test_fields(path)
+        stored = read_test_fields(path)
+        return stored if stored.names else _named(stored, folder)
     run = load_run(folder)
     predictor = SurrogatePredictor(run.model, run.config.train.evaluation_samples)
-    stored = compute_test_fields(predictor, run.load_data().test, progress=progress)
+    data = run.load_data()
+    stored = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
     with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
         write_test_fields(path, stored)
+    return stored
+
+
+def _named(stored: StoredFields, folder: Path) -> StoredFields:
+    """Fields of an older version with the names that the run folder has for their channels."""
+    with contextlib.suppress(InputError):
+        names = channel_names(folder)
+        return stored._replace(names=names if len(names) == stored.truth.shape[2] else ())
     return stored

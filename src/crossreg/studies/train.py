@@ -136,7 +136,7 @@ def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progre
         print("scoring …", file=sys.stderr, flush=True)
     metrics = final_metrics(model, data, config, progress=progress, folder=folder)
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
-    fields = compute_test_fields(predictor, data.test, progress=progress)
+    fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
     with entered(folder, TEST_FIELDS) as entry:
         write_test_fields(folder / TEST_FIELDS, fields, announce=entry)
     record_json(folder, METRICS, metrics)

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import jax
+import matplotlib.image
 import numpy as np
 import onnxruntime
 import pytest
@@ -14,8 +15,10 @@ from made_fields import fields
 
 from crossreg.cli import main
 from crossreg.config import load_yaml
+from crossreg.data.files.check import check_data
 from crossreg.errors import InputError
 from crossreg.export.tensors import read_model
+from crossreg.report.data_check import draw_check
 from crossreg.studies.manifest import vouch
 from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import load_run
@@ -67,9 +70,12 @@ def test_from_file_to_report(made, tmp_path, capsys, monkeypatch):
     assert 100 < pressure < 2e4
     assert 1e-3 < velocity < 0.5
     assert main(["report", str(run), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
-    assert "flow.npz" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "flow.npz" in page
+    assert str(own.parent) not in page
+    assert '"names":["pressure","velocity"]' in page.replace('": [', '":[').replace('", "', '","')
     assert main(["figures", str(run), "--quiet"]) == 0
-    assert (run / "figures" / "maps.png").exists()
+    assert all((run / "figures" / f"maps_channel{i}.png").exists() for i in range(2))
 
 
 def test_predict_reads_and_writes_own_units(run, tmp_path):
@@ -99,6 +105,11 @@ def test_an_export_keeps_the_units(run, tmp_path, capsys):
     assert main(["export", str(run), "--output", str(out), *flags]) == 0
     about = json.loads(capsys.readouterr().out)
     assert max(max(apart.values()) for apart in about["largest_difference"].values()) < 1e-5
+    assert about["channels"] == ["pressure", "velocity"]
+    assert "Channels: 0 `pressure`, 1 `velocity`." in (out / "README.md").read_text()
+    # What is handed on says which file it was, and not where.
+    assert about["settings"]["data"]["data"] == "flow.npz"
+    assert str(run.parent) not in (out / "config.json").read_text()
     trained, again = load_run(run), read_model(out)
     assert again.units is not None
     assert again.units == trained.model.units
@@ -165,6 +176,10 @@ def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monke
     pressure, velocity = summary["channels"]
     assert (summary["trajectories"], summary["times"], summary["space"]) == (11, 6, [20])
     assert (pressure["missing"], velocity["missing"]) == (0, 11 * 6)
+    assert (pressure["missing_share"], velocity["missing_share"]) == (0, pytest.approx(0.05))
+    # ρ learns from one trajectory alone.
+    assert [text.split(":")[0] for text in summary["warnings"]] == ["reg has 1 trajectory"]
+    assert "the noise ρ, σ_gen among it, learns from reg alone" in summary["warnings"][0]
     u = np.load(own)
     np.testing.assert_allclose(
         [pressure[name] for name in ("min", "max", "mean", "std")],
@@ -180,8 +195,10 @@ def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monke
     assert "--mask-channel" in command
     assert main([*command, *SMALL.split()]) == 0
     assert main(["data", "check", "flow.npz", *flags, "--picture", "other.png"]) == 0
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().out.split("channels on 20 points")[1]
     assert "split: train 8, reg 1, test 2 trajectories" in shown
+    assert [line.split()[5:7] for line in shown.splitlines() if line.startswith("velocity ")] == [["66", "(5.0%)"]]
+    assert "warning: reg has 1 trajectory: the noise ρ, σ_gen among it, learns from reg alone" in shown
     assert "picture: other.png" in shown
 
 
@@ -197,6 +214,43 @@ def test_one_long_trajectory(tmp_path, capsys, monkeypatch):
     assert (data.train_size, data.reg_size, data.test_size) == (42, 6, 12)
     capsys.readouterr()
     assert main(["evaluate", "runs/own", "--json"]) == 0
+
+
+@pytest.mark.parametrize(("samples", "said"), [(3, "reg has 1 trajectory:"), (44, "reg has 4 trajectories:"), (50, "")])
+def test_few_trajectories_to_learn_noise_from_are_warned_of(tmp_path, capsys, monkeypatch, samples, said):
+    monkeypatch.chdir(tmp_path)
+    np.save("u.npy", fields(1, samples=samples))
+    assert main(["data", "check", "u.npy", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["split"]["reg"] == max(1, round(0.1 * samples))
+    assert [text[: len(said)] for text in summary["warnings"]] == ([said] if said else [])
+    if samples == 44:
+        assert summary["warnings"][0].endswith("; --reg-size 5 or more helps")
+
+
+def test_names_are_no_formulas_and_gaps_are_grey(tmp_path, monkeypatch):
+    """A name that would be a broken formula is drawn as it stands."""
+    monkeypatch.chdir(tmp_path)
+    u = fields(2, samples=3)
+    u[:, :, 0, 2:5, 3:7] = np.nan
+    np.savez("u.npz", **{"p$^$": u})  # pyright: ignore[reportArgumentType]
+    found = check_data(Path("u.npz"))
+    draw_check(found, Path("p.png"))
+    picture = matplotlib.image.imread("p.png")
+    grey = (np.abs(picture[..., :3] - 0.5) < 0.01).all(-1)
+    assert grey.mean() > 0.005
+    assert main(["data", "check", "u.npz"]) == 0
+
+
+def test_values_as_large_as_a_fill_value_are_warned_of(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    u = fields(1, samples=50)
+    u[3, 2, 1, 4] = 9.969209968386869e36
+    np.save("u.npy", u)
+    assert main(["data", "check", "u.npy"]) == 0
+    shown = capsys.readouterr().out
+    assert "warning: field[1] has values as large as 9.97e+36: if they stand for missing ones, make them NaN" in shown
+    assert shown.count("warning") == 1
 
 
 def test_a_config_file_may_name_the_data(own, tmp_path, capsys):

@@ -85,7 +85,11 @@ def test_table_figures_and_report(own, settings, swept, tmp_path, capsys):
     assert main(["figures", str(swept), "--quiet"]) == 0
     assert any((swept / "figures").glob("maps*.png"))
     assert main(["report", str(swept), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
-    assert "flow.npz" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "flow.npz" in page
+    assert str(own.parent) not in page
+    entries = json.loads(page.split('id="report">')[1].split("</script>")[0])["entries"]
+    assert [entry["names"] for entry in entries if entry["trajectories"]] == [["u[0]", "u[1]"]] * 2
     # The same command trains nothing again; with one method more, only that.
     before = {path.name for path in (swept / "trained").glob("*.npz")}
     flags = ["--data", str(own), "--config", str(settings), "--seeds", "2", "--quiet"]

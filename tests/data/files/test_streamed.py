@@ -1,6 +1,10 @@
 """Data in files: the same batches, training and scores as in memory, and no more of the file than needed."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import equinox as eqx
@@ -219,3 +223,50 @@ def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
     assert not fit.diverged
     assert data.digest
     assert sum(read) < 100e6
+
+
+def test_of_a_large_file_it_is_not_said_that_all_of_it_is_missing(tmp_path):
+    with h5py.File(tmp_path / "large.hdf5", "w") as file:
+        file.create_dataset("tensor", (20_000, 1024, 256), "f4", chunks=(1, 64, 256), fillvalue=np.nan)
+        file["t-coordinate"] = np.arange(1025.0)
+    with pytest.raises(xr.InputError, match=r"tensor has no value in the 2,048 fields of train that were looked at"):
+        xr.load_file(tmp_path / "large.hdf5")
+
+
+IN_A_PROCESS = """
+import json, re, sys
+import jax
+import crossreg as xr
+
+def peak():
+    # Not `ru_maxrss`: that of a new process is at least that of the one which started it.
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+
+jax.numpy.zeros(3).block_until_ready()
+before = peak()
+data = xr.load_file(sys.argv[1], train_horizon=63)
+model = xr.build_model(xr.ModelConfig(width=4, num_blocks=2, num_modes=4), data.train, key=jax.random.key(0))
+fit = xr.fit(model, data, steps=3, batch_size=4, num_samples=2, evaluation_samples=2, progress=False)
+print(json.dumps({"kind": type(data.train).__name__, "diverged": bool(fit.diverged), "growth": peak() - before}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says how much memory a process took")
+def test_twenty_gigabytes_are_trained_on_in_one(tmp_path):
+    """The largest resident set of a process, with its programs; `benchmarks/large_file.py` has a whole training."""
+    samples, times, points = 20_000, 1024, 256
+    x = 2 * np.pi * np.arange(points) / points
+    with h5py.File(tmp_path / "large.hdf5", "w") as file:
+        shape, chunks = (samples, times, points), (1, 64, points)
+        tensor = file.create_dataset("tensor", shape, "f4", chunks=chunks, fillvalue=np.nan)
+        file["t-coordinate"] = np.arange(times + 1.0)
+        for row in range(0, samples, 100):
+            tensor[row, :64] = np.sin(x + row + 0.2 * np.arange(64)[:, None])
+    assert 4 * samples * times * points > 20e9
+    quick = os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
+    command = [sys.executable, "-c", IN_A_PROCESS, str(tmp_path / "large.hdf5")]
+    done = subprocess.run(command, env=quick, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["kind"], found["diverged"]) == ("StreamedPairs", False)
+    assert 5e7 < found["growth"] < 1e9

@@ -2,14 +2,16 @@
 
 import builtins
 
+import h5py
 import numpy as np
 import pytest
 from made_fields import fields, read_all
+from scipy.io import netcdf_file
 
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
 
-xarray = pytest.importorskip("xarray")
+xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
 WRITERS = {
     "u.nc": lambda data, path: data.to_netcdf(path, engine="h5netcdf"),
     "u.zarr": lambda data, path: data.to_zarr(path, consolidated=False),
@@ -72,6 +74,97 @@ def test_classic_netcdf(tmp_path):
     u = fields(1, channels=1)
     xarray.Dataset({"u": (("run", "time", "x"), u[:, :, 0])}).to_netcdf(tmp_path / "u.nc", engine="scipy")
     np.testing.assert_array_equal(read_all(open_source(tmp_path / "u.nc")), u)
+
+
+FILL = np.float32(9.969209968386869e36)  # NC_FILL_FLOAT
+
+
+def test_what_a_netcdf_file_never_wrote_is_a_gap(tmp_path):
+    """As the NetCDF library writes it: the default fill value in the dataset, and no attribute that names it."""
+    u = fields(1, channels=1)[:, :, 0]
+    sizes = dict(zip(("sample", "time", "x"), u.shape, strict=True))
+    with h5py.File(tmp_path / "u.nc", "w") as file:
+        for name, size in sizes.items():
+            file.create_dataset(name, data=np.arange(size, dtype=float)).make_scale(name)
+        data = file.create_dataset("u", u.shape, "f4", chunks=(1, *u.shape[1:]), fillvalue=FILL)
+        for axis, name in enumerate(sizes):
+            data.dims[axis].attach_scale(file[name])
+        data[:7] = u[:7]
+    found = read_all(open_source(tmp_path / "u.nc"))[:, :, 0]
+    np.testing.assert_array_equal(found[:7], u[:7])
+    assert np.isnan(found[7:]).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"), [("f4", FILL), ("f8", 9.969209968386869e36), ("i2", -32767), ("i4", -2147483647)]
+)
+def test_default_fill_values_of_classic_netcdf(tmp_path, dtype, fill):
+    u = np.round(50 * fields(1, channels=1)[:, :, 0]).astype(dtype)
+    u[2, 1, 4] = fill
+    u[0, 0, 0] = 0
+    with netcdf_file(tmp_path / "u.nc", "w") as file:
+        for name, size in zip(("sample", "time", "x"), u.shape, strict=True):
+            file.createDimension(name, size)
+        variable = file.createVariable("u", dtype, ("sample", "time", "x"))
+        variable[:] = u
+        variable.scale_factor = 0.5
+    found = read_all(open_source(tmp_path / "u.nc"))[:, :, 0]
+    assert np.argwhere(np.isnan(found)).tolist() == [[2, 1, 4]]
+    there = np.isfinite(found)
+    np.testing.assert_allclose(found[there], 0.5 * u[there], rtol=1e-6)
+
+
+def test_bytes_have_no_default_fill_value_and_a_named_one_is_the_only_one(tmp_path):
+    u = np.random.default_rng(0).integers(-128, 128, (3, 5, 6)).astype("i1")
+    u[1, 2, 3] = -127
+    v = u.astype("f4")
+    v[0, 0, 0], v[0, 0, 1] = FILL, -5.5
+    with netcdf_file(tmp_path / "u.nc", "w") as file:
+        for name, size in zip(("sample", "time", "x"), u.shape, strict=True):
+            file.createDimension(name, size)
+        file.createVariable("u", "i1", ("sample", "time", "x"))[:] = u
+        named = file.createVariable("v", "f4", ("sample", "time", "x"))
+        named[:] = v
+        named._FillValue = np.float32(-5.5)
+    np.testing.assert_array_equal(read_all(open_source(tmp_path / "u.nc", field="u"))[:, :, 0], u)
+    found = read_all(open_source(tmp_path / "u.nc", field="v"))[:, :, 0]
+    assert np.argwhere(np.isnan(found)).tolist() == [[0, 0, 1]]
+    assert found[0, 0, 0] == FILL
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zeros_of_a_zarr_store_are_values_unless_it_says_otherwise(tmp_path, version):
+    """0 is what zarr fills arrays with if nobody says anything."""
+    u = np.round(fields(1, channels=1)[:, :, 0])
+    assert (u == 0).any()
+    group = zarr.open_group(tmp_path / "u.zarr", mode="w", zarr_format=version)
+    names = ["sample", "time", "x"]
+    for name in ("chosen", "plain"):
+        own = {"dimension_names": names} if version == 3 else {}
+        array = group.create_array(name, shape=u.shape, dtype="f4", chunks=(1, *u.shape[1:]), fill_value=0, **own)
+        array[:] = u
+        if version == 2:
+            array.attrs["_ARRAY_DIMENSIONS"] = names
+            if name == "chosen":
+                array.attrs["_FillValue"] = 0.0
+    plain = open_source(tmp_path / "u.zarr", field="plain")
+    np.testing.assert_array_equal(read_all(plain)[:, :, 0], u)
+    assert [note.split(":")[0] for note in plain.notes] == (["plain"] if version == 2 else [])
+    if version == 2:
+        chosen = open_source(tmp_path / "u.zarr", field="chosen")
+        np.testing.assert_array_equal(np.isnan(read_all(chosen)[:, :, 0]), u == 0)
+        assert chosen.notes == ()
+
+
+def test_other_fill_values_of_a_zarr_store_are_gaps(tmp_path):
+    u = fields(1, channels=1)[:, :, 0]
+    group = zarr.open_group(tmp_path / "u.zarr", mode="w", zarr_format=2)
+    array = group.create_array("u", shape=u.shape, dtype="f4", chunks=(1, *u.shape[1:]), fill_value=-9999.0)
+    array.attrs["_ARRAY_DIMENSIONS"] = ["sample", "time", "x"]
+    array[:9] = u[:9]
+    found = read_all(open_source(tmp_path / "u.zarr"))[:, :, 0]
+    np.testing.assert_array_equal(found[:9], u[:9])
+    assert np.isnan(found[9:]).all()
 
 
 def test_refusals(tmp_path, monkeypatch):

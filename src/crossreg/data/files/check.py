@@ -21,7 +21,10 @@ _SMALL_STEP = 0.3
 _TINY_STEP = 0.003
 # Beyond this many times the change between neighbours, the ends of an axis do not meet.
 _NOT_PERIODIC = 4.0
-_FEW_TRAJECTORIES = 10
+# Fewer trajectories than this in reg are a small sample to learn ρ from.
+_FEW_IN_REG = 5
+# Fill values that files do not always name, 1e20 and NetCDF's 9.97e36, are as large as this.
+_LIKE_A_FILL_VALUE = 0.99e20
 _MOST_STEPS = 2048
 _MANY_DIGITS = 1e4
 
@@ -57,6 +60,7 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         {
             "name": name,
             "missing": round(sums.missing[i] * math.prod(source.shape) / len(source.names)),
+            "missing_share": float(sums.missing[i]),
             "min": _number(sums.low[i]),
             "max": _number(sums.high[i]),
             "mean": _number(sums.mean[i]),
@@ -84,7 +88,8 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         "mask": source.has_mask,
         "split": split,
         "command": shlex.join([*command, *options, "--out", "runs/own"]),
-        "notes": [*source.notes, *_warnings(source, channels)],
+        "notes": [*source.notes, *_notes(source, channels)],
+        "warnings": _warnings(source, channels, split),
     }
     shown = np.unique(np.linspace(0, source.times - 1, min(source.times, 128)).round().astype(int)).tolist()
     if len(source.space) > 1:
@@ -174,7 +179,29 @@ def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]])
     return {"by": by} | {name: len(part.samples) for name, part in parts.items()}, options
 
 
-def _warnings(source: Source, channels: list[dict[str, Any]]) -> list[str]:
+def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, Any]) -> list[str]:
+    """What makes results doubtful, if nothing is done about it."""
+    warnings = []
+    for channel in channels:
+        largest = max(abs(channel["min"] or 0), abs(channel["max"] or 0))
+        if largest >= _LIKE_A_FILL_VALUE:
+            warnings.append(
+                f"{channel['name']} has values as large as {largest:.3g}: if they stand for missing ones, make them"
+                " NaN, or name them in the file (_FillValue)"
+            )
+    # Divided in time, reg has some steps of every trajectory.
+    by, count = split.get("by"), source.samples if split.get("by") == "time" else split.get("reg", _FEW_IN_REG)
+    if count < _FEW_IN_REG:
+        few = f"{'steps of ' * (by == 'time')}{count} trajector{'y' if count == 1 else 'ies'}"
+        more = f"; --reg-size {_FEW_IN_REG} or more helps" if by == "trajectory" and source.samples > 20 else ""
+        warnings.append(
+            f"reg has {few}: the noise ρ, σ_gen among it, learns from reg alone, and is noisy with fewer than"
+            f" {_FEW_IN_REG}{more}"
+        )
+    return warnings
+
+
+def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
     """What a user should know before training."""
     notes = []
     for channel in channels:
@@ -198,10 +225,6 @@ def _warnings(source: Source, channels: list[dict[str, Any]]) -> list[str]:
                 f"{name} is not periodic along {', '.join(open_axes)}: the network's Fourier layers take it to be, and"
                 " are less sure near the ends"
             )
-    if source.splits is None and 3 <= source.samples < _FEW_TRAJECTORIES:
-        notes.append(
-            f"{source.samples} trajectories are few: reg and test have one or two, and what is learned on reg is noisy"
-        )
     if source.samples < 3 and source.splits is None:
         few = "1 trajectory" if source.samples == 1 else f"{source.samples} trajectories"
         how = "its times can be divided instead" if source.times >= 6 else "too short to be divided in time"

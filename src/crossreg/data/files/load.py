@@ -120,7 +120,8 @@ def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Uni
     channels = len(source.names)
     count, total, squares = (np.zeros(channels) for _ in range(3))
     offset: Float[np.ndarray, " channel"] | None = None
-    for sample, times in sampled_frames(source, train.samples, train.slice, SAMPLED_BYTES):
+    looked_at = sampled_frames(source, train.samples, train.slice, SAMPLED_BYTES)
+    for sample, times in looked_at:
         frames = source.frames(sample, times)
         if observed_only and source.has_mask:
             frames = np.where(source.observed(sample, times)[:, None], frames, np.float32(np.nan))
@@ -134,7 +135,9 @@ def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Uni
         squares += np.nansum(values**2, 1)
     if offset is None or not count.all():
         empty = [name for name, n in zip(source.names, count, strict=True) if not n]
-        raise InputError(f"--data {source.path}: {', '.join(empty) or 'the train split'} has no value at all")
+        is_whole = all(times == train.slice for _, times in looked_at)
+        where = "at all" if is_whole else f"in the {len(looked_at):,} fields of train that were looked at"
+        raise InputError(f"--data {source.path}: {', '.join(empty) or 'the train split'} has no value {where}")
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     # As float32, which they are used as: a run reads them back from a file.

@@ -7,7 +7,7 @@ units are those of a split in memory, and so are all numbers.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -134,6 +134,12 @@ class StreamedPairs(AbstractPairs):
         counts = (index < self.num_pairs).astype(batch.weight.dtype)
         return batch._replace(weight=batch.weight * counts.reshape(-1, *(1,) * (batch.weight.ndim - 1)))
 
+    def known(self, index: Int[Array, " batch"]) -> Bool[Array, "batch channel *space"]:
+        """Where the targets of pairs that are held are known."""
+        if self.held is None:
+            raise ValueError("the pairs are in a file: `hold` them first")
+        return self.held.known(jnp.searchsorted(self.numbers, index))
+
     def of(self, numbers: Sequence[int]) -> "StreamedPairs":
         index = np.asarray(numbers)
         rows = jnp.reshape(self.rows, -1)[index]
@@ -168,6 +174,12 @@ def stream(reader: Reader) -> StreamedPairs:
     )
 
 
+@overload
+def hold(
+    pairs: Pairs | StreamedPairs, numbers: Int[np.ndarray, "..."], capacity: int | None = None
+) -> Pairs | StreamedPairs: ...
+@overload
+def hold(pairs: AbstractPairs, numbers: Int[np.ndarray, "..."], capacity: int | None = None) -> AbstractPairs: ...
 def hold(pairs: AbstractPairs, numbers: Int[np.ndarray, "..."], capacity: int | None = None) -> AbstractPairs:
     """Pairs that can be gathered by these numbers: read now, if they are in a file."""
     return pairs.hold(numbers, capacity) if isinstance(pairs, StreamedPairs) else pairs

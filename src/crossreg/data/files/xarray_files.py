@@ -1,8 +1,11 @@
 """NetCDF files and Zarr stores, by xarray: dimensions go by their names.
 
 A dimension is time, sample or channel where its name says so (`_KNOWN`); up to three others are space, in the order of
-the file. --axes names them instead. Values that the file marks as missing come as NaN. Nothing is read before it is
-needed.
+the file. --axes names them instead. Nothing is read before it is needed.
+
+Values that the file marks as missing come as NaN. Where xarray would take it otherwise, the formats' own rules hold: a
+NetCDF variable that names no fill value has the default one of its type, which stands where nothing was written; and a
+Zarr array of version 2 has the fill value 0 unless someone chose one, so that its zeros are values, not gaps.
 """
 
 from pathlib import Path
@@ -18,6 +21,11 @@ _KNOWN = {
     "t": ("time", "t", "step", "valid_time", "lead_time"),
     "b": ("sample", "batch", "b", "trajectory", "member", "ensemble", "realization", "run", "case", "number"),
     "c": ("channel", "c", "variable", "component", "feature", "band"),
+}  # fmt: skip
+# NC_FILL_FLOAT and its kin, by the type. Of single bytes every number may be a value.
+_DEFAULT_FILLS = {
+    "f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i2": -32767, "u2": 65535, "i4": -2147483647,
+    "u4": 4294967295, "i8": -9223372036854775806, "u8": 18446744073709551614,
 }  # fmt: skip
 _LETTER = {name: letter for letter, names in _KNOWN.items() for name in names}
 
@@ -41,15 +49,27 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
     is_netcdf = path.suffix.lower() in NETCDF
     try:
         # Times are not decoded: their order is all that counts, and calendars need a further package.
+        options: dict[str, Any] = {"decode_times": False, "mask_and_scale": False}
         if is_netcdf:
-            dataset = xarray.open_dataset(path, decode_times=False)
+            stored = xarray.open_dataset(path, **options)
+            _add_default_fills(stored)
+            zeros = ()
         else:
-            dataset = xarray.open_dataset(path, engine="zarr", decode_times=False, chunks=None, consolidated=False)
+            stored = xarray.open_dataset(path, engine="zarr", chunks=None, consolidated=False, **options)
+            zeros = _drop_default_zeros(path, stored)
+        _widen(stored)
+        dataset = xarray.decode_cf(stored, decode_times=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"--data {path}: not readable by xarray ({reason})") from error
     arrays = {str(name): array for name, array in dataset.data_vars.items() if str(name) != MASK}
     names, notes = _chosen(path, arrays, fields)
+    notes += tuple(
+        f"{name}: 0 is its array's fill value, Zarr's default, and taken for a value; an attribute _FillValue of 0"
+        " would make it a gap"
+        for name in names
+        if name in zeros
+    )
     variables = []
     for name in names:
         where = f"{path}: {name}"
@@ -65,6 +85,40 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
         mask = _mask(dataset[MASK], variables[0], arrays[names[0]].dims, f"{path}: {MASK}")
     segment = Segment(samples.pop() if samples else 1, tuple(variables), mask)
     return Opened("NetCDF" if is_netcdf else "Zarr", (segment,), notes)
+
+
+def _add_default_fills(dataset: Any) -> None:
+    """Gives the variables of a NetCDF file that name no fill value the default one of their type."""
+    for name, array in dataset.data_vars.items():
+        default = _DEFAULT_FILLS.get(array.dtype.str[1:])
+        if (
+            default is not None
+            and str(name) != MASK
+            and not {"_FillValue", "missing_value", "_Unsigned"} & set(array.attrs)
+        ):
+            array.attrs["_FillValue"] = array.dtype.type(default)
+
+
+def _widen(dataset: Any) -> None:
+    """Scales whole numbers of four bytes and more in float64: in float32, a fill value is not told from others."""
+    for array in dataset.data_vars.values():
+        if array.dtype.kind in "iu" and array.dtype.itemsize >= 4 and "scale_factor" in array.attrs:
+            array.attrs["scale_factor"] = np.float64(array.attrs["scale_factor"])
+
+
+def _drop_default_zeros(path: Path, dataset: Any) -> tuple[str, ...]:
+    """Takes the fill value 0 from arrays of a store that name none; returns their names.
+
+    What xarray calls `_FillValue` in a store of version 2 is the fill value of the array; an attribute is a choice.
+    """
+    import zarr
+
+    zeros = [array for array in dataset.data_vars.values() if np.any(array.attrs.get("_FillValue", 1) == 0)]
+    group = zarr.open_group(path, mode="r") if zeros else {}
+    dropped = [array for array in zeros if "_FillValue" not in group[str(array.name)].attrs]
+    for array in dropped:
+        del array.attrs["_FillValue"]
+    return tuple(str(array.name) for array in dropped)
 
 
 def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:

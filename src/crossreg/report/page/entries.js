@@ -41,7 +41,7 @@ const listRegions = (table, entry, regions, none) => {
     const ratio = region.ratio === null ? "∞" : region.ratio.toFixed(1); // no error bar at all
     const sizes = [ratio, written(region.error), written(region.std)];
     const cells = [...sizes, region.trajectory, region.steps.join("–"), points];
-    if (entry.channels > 1) cells.push(region.channel);
+    if (entry.channels > 1) cells.push(channelName(entry, region.channel));
     const row = make("tr");
     let first = String(rank + 1);
     if (index >= 0) {
@@ -126,7 +126,7 @@ const drawEntry = () => {
   state.channel = clamp(state.channel, entry.channels);
   state.point = clamp(state.point, entry.points);
   choose(at("trajectory"), entry.trajectories.map((piece) => nameOf(piece, entry)));
-  choose(at("channel"), Array.from({ length: entry.channels }, (_, i) => String(i)));
+  choose(at("channel"), Array.from({ length: entry.channels }, (_, i) => channelName(entry, i)));
   at("trajectory").value = state.trajectory;
   at("channel").value = state.channel;
   at("channel-choice").hidden = entry.channels === 1;

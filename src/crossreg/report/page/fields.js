@@ -7,12 +7,13 @@ const colors = Object.fromEntries(Object.entries(constants.colors).map(([name, t
 
 const MISSING = -32768;
 const STORED = ["truth", "error", "std_mu", "std_predictive", "std_generalization"];
-// Arrays run over steps, channels and `size` points; each channel has its own unit.
-const numbers = ({ tops, data }, size) => {
+// Arrays run over steps, channels and `size` points; each channel has its own unit, and fields an origin.
+const numbers = ({ tops, origins, data }, size) => {
   const stored = new DataView(bytes(data).buffer);
   return Float32Array.from({ length: stored.byteLength / 2 }, (_, i) => {
     const value = stored.getInt16(2 * i, true);
-    return value === MISSING ? NaN : (value * tops[Math.floor(i / size) % tops.length]) / 32767;
+    const channel = Math.floor(i / size) % tops.length;
+    return value === MISSING ? NaN : (value * tops[channel]) / 32767 + (origins ? origins[channel] : 0);
   });
 };
 
@@ -22,17 +23,23 @@ const entryNow = () => report.entries[state.entry];
 const pieceNow = () => entryNow().trajectories[state.trajectory];
 const place = (entry, time, point) => (time * entry.channels + state.channel) * entry.points + point;
 
+// Arrays of a piece, or of planes, with what follows from them. Where the truth is not known the mean has its own array.
+const decode = (stored, size) => {
+  const fields = Object.fromEntries(STORED.map((name) => [name, numbers(stored[name], size)]));
+  const gaps = stored.gap_mean && numbers(stored.gap_mean, size);
+  fields.mean = fields.truth.map((value, i) => (gaps && Number.isNaN(value) ? gaps[i] : value + fields.error[i]));
+  fields.size = fields.error.map(Math.abs);
+  fields.std = fields.std_predictive.map((value, i) => Math.hypot(value, fields.std_generalization[i]));
+  fields.observed = bytes(stored.observed);
+  return fields;
+};
+
 // A piece is decoded when it is first looked at.
 const decoded = new Map();
 const fieldsNow = () => {
   const stored = pieceNow();
   if (!decoded.has(stored)) {
-    const fields = {};
-    for (const name of STORED) fields[name] = numbers(stored[name], entryNow().points);
-    fields.mean = fields.truth.map((value, i) => value + fields.error[i]);
-    fields.size = fields.error.map(Math.abs);
-    fields.std = fields.std_predictive.map((value, i) => Math.hypot(value, fields.std_generalization[i]));
-    fields.observed = bytes(stored.observed);
+    const fields = decode(stored, entryNow().points);
     fields.offsets = new Int8Array(bytes(stored.offsets).buffer);
     decoded.set(stored, fields);
   }
@@ -41,6 +48,7 @@ const fieldsNow = () => {
 
 const MAPS = [
   ["truth", "Truth", "RdBu_r"],
+  ["mean", "Mean", "RdBu_r"],
   ["size", "|error|", "viridis"],
   ["std_mu", "Std_ω[μ]", "viridis"],
   ["std", "√U_tot, total", "viridis"],
@@ -77,7 +85,8 @@ const truthRange = (values) => {
 // Errors and standard deviations share one range, which holds all but the largest 0.5% of either.
 const rangesOf = (entry, fields) => {
   const top = Math.max(topOf(ofChannel(entry, fields.size)), topOf(ofChannel(entry, fields.std))) || 1;
-  return { truth: truthRange(ofChannel(entry, fields.truth)), size: [0, top], std_mu: [0, top], std: [0, top] };
+  const truth = truthRange(ofChannel(entry, fields.truth));
+  return { truth, mean: truth, size: [0, top], std_mu: [0, top], std: [0, top] };
 };
 
 const paint = (canvas, entry, times, values, [low, high], palette) => {
@@ -96,6 +105,26 @@ const paint = (canvas, entry, times, values, [low, high], palette) => {
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
 };
+
+// The mean is drawn where the truth has gaps: there it is all that can be seen of the field.
+const hasGaps = (fields, isOwn) => fields.truth.some((value, i) => Number.isNaN(value) && isOwn(i));
+const showMean = (box, kind, isShown) => {
+  at(`${kind}-mean`).hidden = !isShown;
+  box.classList.toggle("five", isShown);
+};
+
+// The ends of a colour bar. Errors and standard deviations may be larger than theirs.
+const sayEnds = (box, range, palette) => {
+  const isField = palette === "RdBu_r";
+  const [low, high] = range.map((value) => written(value, isField ? digitsOf(range) : 3));
+  const [first, last] = box.querySelectorAll(".bar span");
+  first.textContent = low;
+  last.textContent = isField ? high : `≥ ${high}`;
+};
+
+// A channel by its name, or by its number.
+const channelName = (entry, channel) => entry.names[channel] || String(channel);
+const ofWhich = (entry) => (entry.names.length ? `, ${channelName(entry, state.channel)}` : "");
 
 const gradient = (palette) => {
   const color = (share) => palette.slice(3 * Math.round(255 * share), 3 * Math.round(255 * share) + 3).join(" ");
@@ -150,31 +179,38 @@ const goTo = (time, point) => {
   keepPlace();
 };
 
+// Digits that tell the values of a range apart, however far it is from 0.
+const digitsOf = ([low, high]) => Math.min(7, 3 + Math.max(0, Math.floor(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low)))));
+
+// All that is known of a point, in words.
+const saidAt = (fields, index, range) => Object.entries(QUANTITIES).map(([name, title]) => {
+  const digits = name === "truth" || name === "mean" ? digitsOf(range) : 3;
+  return `${title} ${written(fields[name][index], digits)}`;
+}).join("; ");
+
 const sayPoint = (time, point) => {
   const [entry, fields] = [entryNow(), fieldsNow()];
-  const index = place(entry, time, point);
-  const values = Object.entries(QUANTITIES).map(([name, title]) => `${title} ${written(fields[name][index])}`);
+  const values = saidAt(fields, place(entry, time, point), drawn["map-truth"].range);
   const seen = fields.observed[time * entry.points + point] ? "observed" : "hidden";
   at("map-said").textContent =
-    `Step ${pieceNow().steps[time]}, point ${point} (${seen} in the input): ${values.join("; ")}`;
+    `Step ${pieceNow().steps[time]}, point ${point} (${seen} in the input): ${values}`;
 };
 
 const drawMaps = () => {
   const [entry, fields, { number, steps }] = [entryNow(), fieldsNow(), pieceNow()];
   const ranges = rangesOf(entry, fields);
+  showMean(at("maps"), "map", hasGaps(fields, (i) => Math.floor(i / entry.points) % entry.channels === state.channel));
   for (const [name, title, palette] of MAPS) {
     const box = at(`map-${name}`);
     const [low, high] = ranges[name];
     const canvas = box.querySelector("canvas");
     paint(canvas, entry, steps.length, fields[name], ranges[name], colors[palette]);
-    const said = `${title} of test trajectory ${number}, ${written(low)} to ${written(high)}`;
+    const said = `${title} of test trajectory ${number}${ofWhich(entry)}, ${written(low)} to ${written(high)}`;
     canvas.setAttribute("aria-label", `${said}. Arrow keys move through time and space and read values.`);
     const [first, , last] = box.querySelectorAll(".along span");
     first.textContent = steps[0];
     last.textContent = steps[steps.length - 1];
-    const ends = box.querySelectorAll(".bar span");
-    ends[0].textContent = written(low);
-    ends[1].textContent = name === "truth" ? written(high) : `≥ ${written(high)}`;
+    sayEnds(box, ranges[name], palette);
     drawn[`map-${name}`] = { trajectory: number, range: ranges[name], values: fields[name] };
   }
   at("range-said").textContent =

@@ -1,10 +1,13 @@
 """Test trajectories as text that the page decodes.
 
-An array of numbers is base64 of little-endian int16: k stands for k/32767 of `top`, and −32768 for no number. Quantiles
-are base64 of int8, in steps of (q − m)/√U_tot. A trajectory of 200 times and 160 points takes 0.7 MB, so that a page
-has room for about fifteen: those of the first seed of each method and regime. Where there are many, it keeps fewer of
-each: first the one with the region that is furthest off, then the windows around the other regions that are listed,
-then further trajectories.
+An array of numbers is base64 of little-endian int16: k stands for k/32767 of `top`, from the middle of a field's range
+or from 0, and −32768 for no number. Quantiles are base64 of int8, in steps of (q − m)/√U_tot. Where the truth is not
+known it and the error are no numbers; `gap_mean`, which is there only if there are such places, has the mean.
+
+A trajectory of 200 times and 160 points takes 0.7 MB, so that a page has room for about fifteen: those of the first
+seed of each method and regime. Where there are many, it keeps fewer of each: first the one with the region that is
+furthest off, then the windows around the other regions that are listed, then further trajectories; whole planes of as
+many of them as half of the room holds.
 """
 
 import base64
@@ -109,7 +112,9 @@ def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
     whole = sum(_size(fields) for fields in stored)
     around = sum(_size(fields.windows) * len(fields.windows.trajectories) for fields in stored if fields.windows)
     in_planes = sum(_planes_size(fields.planes) for fields in stored if fields.planes)
-    planes = whole + in_planes <= room
+    # Of how many trajectories whole planes are kept: half of the room at most, unless the rest needs less.
+    planes = next((n for n in range(most, 0, -1) if n * in_planes <= max(room / 2, room - most * whole)), 0)
+    planes = planes or int(whole + in_planes <= room)
     # How many trajectories of each run, and whether with windows.
     kept = [*((count, True) for count in range(most, 0, -1)), (1, False)]
     left = room - planes * in_planes
@@ -130,12 +135,18 @@ def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
 
 def _size(part: StoredFields | Windows) -> int:
     """Bytes of one trajectory, or one window, in the page, about."""
-    return int((part.truth[0].size * (2 * len(_NAMES) + len(LEVELS)) + part.observed[0].size) * 4 / 3) + 2_000
+    numbers = 2 * len(_arrays(part)) + len(LEVELS)
+    return int((part.truth[0].size * numbers + part.observed[0].size) * 4 / 3) + 2_000
 
 
 def _planes_size(planes: Planes) -> int:
-    """Bytes of the planes of a run in the page, about."""
-    return int((planes.truth.size * 2 * len(_NAMES) + planes.observed.size) * 4 / 3) + 1_000
+    """Bytes of the planes of one trajectory in the page, about."""
+    return int((planes.truth[0].size * 2 * len(_arrays(planes)) + planes.observed[0].size) * 4 / 3) + 1_000
+
+
+def _arrays(part: StoredFields | Windows | Planes) -> tuple[str, ...]:
+    """The names of what is kept of a prediction."""
+    return _NAMES if part.gap_mean is None else (*_NAMES, "gap_mean")
 
 
 def _about(entry: Entry) -> dict[str, Any]:
@@ -144,7 +155,7 @@ def _about(entry: Entry) -> dict[str, Any]:
     return {"group": entry.group, "label": entry.label, "sigma": row["sigma"], "coverage": coverage}
 
 
-def _embedded(fields: StoredFields, count: int, windows: bool, planes: bool) -> dict[str, Any]:
+def _embedded(fields: StoredFields, count: int, windows: bool, planes: int) -> dict[str, Any]:
     worst = fields.unaware[0].trajectory if fields.unaware else None
     order = sorted(range(len(fields.trajectories)), key=lambda i: int(fields.trajectories[i]) != worst)
     middle = [size // 2 for size in fields.space[1:]]
@@ -155,10 +166,12 @@ def _embedded(fields: StoredFields, count: int, windows: bool, planes: bool) -> 
             for i in range(len(parts.trajectories))
         ]
     _, _, channels, points = fields.truth.shape
+    shown = [piece["number"] for piece in stored]
     return {
         "trajectories": stored,
-        "planes": _plane(fields.planes) if planes and fields.planes is not None else None,
+        "planes": [] if fields.planes is None else _planes(fields.planes, shown, planes),
         "channels": channels,
+        "names": list(fields.names),
         "points": points,
         "space": list(fields.space),
         "scanned": fields.scanned,
@@ -176,35 +189,54 @@ def _piece(part: StoredFields | Windows, i: int, steps: Int[np.ndarray, " time"]
         "line": line,
         "observed": _base64(part.observed[i].astype("u1")),
         "offsets": _base64(np.rint(part.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
-        **{name: encode(getattr(part, name)[i]) for name in _NAMES},
+        **{name: _encoded(name, getattr(part, name)[i]) for name in _arrays(part)},
     }
 
 
-def _plane(planes: Planes) -> dict[str, Any]:
-    """Whole fields at a few steps."""
-    return {
-        "number": planes.trajectory,
-        "stride": planes.stride,
-        "steps": planes.steps.tolist(),
-        "sides": list(planes.truth.shape[2:]),
-        "observed": _base64(planes.observed.astype("u1")),
-        **{name: encode(getattr(planes, name)) for name in _NAMES},
-    }
+def _planes(planes: Planes, shown: Sequence[int], count: int) -> list[dict[str, Any]]:
+    """Whole fields at a few steps of so many of the trajectories that are shown, the first of them first."""
+    numbers = planes.trajectories.tolist()
+    chosen = [number for number in dict.fromkeys([*shown, *numbers]) if number in numbers][:count]
+    return [
+        {
+            "number": number,
+            "stride": planes.stride,
+            "steps": planes.steps.tolist(),
+            "sides": list(planes.truth.shape[3:]),
+            "observed": _base64(planes.observed[i].astype("u1")),
+            **{name: _encoded(name, getattr(planes, name)[i]) for name in _arrays(planes)},
+        }
+        for number in chosen
+        for i in [numbers.index(number)]
+    ]
 
 
 def _region(region: Region) -> dict[str, Any]:
     return region._asdict() | {"ratio": region.ratio if math.isfinite(region.ratio) else None}
 
 
-def encode(values: Float[np.ndarray, "time channel *space"]) -> dict[str, Any]:
-    """An array as text, each channel in units of its largest value; what is not finite is kept as no number."""
+def encode(values: Float[np.ndarray, "time channel *space"], *, centred: bool = False) -> dict[str, Any]:
+    """An array as text, each channel in units of its largest value; what is not finite is kept as no number.
+
+    With `centred`, that is the largest distance from the middle of its range: a pressure of 10⁵ ± 20 Pa is no 10⁵.
+    """
     finite = np.isfinite(values)
-    known = np.where(finite, values, 0).astype(np.float64)
     others = tuple(axis for axis in range(values.ndim) if axis != 1)
+    whole = values.astype(np.float64)
+    low = np.where(finite, whole, np.inf).min(axis=others, keepdims=True)
+    high = np.where(finite, whole, -np.inf).max(axis=others, keepdims=True)
+    origin = np.zeros_like(low)
+    np.add(low / 2, high / 2, out=origin, where=(low <= high) & centred)
+    known = np.where(finite, whole - origin, 0.0)
     top = np.abs(known).max(axis=others, keepdims=True, initial=0.0)
     top[top == 0] = 1.0
     scaled = np.where(finite, np.rint(known * (32767 / top)), -32768)
-    return {"tops": top.ravel().tolist(), "data": _base64(scaled.astype("<i2"))}
+    text = {"tops": top.ravel().tolist(), "data": _base64(scaled.astype("<i2"))}
+    return text | ({"origins": origin.ravel().tolist()} if centred else {})
+
+
+def _encoded(name: str, values: np.ndarray) -> dict[str, Any]:
+    return encode(values, centred=name in ("truth", "gap_mean"))
 
 
 def _base64(values: np.ndarray) -> str:

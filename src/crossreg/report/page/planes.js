@@ -1,17 +1,9 @@
-// Whole 2-D fields of a test trajectory at a few steps, x to the right and y upwards.
-const planesNow = () => entryNow().planes;
+// Whole 2-D fields of the chosen test trajectory at a few steps, x to the right and y upwards.
+const planesNow = () => entryNow().planes.find(({ number }) => number === pieceNow().number);
 const decodedPlanes = new Map();
 const planeFields = () => {
   const stored = planesNow();
-  if (!decodedPlanes.has(stored)) {
-    const size = stored.sides[0] * stored.sides[1];
-    const fields = Object.fromEntries(STORED.map((name) => [name, numbers(stored[name], size)]));
-    fields.mean = fields.truth.map((value, i) => value + fields.error[i]);
-    fields.size = fields.error.map(Math.abs);
-    fields.std = fields.std_predictive.map((value, i) => Math.hypot(value, fields.std_generalization[i]));
-    fields.observed = bytes(stored.observed);
-    decodedPlanes.set(stored, fields);
-  }
+  if (!decodedPlanes.has(stored)) decodedPlanes.set(stored, decode(stored, stored.sides[0] * stored.sides[1]));
   return decodedPlanes.get(stored);
 };
 const planeState = { step: 0 };
@@ -24,7 +16,8 @@ const planeRanges = (planes, fields) => {
   const { channels } = entryNow();
   const own = (values) => values.filter((_, i) => Math.floor(i / size) % channels === state.channel);
   const top = Math.max(topOf(own(fields.size)), topOf(own(fields.std))) || 1;
-  return { truth: truthRange(own(fields.truth)), size: [0, top], std_mu: [0, top], std: [0, top] };
+  const truth = truthRange(own(fields.truth));
+  return { truth, mean: truth, size: [0, top], std_mu: [0, top], std: [0, top] };
 };
 
 const buildPlanes = () => {
@@ -55,15 +48,23 @@ const sayPlane = (x, y) => {
   const [planes, fields] = [planesNow(), planeFields()];
   const index = planePlace(planes, x, y);
   const [nx, ny] = planes.sides;
-  const values = Object.entries(QUANTITIES).map(([name, title]) => `${title} ${written(fields[name][index])}`);
+  const values = saidAt(fields, index, drawn["plane-truth"].range);
   const seen = fields.observed[(planeState.step * nx + x) * ny + y] ? "observed" : "hidden";
   at("plane-said").textContent =
-    `Step ${planes.steps[planeState.step]}, point ${x * planes.stride}, ${y * planes.stride} (${seen} in the input): ${values.join("; ")}`;
+    `Step ${planes.steps[planeState.step]}, point ${x * planes.stride}, ${y * planes.stride} (${seen} in the input): ${values}`;
 };
 
 const drawPlanes = () => {
   const planes = planesNow();
-  at("planes-part").hidden = !planes;
+  const { planes: all, channels } = entryNow();
+  at("planes-part").hidden = !all.length;
+  at("planes-shown").hidden = !planes;
+  at("planes-none").hidden = Boolean(planes);
+  if (!all.length) return;
+  const { number } = pieceNow();
+  at("planes-of").textContent = `test trajectory ${number}${ofWhich(entryNow())}`;
+  at("planes-none").textContent =
+    `This page holds whole fields of test trajectory ${all.map((one) => one.number).join(", ")}, not of ${number}.`;
   if (!planes) return;
   planeState.step = clamp(planeState.step, planes.steps.length);
   if (at("plane-step").options.length !== planes.steps.length || at("plane-step").options[0].text !== String(planes.steps[0])) {
@@ -72,6 +73,7 @@ const drawPlanes = () => {
   at("plane-step").value = planeState.step;
   const [fields, [nx, ny]] = [planeFields(), planes.sides];
   const ranges = planeRanges(planes, fields);
+  showMean(at("planes"), "plane", hasGaps(fields, (i) => Math.floor(i / (nx * ny)) % channels === state.channel));
   for (const [name, title, palette] of MAPS) {
     const box = at(`plane-${name}`);
     const canvas = box.querySelector("canvas");
@@ -90,10 +92,7 @@ const drawPlanes = () => {
     canvas.getContext("2d").putImageData(image, 0, 0);
     canvas.style.aspectRatio = `${nx} / ${ny}`;
     canvas.setAttribute("aria-label", `${title} at step ${planes.steps[planeState.step]}, ${written(low)} to ${written(high)}`);
-    const ends = box.querySelectorAll(".bar span");
-    ends[0].textContent = written(low);
-    ends[1].textContent = name === "truth" ? written(high) : `≥ ${written(high)}`;
+    sayEnds(box, ranges[name], palette);
     drawn[`plane-${name}`] = { step: planes.steps[planeState.step], range: ranges[name], values: fields[name] };
   }
-  at("planes-of").textContent = `test trajectory ${planes.number}`;
 };

@@ -56,13 +56,13 @@ const drawTime = () => {
   chart(at("slice"), {
     name: "slice",
     title: `Step ${piece.steps[state.time]} of test trajectory ${piece.number}`,
-    x: "grid point", y: "field", height: 300, xRange: [0, entry.points - 1], yRange: rangeOfField(entry, fields),
+    x: "grid point", y: entry.names[state.channel] || "field", height: 300, xRange: [0, entry.points - 1], yRange: rangeOfField(entry, fields),
     ticksBelow: hidden,
     series: [
       band(side(-1), side(1), "total", "var(--total)"),
       band(predictive(-1), predictive(1), "predictive", "var(--predictive)"),
       { label: "mean", x: points, y: of(fields.mean), color: "var(--mean)" },
-      { label: "truth", x: points, y: of(fields.truth), color: "var(--text)", dash: "2 3", width: 1.8 },
+      { label: "truth", x: points, y: of(fields.truth), color: "var(--text)", dash: "2 3", width: 1.8, broken: true },
     ],
   });
 };

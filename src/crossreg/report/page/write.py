@@ -19,6 +19,7 @@ from crossreg.report.page import parts
 from crossreg.report.page.fields import constants, embed, load_entries
 from crossreg.report.page.folders import Car, Found, find
 from crossreg.report.page.lines import Group, described, described_car, described_unfinished, make_group
+from crossreg.report.page.own_data import data_names, in_words, with_names
 from crossreg.report.page.rows import distinct
 from crossreg.report.page.settings import versions_line, what_was_run
 from crossreg.report.shared import shared_file, shared_scripts, shared_style
@@ -44,8 +45,11 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
     output = folder / DEFAULT if output is None else output
     check_output(output)
     found = find(folder, progress=progress)
+    names = data_names(found)
+    found = with_names(found, names)
     groups = make_groups(found)
     entries = load_entries(found, groups, progress=progress)
+    entries = [entry._replace(why=in_words(entry.why, names)) for entry in entries]
     drawn = [described(group) for group in groups]
     open_part = described_unfinished(found.unfinished)
     places = {"cars": len(drawn), "unfinished": len(drawn) + bool(found.cars)}

@@ -16,10 +16,12 @@ const endsOf = ({ y, half = [], low = [], high = [] }) =>
 
 // The places of a chart: from values to points of the picture.
 const axesOf = (options, series, width, height) => {
-  const box = { left: 58, right: width - 12, top: 10, bottom: height - 44 };
   const scale = (v) => (options.log ? Math.log10(v) : v);
   const known = (v) => isNumber(v) && (!options.log || v > 0);
   const [low, high] = options.yRange || rangeOf(series.flatMap(endsOf).filter(known).map(scale), options);
+  // Room for the longest number beside the axis.
+  const longest = options.log ? 0 : Math.max(...ticks(low, high, 5).map((y) => written(y).length));
+  const box = { left: Math.max(58, 24 + 7 * longest), right: width - 12, top: 10, bottom: height - 44 };
   const [first, last] = options.xRange || rangeOf(series.flatMap((s) => s.x), {});
   const px = (x) => box.left + ((x - first) / (last - first)) * (box.right - box.left);
   const across = (y) => box.bottom - ((y - low) / (high - low)) * (box.bottom - box.top);
@@ -80,6 +82,16 @@ const drawArrows = (svg, series, { box, known, px, isAbove }) => {
   }
 };
 
+// Points [x, y, place] whose places follow each other, as lists.
+const runsOf = (points) => {
+  const runs = [];
+  points.forEach((point, k) => {
+    if (k && point[2] === points[k - 1][2] + 1) runs[runs.length - 1].push(point);
+    else runs.push([point]);
+  });
+  return runs;
+};
+
 const drawSeries = (svg, s, options, axes, aside) => {
   const { box, known, px, py } = axes;
   const joined = (points) => points.map((p) => p.join(",")).join(" ");
@@ -105,7 +117,10 @@ const drawSeries = (svg, s, options, axes, aside) => {
   }
   if (s.kind !== "dots") {
     const look = { "stroke-width": s.width || 2, "stroke-dasharray": s.dash || "", "stroke-linejoin": "round" };
-    line(points.map(([x, y]) => [px(x), py(y)]), { stroke: s.color, ...look });
+    for (const part of s.broken ? runsOf(points) : [points]) {
+      line(part.map(([x, y]) => [px(x), py(y)]), { stroke: s.color, ...look });
+      if (s.broken && part.length === 1) svg.append(shape("circle", { cx: px(part[0][0]), cy: py(part[0][1]), r: 1.5, fill: s.color }));
+    }
   }
   for (const [x, y, i] of points) {
     const half = s.half && s.half[i];
@@ -119,8 +134,8 @@ const drawSeries = (svg, s, options, axes, aside) => {
 };
 
 // A chart in `place`. options: {name, title, note, x, y, log, floor, cut, least, xRange, yRange, diagonal, level, bars,
-// names, legend, series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, hidden?}]}. A label
-// may change while a reader looks; the key, by default the label, does not.
+// names, legend, series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, broken?, hidden?}]}. A
+// label may change while a reader looks; the key, by default the label, does not. A broken line ends where values are missing.
 const chart = (place, options) => {
   const caption = make("figcaption", {}, options.title);
   if (options.note) caption.append(make("small", {}, options.note));

@@ -19,7 +19,7 @@ const written = (value, digits = 3) => {
   if (!isNumber(value)) return "–";
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en").replace("-", "−");
   const size = Math.abs(value);
-  const isFar = size !== 0 && (size < 1e-3 || size >= 1e5);
+  const isFar = size !== 0 && (size < 1e-3 || size >= 10 ** Math.max(5, digits));
   const text = isFar ? value.toExponential(digits - 1) : Number(value.toPrecision(digits));
   return String(text).replace(/-/g, "−");
 };
