@@ -7,7 +7,7 @@ import pytest
 from tiny_sweep import MOST, OFTEN, check_whole, workers
 
 from crossreg.studies import sweep
-from crossreg.studies.launchers.base import Job, Launcher, Outcome
+from crossreg.studies.launchers.base import Job, Launcher, Outcome, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import work
 from crossreg.studies.sweep import run_sweep
@@ -25,8 +25,8 @@ class Here(Launcher):
     def room(self) -> int:
         return 2
 
-    def submit(self, jobs) -> None:
-        self.queue.extend(jobs)
+    def submit(self, jobs, *, first: bool = False) -> None:
+        put_in(self.queue, jobs, first=first)
 
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
         job = self.queue.popleft()
@@ -43,7 +43,7 @@ def test_a_trained_file_that_is_harmed_is_made_again(points, wanted, tmp_path, m
     class Harming(Here):
         def ended(self, seconds):
             [(job, outcome)] = super().ended(seconds)
-            if job.train and len(harmed) < 2:
+            if job.train and job.name not in harmed and len(harmed) < 2:
                 file = self.folder / "jobs" / f"{job.name}.npz"
                 if harmed:
                     file.unlink()
@@ -58,6 +58,24 @@ def test_a_trained_file_that_is_harmed_is_made_again(points, wanted, tmp_path, m
     assert said.count("not a readable program") >= 2
     assert said.count("tried again") == 2
     assert "given up" not in said
+    check_whole(tmp_path / "s", wanted)
+
+
+def test_a_job_that_is_tried_again_does_not_wait_for_shorter_ones(points, wanted, tmp_path, monkeypatch):
+    done = []
+
+    class Losing(Here):
+        def ended(self, seconds):
+            if not done:
+                done.append(self.queue[0].name)
+                return [(self.queue.popleft(), Outcome(error="its worker was lost"))]
+            done.append(self.queue[0].name)
+            return super().ended(seconds)
+
+    monkeypatch.setattr(sweep, "open_launcher", Losing)
+    run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    assert done[0] == done[1]
+    assert len(done) == len(set(done)) + 1
     check_whole(tmp_path / "s", wanted)
 
 

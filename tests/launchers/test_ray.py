@@ -23,8 +23,8 @@ def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wante
     from crossreg.studies.launchers.ray_core import RayLauncher
 
     class Elsewhere(RayLauncher):
-        def submit(self, jobs):
-            super().submit([job._replace(folder="/not/there") for job in jobs])
+        def submit(self, jobs, *, first=False):
+            super().submit([job._replace(folder="/not/there") for job in jobs], first=first)
 
     monkeypatch.setattr(sweep, "open_launcher", Elsewhere)
     run_sweep(points, tmp_path / "s", progress=False, workers=workers("ray"))

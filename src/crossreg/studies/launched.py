@@ -84,15 +84,15 @@ def fill_by_jobs(
     _prepare(plan.due, folder, trajectories, make.token)
     display.stored(stored)
     space = trajectories.train.shape[3:]
-    first = sorted(plan.due, key=lambda program: -program.work(space))  # the longest first: workers end together
+    by_length = sorted(plan.due, key=lambda program: -program.work(space))  # the longest first: workers end together
     open_jobs, tries, failed = {}, collections.Counter(), []
 
-    def submit(jobs: Sequence[Job]) -> None:
+    def submit(jobs: Sequence[Job], *, first: bool = False) -> None:
         for job in jobs:
             open_jobs[job.name] = job
             tries[job.name] += 1
         if jobs:
-            launcher.submit(jobs)
+            launcher.submit(jobs, first=first)
 
     def score_ready() -> list[Job]:
         ready = [group for group in groups if group.programs <= stored]
@@ -105,7 +105,7 @@ def fill_by_jobs(
         ]
 
     with saved_on_stop(launcher.cancel):
-        submit([*(make.job(inside[p.name], train=p) for p in first), *score_ready()])
+        submit([*(make.job(inside[p.name], train=p) for p in by_length), *score_ready()])
         while open_jobs:
             display.look(len(open_jobs))
             for job, came in launcher.ended(_SECONDS_BETWEEN_LOOKS):
@@ -116,7 +116,7 @@ def fill_by_jobs(
                 if outcome.error:
                     if outcome.again and tries[job.name] < _TRIES:
                         _say(job, outcome, "tried again")
-                        submit([job])
+                        submit([job], first=True)  # it was longer than those that wait: they end together
                     else:
                         _say(job, outcome, "given up")
                         failed.append(open_jobs.pop(job.name))

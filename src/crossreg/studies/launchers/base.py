@@ -11,6 +11,7 @@ jobs/NAME.lock     held by the worker that trains it
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +96,14 @@ def end_of_file(path: Path, size: int = 4096) -> bytes:
         return b""
 
 
+def put_in(queue: deque[Job], jobs: Sequence[Job], *, first: bool) -> None:
+    """Jobs into a queue, at its beginning or at its end."""
+    if first:
+        queue.extendleft(reversed(jobs))
+    else:
+        queue.extend(jobs)
+
+
 class Launcher(ABC):
     """Runs jobs on workers. A context: what is still under way at its end is cancelled."""
 
@@ -107,8 +116,8 @@ class Launcher(ABC):
         """How many jobs run at a time, as far as it is known."""
 
     @abstractmethod
-    def submit(self, jobs: Sequence[Job]) -> None:
-        """Jobs to be run as soon as there is room, in this order."""
+    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
+        """Jobs to be run as soon as there is room, in this order; with `first`, before those that wait already."""
 
     @abstractmethod
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
 from crossreg.errors import InputError
-from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, end_of_file, last_lines
+from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, end_of_file, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
 _SECONDS_TO_END = 4.0
@@ -84,8 +84,8 @@ class LocalLauncher(Launcher):
     def room(self) -> int:
         return self._count
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        self._queue.extend(jobs)
+    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
+        put_in(self._queue, jobs, first=first)
 
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
         self._hand_out()

@@ -21,7 +21,7 @@ import ray.exceptions
 
 from crossreg.errors import InputError
 from crossreg.stopping import SIGNALS
-from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines
+from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
 _SECONDS_TO_SAVE, _SECONDS_TO_DIE = 2.5, 0.5
@@ -78,8 +78,8 @@ class RayLauncher(Launcher):
         fits = max(1, int(min(total // need for total, need in each if need)))
         return min(fits, self._most or fits)
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        self._queue.extend(jobs)
+    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
+        put_in(self._queue, jobs, first=first)
         self._hand_out()
 
     def _hand_out(self) -> None:

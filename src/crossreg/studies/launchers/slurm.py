@@ -24,7 +24,7 @@ from submitit.slurm.slurm import SlurmExecutor
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.stopping import code_of, save_now, stops_in_time
-from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, last_lines
+from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
 _IDS = "slurm-ids"
@@ -79,11 +79,11 @@ class SlurmLauncher(Launcher):
     def room(self) -> int | None:
         return self._workers.workers
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
         if self._workers.worker_cpus:
             cores = {"NPROC": str(self._workers.worker_cpus)}
             jobs = [job._replace(environment=cores | job.environment) for job in jobs]
-        self._queue.extend(jobs)
+        put_in(self._queue, jobs, first=first)
         self._hand_out()
 
     def _hand_out(self) -> None:
