@@ -22,7 +22,7 @@ from crossreg.report.jobs_progress import JobsDisplay
 from crossreg.sealed import is_sealed
 from crossreg.stopping import saved_on_stop
 from crossreg.studies.grids import Point
-from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Launcher, Outcome, Wired
+from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired
 from crossreg.studies.machine import source_digest
 from crossreg.studies.programs import Program, describe_program, digest_of, read_programs, take_in, take_out
 from crossreg.studies.saving import Saving
@@ -52,6 +52,15 @@ def take_in_left(folder: Path) -> set[str]:
     for name in taken:
         take_in(programs[name], folder, folder / JOBS / f"{name}.npz")
     return taken
+
+
+def clear_left(folder: Path) -> None:
+    """Takes away what workers of an earlier sweep have left, once another process has done their jobs.
+
+    Jobs that Slurm may still have are cancelled by the next sweep that is launched there, from what is written here.
+    """
+    if not (folder / JOBS / SLURM_IDS).exists():
+        shutil.rmtree(folder / JOBS, ignore_errors=True)
 
 
 class _Group(NamedTuple):
