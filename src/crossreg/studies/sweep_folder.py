@@ -19,6 +19,7 @@ from crossreg.errors import InputError
 from crossreg.files import check_is_folder, is_temporary, make_folder, read_json, replacing
 from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
+from crossreg.studies.launchers.base import JOBS
 from crossreg.studies.locks import LOCK, locked
 from crossreg.studies.machine import check_numerics, describe_machine
 from crossreg.studies.manifest import (
@@ -95,8 +96,10 @@ def open_sweep(
 
 
 def _made(folder: Path) -> tuple[set[str], set[str]]:
-    """What is done in a sweep's folder: rows, and programs that are trained."""
-    return set(_good_rows(folder)), {path.stem for path in (folder / TRAINED_FOLDER).glob("*.npz")}
+    """What is done in a sweep's folder: rows, and programs that are trained, by workers that ended unheard too."""
+    return set(_good_rows(folder)), {
+        path.stem for part in (TRAINED_FOLDER, JOBS) for path in (folder / part).glob("*.npz")
+    }
 
 
 def _mend(folder: Path, digest: str) -> set[str]:
