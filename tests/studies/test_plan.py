@@ -221,6 +221,7 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     left = make_plan(Asked(str(folder)), "gpu:4")
     assert left["rows"] == {"asked": 12, "left": 4}
     assert [(jobs["label"], jobs["replicas"], jobs["steps"]) for jobs in left["jobs"]] == [("dropout", 4, 20)]
+    assert [(way["flags"], way["num_jobs"]) for way in left["ways"]] == [("--workers 4", 1), ("--devices 4", 1)]
     # A snapshot says how far it had come.
     (folder / "snapshots").mkdir()
     (folder / "snapshots" / f"{dropped.stem}.000000015.npz").touch()
@@ -247,7 +248,7 @@ def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
     made = make_plan(Asked("unregularized", seeds=2, steps=50, grid=["train_size=20,30,40"]), "gpu:1")
     assert [(jobs["label"], jobs["replicas"]) for jobs in made["jobs"]] == [("unregularized", 6)]
     save_yaml(Config().replace(data="flow.npy"), tmp_path / "own.yaml")
-    with pytest.raises(InputError, match=r"own\.yaml: is of own data \(flow\.npy\), not planned for"):
+    with pytest.raises(InputError, match=r"own\.yaml: is of own data \(flow\.npy\), which plans do not know"):
         make_plan(Asked(str(tmp_path / "own.yaml")), "gpu:1")
 
 

@@ -130,6 +130,7 @@ def fill_by_jobs(
                 for key, row in outcome.rows.items():
                     keep(key, row)
             submit(score_ready())
+        display.look(0)
     if failed:
         labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
         print(
