@@ -79,6 +79,8 @@ def train_run(
             kept = Kept(folder, "train", identity, saving)
             kept.check_own()
             write_beginning(folder, config, data)
+        if (parts := layout.share.parts) > (size := config.train.batch_size):
+            print(f"crossreg: --batch-size {size}: fewer than the {parts} devices; the others wait", file=sys.stderr)
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
         if is_trained:
