@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crossreg.export.tensors import read_model as read_model
     from crossreg.export.write import export_model as export_model
     from crossreg.methods.conformal import fit_conformal as fit_conformal
+    from crossreg.methods.correlation import fit_correlation as fit_correlation
     from crossreg.methods.ensemble import EnsemblePredictor as EnsemblePredictor
     from crossreg.methods.persistence import fit_persistence as fit_persistence
     from crossreg.methods.temperature import fit_temperature as fit_temperature
@@ -62,6 +63,7 @@ _HOMES = {
     "export.tensors": ("read_model",),
     "export.write": ("export_model",),
     "methods.conformal": ("fit_conformal",),
+    "methods.correlation": ("fit_correlation",),
     "methods.ensemble": ("EnsemblePredictor",),
     "methods.persistence": ("fit_persistence",),
     "methods.temperature": ("fit_temperature",),

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf, log_ndtr, logsumexp, ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float, Real
 
 _NODES = 32
 LOG_2PI = 1.8378770664093453
@@ -178,6 +178,39 @@ class Mixture(eqx.Module):
         return Mixture(
             self.means, factor**2 * self.vars_predictive, factor**2 * self.vars_generalization, self.instance_means
         )
+
+    def combined(
+        self,
+        weights: Real[ArrayLike, "combination channel"],
+        *,
+        correlation: Float[ArrayLike, "channel channel"] | None = None,
+        axis: int = 1,
+    ) -> "Mixture":
+        r"""The mixture of $\sum_c a_c y_c$ at every point, exact: of dependent channels, what a user derives from them.
+
+        $$ \mathcal N\Big(\sum_c a_c \mu_{s,c},\;
+           \sum_{c,d} a_c a_d R_{cd} (\sigma_{pred,s,c}\sigma_{pred,s,d} + \sigma_{gen,s,c}\sigma_{gen,s,d})\Big) $$
+
+        Each row of `weights` is an a; they take the place of the channels, which stand at `axis` of a field. What noise
+        inside the model makes channels share is in their $\mu_s$ already. R is how the rest of their errors goes
+        together: the identity, or what `fit_correlation` finds on held-out fields.
+        """
+        weights = jnp.asarray(weights, self.means.dtype)
+        shared = jnp.eye(weights.shape[1]) if correlation is None else jnp.asarray(correlation, self.means.dtype)
+
+        def along(values):
+            return jnp.moveaxis(values, axis + 1, -1)
+
+        def variance(variances):
+            parts = along(jnp.sqrt(variances))[..., None, :] * weights
+            squares = jnp.einsum("...oc,cd,...od->...o", parts, shared, parts, precision="float32")
+            return jnp.moveaxis(squares, -1, axis + 1)
+
+        def mean(means):
+            return jnp.moveaxis(jnp.matmul(along(means), weights.T, precision="float32"), -1, axis + 1)
+
+        instances = None if self.instance_means is None else mean(self.instance_means)
+        return Mixture(mean(self.means), variance(self.vars_predictive), variance(self.vars_generalization), instances)
 
 
 class Recalibrated(eqx.Module):
