@@ -116,9 +116,12 @@ def _first_message(box: str) -> str:
     """The message inside tyro's framed error, on one line."""
     lines = [line.strip(" │|") for line in box.splitlines() if not line.startswith(("╭", "+"))]
     # Rules part the title, the message and a hint; the message is the first part that says something of something.
-    parts = [part.strip() for part in re.split(r"[─-]{5,}|For full helptext", " ".join(lines))]
+    said, *_ = " ".join(lines).split("For full helptext")
+    parts = [part.strip() for part in re.split(r"[─-]{5,}", said)]
     message = next((part for part in parts if ":" in part), " ".join(filter(None, parts)))
     message = re.sub(r"^Error parsing (settings(\.\w+)?: )?", "", message)
+    # A value that may be None is tried as that too; what the other type says is the reason.
+    message = re.sub(r"no type matching .*- <class '\w+'>: ", "", message)
     return re.sub(r"invalid literal for int\(\) with base 10: '(.*)'", r"\1 is not a whole number", message)
 
 

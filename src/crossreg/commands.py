@@ -187,8 +187,9 @@ class Sweep:
     """Print the rows as JSON lines in place of the table."""
     plan: bool = False
     """Only say what would be trained, and about how long it would take on this device."""
-    # By its whole name: a flag of this command is called field.
+    # `dataclasses.field` by its whole name: a flag of this command is called field.
     cluster: Workers = dataclasses.field(default_factory=Workers)
+    """Who trains, and with what. Everything else of the command stays as it is."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ def use_devices(count: int | None) -> None:
     there = jax.local_device_count()
     if count is not None and not 1 <= count <= there:
         have = "there is 1" if there == 1 else f"there are {there}"
-        raise InputError(f"--devices {count}: {have} on this machine ({jax.local_devices()[0].device_kind})")
+        least = "must be 1 or more; " if count < 1 else ""
+        raise InputError(f"--devices {count}: {least}{have} on this machine ({jax.local_devices()[0].device_kind})")
     _in_use = count
 
 

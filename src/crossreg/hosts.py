@@ -6,7 +6,12 @@ the same step. With one process, all of this is nothing.
 
 import collections
 import contextlib
-from collections.abc import Iterator, Sequence
+import os
+import socket
+import sys
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import jax
@@ -18,6 +23,8 @@ from crossreg.stopping import Stopped, asked_to_stop, end_at_once
 
 Tree = TypeVar("Tree")
 
+_SECONDS_TO_JOIN, _SECONDS_OF_SILENCE = 300.0, 10.0
+
 
 def join_hosts(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
     """Makes this process one of several; what is None a cluster's environment says, as Slurm's does."""
@@ -25,15 +32,28 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
     missing = [flag for flag, value in given.items() if value is None]
     if 0 < len(missing) < len(given):
         raise InputError(f"{' and '.join(missing)}: needed as well as the others of {', '.join(given)}")
+    if num_processes is not None and num_processes < 1:
+        raise InputError(f"--num-processes {num_processes}: must be 1 or more")
     if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
         raise InputError(f"--process-id {process_id}: must lie in 0 … {num_processes - 1}, of --num-processes")
+    where = "--distributed"
+    if coordinator is not None:
+        where = f"--coordinator {coordinator}"
+        _check_address(where, coordinator, listens=process_id == 0)
     # Its own handler of signals would take the place of ours, which stops all processes.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(coordinator, num_processes, process_id)
+        with _waited_for(where):
+            jax.distributed.initialize(
+                coordinator, num_processes, process_id, initialization_timeout=2 * int(_SECONDS_TO_JOIN)
+            )
     except (ValueError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"--distributed: the other processes are not found ({first})") from error
+        reason = str(error).splitlines()[0]
+        if coordinator is None and "should be defined" in reason:
+            reason = (
+                "no Slurm job or other cluster that JAX knows; elsewhere --coordinator HOST:PORT says where they are"
+            )
+        raise InputError(f"{where}: the other processes are not found ({reason})") from error
     check_even([device.process_index for device in jax.devices()])
 
 
@@ -59,6 +79,50 @@ def in_company() -> Iterator[None]:
             end_at_once()
         raise
     leave_hosts()
+
+
+def _check_address(where: str, coordinator: str, *, listens: bool) -> None:
+    """Refuses at once what JAX would wait for until it aborts."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise InputError(f"{where}: expected HOST:PORT, with a port in 1 … 65535")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise InputError(f"{where}: no such host ({error.strerror})") from error
+    if listens:
+        try:
+            socket.create_server(("", int(port))).close()
+        except OSError as error:
+            raise InputError(f"{where}: process 0 cannot listen at this port ({error.strerror})") from error
+
+
+@contextlib.contextmanager
+def _waited_for(where: str) -> Iterator[None]:
+    """A block in which JAX waits for the others: it says so after a while, and ends the process with one line.
+
+    JAX itself would abort it, with a stack of its own functions; its call cannot be left otherwise.
+    """
+
+    def say() -> None:
+        print(f"crossreg: {where}: waiting for the other processes …", file=sys.stderr, flush=True)
+
+    def give_up() -> None:
+        line = (
+            f"crossreg: {where}: not all processes are there after {_SECONDS_TO_JOIN:g} s; each needs the same command"
+        )
+        print(line, file=sys.stderr, flush=True)
+        os._exit(2)
+
+    timers = [threading.Timer(_SECONDS_OF_SILENCE, say), threading.Timer(_SECONDS_TO_JOIN, give_up)]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 def leave_hosts() -> None:
@@ -100,12 +164,19 @@ def all_or_none() -> Iterator[None]:
         raise InputError("another process of this training could not go on; it says why")
 
 
-def check_alike(identity: str) -> None:
-    """Refuses settings or data that are not process 0's, said by a hash: sums over processes would mix models."""
-    number = int(identity[:7], 16)
-    with all_or_none():
-        if from_writer(number) != number:
-            raise InputError("--distributed: this process was told other settings than process 0, or has other data")
+def check_alike(what: Mapping[str, str]) -> None:
+    """Refuses, in all processes, where one of them has another value of something than process 0.
+
+    They would train different models as one, or wait for each other forever. All must call it, with the same names.
+    """
+    if jax.process_count() == 1:
+        return
+    own = np.array([zlib.crc32(value.encode()) for value in what.values()], np.uint32)
+    found = multihost_utils.process_allgather(own)
+    other = [name for name, differs in zip(what, (found != found[0]).any(axis=0), strict=True) if differs]
+    if other:
+        leave_hosts()
+        raise InputError(f"not all processes have the same {', '.join(other)}; each needs the same command and data")
 
 
 def stop_together() -> None:

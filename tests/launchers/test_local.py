@@ -60,6 +60,7 @@ def test_a_stopped_sweep_takes_its_workers_with_it_and_goes_on(command, wanted, 
     assert not any(map(_is_alive, workers))
     assert main(command) == 0
     check_whole(tmp_path / "s", wanted)
+    assert not (tmp_path / "s" / "jobs").exists()
 
 
 @long

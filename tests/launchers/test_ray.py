@@ -1,6 +1,7 @@
 """A real Ray cluster of two nodes on one machine: a node that goes away, and workers that do not see the folder."""
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,11 +13,23 @@ from tiny_sweep import METHODS, MOST, OFTEN, STEPS, check_whole, long, workers
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
+from crossreg.errors import InputError
 from crossreg.studies import sweep
+from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep import run_sweep
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(points, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    begun = time.monotonic()
+    with pytest.raises(InputError, match=f"--ray-address {address}: no Ray cluster there"):
+        run_sweep(points, tmp_path / "s", progress=False, workers=Workers(launcher="ray", ray_address=address))
+    assert time.monotonic() - begun < 5
+    assert not (tmp_path / "s").exists()
 
 
 def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wanted, tmp_path, ray_cluster, monkeypatch):

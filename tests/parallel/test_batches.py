@@ -16,6 +16,8 @@ from crossreg.cli import main
 from crossreg.errors import InputError
 from crossreg.stopping import Stopped
 
+ONE_OF_TWO = ["--num-processes", "2", "--process-id", "1", "--coordinator"]
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -126,14 +128,6 @@ def test_what_is_refused_in_one_process_ends_both(folder, begin, refused):
     assert said[1 - refused] == "crossreg: another process of this training could not go on; it says why\n"
 
 
-def test_processes_that_were_told_different_things_do_not_train(folder, begin):
-    """Else the gradients of two models would be added up, and nobody would see it."""
-    one = ["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split(), "--out", str(folder / "mixed")]
-    writer, other = (finish(process, 2)[1] for process in begin(one, [*one, "--seed", "1"]))
-    assert writer == "crossreg: another process of this training could not go on; it says why\n"
-    assert other.startswith("crossreg: --distributed: this process was told other settings than process 0")
-
-
 def test_a_failure_in_the_middle_is_said_and_ends_both(folder, begin):
     """It is process 0's alone: nobody waits for the others at an end that they do not come to."""
     out = folder / "vanishes"
@@ -165,14 +159,50 @@ def test_all_begin_or_none(monkeypatch):
         hosts.stop_together()
 
 
+def test_a_port_that_is_taken_is_refused_at_once(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"--coordinator 127.0.0.1:{taken.getsockname()[1]}"
+        flags = f"{where} --num-processes 2 --process-id 0".split()
+        assert main(["train", "--out", str(tmp_path / "run"), *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"crossreg: {where}: process 0 cannot listen at this port")
+
+
+def test_a_process_without_others_says_that_it_waits_and_ends(start):
+    program = "from crossreg import hosts; hosts._SECONDS_OF_SILENCE, hosts._SECONDS_TO_JOIN = 0.1, 1;"
+    alone = start(1, "-c", f"{program} hosts.join_hosts('{free_port()}', 2, 1)")
+    waits, ends = finish(alone, 2)[1].splitlines()
+    assert waits.endswith("waiting for the other processes …")
+    assert ends.endswith("not all processes are there after 1 s; each needs the same command")
+
+
+def test_processes_that_do_not_train_the_same_are_refused(folder, start):
+    """Another learning rate would go unnoticed, and other steps would have all wait forever."""
+    np.save(folder / "twice.npy", 2 * waves(12, 3, 0, (12, 10)))
+    settings = ["--train-size", "6", "--reg-size", "4", "--test-size", "2", "--width", "4", "--num-modes", "3"]
+    out, together = folder / "unlike", ["--coordinator", free_port(), "--num-processes", "2", "--process-id"]
+    command = ["-m", "crossreg.cli", "train", *settings, "--out", out, *together]
+    own = {
+        "0": ["--data", folder / "waves.npy", "--steps", "20"],
+        "1": ["--data", folder / "twice.npy", "--steps", "30"],
+    }
+    for process in [start(1, *command, number, *flags) for number, flags in own.items()]:
+        assert finish(process, 2)[1].startswith("crossreg: not all processes have the same data, --steps; each needs")
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
         (["--devices", "1"], "--devices 1: one run trains on one device, unless it is --data-parallel"),
+        (["--data-parallel", "--devices", "0"], "--devices 0: must be 1 or more; there is 1 on this machine (cpu)"),
         (["--data-parallel", "--devices", "2"], "--devices 2: there is 1 on this machine (cpu)"),
         (["--num-processes", "2"], "--coordinator and --process-id: needed as well as the others of"),
         (["--coordinator", "a:1", "--num-processes", "2", "--process-id", "2"], "--process-id 2: must lie in 0 … 1"),
         (["--distributed"], "--distributed: the other processes are not found"),
+        (["--coordinator", "a:1", "--num-processes", "0", "--process-id", "0"], "--num-processes 0: must be 1 or more"),
+        ([*ONE_OF_TWO, "localhost"], "--coordinator localhost: expected HOST:PORT"),
+        ([*ONE_OF_TWO, "localhost:65536"], "--coordinator localhost:65536: expected HOST:PORT"),
+        ([*ONE_OF_TWO, "no.invalid:1"], "--coordinator no.invalid:1: no such host"),
     ],
 )
 def test_what_cannot_be_is_refused(flags, said, tmp_path, capsys):

@@ -211,7 +211,7 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     done = make_plan(Asked(str(folder)), "gpu:1")
     assert done["rows"] == {"asked": 12, "left": 0}
     assert (done["replicas"], done["num_jobs"]) == (0, 0)
-    assert "nothing is left" in plan_text(done)
+    assert plan_text(done) == f"{folder}: 12 rows, all there; nothing is left to train or to score"
     # One program and its rows are gone: it is planned as it was, and the rows of the other are not.
     [dropped] = [p for p in (folder / "trained").glob("*.json") if '"feature_noise": "dropout"' in p.read_text()]
     rows = (folder / "rows.jsonl").read_text().splitlines()
@@ -221,6 +221,7 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     left = make_plan(Asked(str(folder)), "gpu:4")
     assert left["rows"] == {"asked": 12, "left": 4}
     assert [(jobs["label"], jobs["replicas"], jobs["steps"]) for jobs in left["jobs"]] == [("dropout", 4, 20)]
+    assert [(way["flags"], way["num_jobs"]) for way in left["ways"]] == [("--workers 4", 1), ("--devices 4", 1)]
     # A snapshot says how far it had come.
     (folder / "snapshots").mkdir()
     (folder / "snapshots" / f"{dropped.stem}.000000015.npz").touch()
@@ -244,6 +245,11 @@ def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
     assert made["replicas"] == 2
     made = make_plan(Asked(str(tmp_path / "mine.yaml"), seeds=1, methods="xreg,ensemble"), "gpu:1")
     assert made["replicas"] == 4
+    made = make_plan(Asked("unregularized", seeds=2, steps=50, grid=["train_size=20,30,40"]), "gpu:1")
+    assert [(jobs["label"], jobs["replicas"]) for jobs in made["jobs"]] == [("unregularized", 6)]
+    save_yaml(Config().replace(data="flow.npy"), tmp_path / "own.yaml")
+    with pytest.raises(InputError, match=r"own\.yaml: is of own data \(flow\.npy\), which plans do not know"):
+        make_plan(Asked(str(tmp_path / "own.yaml")), "gpu:1")
 
 
 def test_flags_are_those_of_a_sweep():
@@ -267,6 +273,8 @@ def test_the_shape_is_the_cached_files_or_the_configs(cached_waves, tiny):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        ("paper --on", "Missing value for argument '--on'. Expected 1 values. (see crossreg plan --help)"),
+        ("paper --on gpu:1 --steps many", "--steps: many is not a whole number (see crossreg plan --help)"),
         ("paper --on tpu:8", "--on tpu:8: no device tpu was measured; there are gpu, tiny"),
         ("paper --on gpu", "--on gpu: expected NAME:COUNT"),
         ("paper --on gpu:0", "--on gpu:0: expected NAME:COUNT"),

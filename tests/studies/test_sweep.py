@@ -36,6 +36,21 @@ def points(cached_waves, tiny):
     return plan("grid", methods=METHODS, seeds=2, steps=20, grid=["observed_fraction=0.5,1.0"], base=tiny)
 
 
+def test_a_start_that_was_refused_is_not_what_the_next_is_compared_with(tmp_path):
+    """Workers with a core each have left a snapshot; two cores are refused, and then one must not be."""
+    workers, two_cores, one_core = {"jaxlib": "1"}, {"jaxlib": "1", "cores": "2"}, {"jaxlib": "1", "cores": "1"}
+    asked = {"keys": ["a"], "saving": module.USUAL}
+    with module.open_sweep(tmp_path, {}, machine=workers, **asked):
+        pass
+    with pytest.raises(InputError, match="of one core"), module.open_sweep(tmp_path, {}, machine=two_cores, **asked):
+        raise InputError("a snapshot of one core")
+    with module.open_sweep(tmp_path, {}, machine=one_core, **asked):
+        pass
+    assert json.loads((tmp_path / "sweep.json").read_text())["starts"] == [workers, one_core]
+    with pytest.raises(InputError, match="was 1, is 2"), module.open_sweep(tmp_path, {}, machine=two_cores, **asked):
+        pass
+
+
 def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
     rows = run_sweep(points, tmp_path / "s", progress=True)
     assert len(rows) == 2 * 2 * 11

@@ -70,10 +70,16 @@ class JobsDisplay(SweepDisplay):
         """From the pace of all workers together, once there is one; scoring is part of the jobs."""
         trained = self._done - self._done_before
         if self._done >= self._total:
-            return "scoring" if self._scored < self._points else clock(0.0)
+            return f"{clock(0.0)}{' + scoring' * (self._scored < self._points)}"
         if trained <= 0:
             return "–"
         return f"about {clock((time.perf_counter() - self._begun) / trained * (self._total - self._done))}"
+
+    def _now(self) -> str:
+        """Of several things that go on, the one that is first on the way: steps, once there are any."""
+        if len(self._ended) == len(self._parts):
+            return "scoring"
+        return "step" if any(self._at_step.values()) else "compiling"
 
     def _text(self) -> str:
         return "  ".join(

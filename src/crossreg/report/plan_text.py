@@ -12,7 +12,9 @@ _SOME = 0.05  # jobs given up on average
 
 
 def plan_text(plan: dict[str, Any]) -> str:
-    """A plan in a few lines and small tables."""
+    """A plan in a few lines and small tables; where nothing is left to do, one line."""
+    if not plan["replicas"] and not plan["rows"]["left"]:
+        return f"{plan['what']}: {_count(plan['rows']['asked'], 'row')}, all there; {advice(plan)}"
     return "\n".join([*_head(plan), "", *_ways(plan), *_jobs(plan), "", *_devices(plan), "", *_tail(plan)])
 
 
@@ -45,7 +47,7 @@ def _head(plan: dict[str, Any]) -> list[str]:
     shape = " × ".join(map(str, plan["field_shape"][1:]))
     lines = [
         f"{plan['what']} on {devices:,} × {plan['device']}: {left}, {_count(plan['replicas'], 'replica')} to train,"
-        f" {shape} points",
+        f" fields of {shape} points",
         f"  {_count(plan['num_jobs'], 'job')} of at most {_size(plan['bytes_per_job'])} on devices of"
         f" {_size(plan['memory_of_device'])}:"
         f" {_time(plan)}, {_hours(plan['device_hours'])} device-hours, efficiency {plan['efficiency']:.0%}",

@@ -141,6 +141,10 @@ class SweepDisplay:
             return f"{clock(seconds)} + scoring"
         return clock(seconds + self._seconds["score"] / now * score_left)
 
+    def _now(self) -> str:
+        """What goes on, in a word."""
+        return self._step.split()[0] if self._step else "scoring"
+
     def _trained(self) -> float:
         return self._done / self._total if self._total else 1.0
 
@@ -178,7 +182,7 @@ class SweepDisplay:
             "scored": self._scored,
             "points": self._points,
             "left": self._left(),
-            "now": self._step.split()[0] if self._step else "scoring",
+            "now": self._now(),
         }
 
     def _show(self, *, force: bool = False, report: Progress | None = None) -> None:

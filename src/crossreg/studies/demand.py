@@ -74,6 +74,10 @@ def points_asked(asked: Asked) -> Points:
         if not 1 <= asked.seeds <= _MOST_SEEDS:
             raise InputError(f"--seeds {asked.seeds}: must lie in 1 … {_MOST_SEEDS}")
         points, seeds, folder = (_of_sweep if asked.what in NAMES else _of_settings)(asked), asked.seeds, None
+    if (own := points[0].config.data.data) is not None:
+        raise InputError(
+            f"{asked.what}: is of own data ({own}), which plans do not know; `crossreg sweep … --plan` does"
+        )
     check_points(points)
     return Points(points, seeds, folder)
 
@@ -92,7 +96,7 @@ def _of_sweep(asked: Asked) -> list[Point]:
 
 
 def _of_settings(asked: Asked) -> list[Point]:
-    """One run, of a preset or of a file of settings; with --methods or --grid, all of theirs."""
+    """One run, of a preset or of a file of settings; with --methods, all of theirs, and with --grid, all of its."""
     if asked.scenario is not None:
         raise InputError(f"--scenario {asked.scenario}: is for sweeps that have a name; {asked.what} says it itself")
     if asked.what in PRESETS:
@@ -108,12 +112,13 @@ def _of_settings(asked: Asked) -> list[Point]:
             " or a sweep's folder"
         )
     config = config.replace(seed=asked.first_seed, **({} if asked.steps is None else {"steps": asked.steps}))
-    if asked.methods is not None or asked.grid:
-        methods = ALL_METHODS if asked.methods == "all" else asked.methods
-        if asked.grid:
-            return plan("grid", methods=methods, seeds=1, first_seed=asked.first_seed, grid=asked.grid, base=config)
-        return [Point(config, method, {}) for method in parse_methods(methods or "")]
-    return [Point(config, Method(Path(asked.what).stem, (lambda config: config,)), {})]
+    itself = Method(Path(asked.what).stem, (lambda config: config,))
+    methods = ALL_METHODS if asked.methods == "all" else asked.methods
+    if asked.grid:
+        flags = {"seeds": 1, "first_seed": asked.first_seed, "grid": asked.grid}
+        points = plan("grid", methods=methods or "xreg", **flags, base=config)
+        return points if methods else [Point(point.base, itself, point.changes) for point in points]
+    return [Point(config, method, {}) for method in (parse_methods(methods) if methods else [itself])]
 
 
 def field_shape_of(data: DataConfig) -> tuple[tuple[int, ...], bool]:

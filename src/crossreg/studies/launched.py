@@ -23,7 +23,7 @@ from crossreg.report.jobs_progress import JobsDisplay
 from crossreg.sealed import is_sealed
 from crossreg.stopping import saved_on_stop
 from crossreg.studies.grids import Point
-from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Launcher, Outcome, Wired
+from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired
 from crossreg.studies.machine import source_digest
 from crossreg.studies.programs import Program, describe_program, digest_of, read_programs, take_in, take_out
 from crossreg.studies.saving import Saving
@@ -55,9 +55,13 @@ def take_in_left(folder: Path) -> set[str]:
     return taken
 
 
-def clear_jobs(folder: Path) -> None:
-    """Takes away what was there for workers, and their logs: all of it is done."""
-    shutil.rmtree(folder / JOBS, ignore_errors=True)
+def clear_left(folder: Path) -> None:
+    """Takes away what workers of an earlier sweep have left, once another process has done their jobs.
+
+    Jobs that Slurm may still have are cancelled by the next sweep that is launched there, from what is written here.
+    """
+    if not (folder / JOBS / SLURM_IDS).exists():
+        shutil.rmtree(folder / JOBS, ignore_errors=True)
 
 
 class _Group(NamedTuple):
@@ -128,6 +132,7 @@ def fill_by_jobs(
                 for key, row in outcome.rows.items():
                     keep(key, row)
             submit(score_ready())
+        display.look(0)
     if failed:
         labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
         print(
@@ -137,7 +142,7 @@ def fill_by_jobs(
             flush=True,
         )
     else:
-        clear_jobs(folder)
+        shutil.rmtree(folder / JOBS, ignore_errors=True)
 
 
 def _divide(plan: Plan, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:

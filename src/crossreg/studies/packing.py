@@ -157,8 +157,12 @@ def in_a_process(load: Load, devices: int) -> Packing:
 
 
 def at_most(load: Load, devices: int, most: int) -> Packing:
-    """Workers that take jobs of so many replicas at most, and of what fits into memory: `--most-replicas`."""
-    return on_workers(load, devices, [min(line.most, most) for line in load.lines])
+    """Workers that take jobs of so many replicas at most, and of what fits into memory: `--most-replicas`.
+
+    What a folder has decided already stays one job.
+    """
+    widths = [line.most if c.fixed else min(line.most, most) for c, line in zip(load.cohorts, load.lines, strict=True)]
+    return on_workers(load, devices, widths)
 
 
 def equal_shares(load: Load, devices: int) -> Packing:
@@ -196,9 +200,14 @@ def ways_to_run(load: Load, devices: int) -> list[Way]:
     """Ways to run it; on one device, what `crossreg sweep` does there."""
     if devices == 1:
         return [Way("one process", "", in_a_process(load, 1))]
+    workers = f"--workers {devices}"
+    if all(cohort.fixed for cohort in load.cohorts):  # no width is left to choose
+        return [
+            Way("workers, equal shares", workers, equal_shares(load, devices)),
+            Way("one process, all devices", f"--devices {devices}", in_a_process(load, devices)),
+        ]
     width, best = best_width(load, devices)
     half = math.ceil(width / 2)
-    workers = f"--workers {devices}"
     return [
         Way("workers, best width", f"{workers} --most-replicas {width}", best),
         Way("workers, half as wide", f"{workers} --most-replicas {half}", at_most(load, devices, half)),

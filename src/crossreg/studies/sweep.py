@@ -24,7 +24,7 @@ from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.studies.cost import scoring_steps
 from crossreg.studies.grids import Point
-from crossreg.studies.launched import Plan, clear_jobs, fill_by_jobs, take_in_left
+from crossreg.studies.launched import Plan, clear_left, fill_by_jobs, take_in_left
 from crossreg.studies.launchers import Launcher, open_launcher
 from crossreg.studies.launchers.settings import HERE, Workers
 from crossreg.studies.machine import describe_driver, describe_machine
@@ -80,7 +80,7 @@ def run_sweep(
         _check_fit(points, trajectories)
         with _opened(points, folder, asked, saving, describe_machine()) as harmed:
             rows = _fill(points, folder, on_device(trajectories), progress, harmed, saving, packing)
-            clear_jobs(folder)  # of workers that an earlier command had
+            clear_left(folder)
     else:
         with open_launcher(workers, folder) as launcher:
             packing = _Packing(workers.memory or launcher.memory(), workers.most_replicas, launcher.room() or 1)

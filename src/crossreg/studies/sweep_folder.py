@@ -19,6 +19,7 @@ from crossreg.errors import InputError
 from crossreg.files import check_is_folder, is_temporary, make_folder, read_json, replacing
 from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
+from crossreg.studies.launchers.base import JOBS
 from crossreg.studies.locks import LOCK, locked
 from crossreg.studies.machine import check_numerics, describe_machine
 from crossreg.studies.manifest import (
@@ -69,7 +70,8 @@ def open_sweep(
             make_folder(folder / TRAINED_FOLDER)
             harmed = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
-            rows, starts = _good_rows(folder), earlier.get("starts", [])
+            rows, before = _good_rows(folder), earlier.get("starts", [])
+            starts = before
             if harmed or not starts or not set(keys) <= rows.keys():
                 if starts:
                     check_numerics(starts[-1], machine, str(folder), force=saving.force)
@@ -82,7 +84,22 @@ def open_sweep(
                 file.write("".join(map(sealed_row, rows.values())).encode())
         except OSError as error:
             raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
-        yield harmed
+        made = _made(folder)
+        try:
+            yield harmed
+        except InputError:
+            # A start that was refused before it made anything, say for a snapshot of another machine, is none: the next
+            # would be compared with it.
+            if before and _made(folder) == made:
+                record_json(folder, PLAN, asked | {"starts": before})
+            raise
+
+
+def _made(folder: Path) -> tuple[set[str], set[str]]:
+    """What is done in a sweep's folder: rows, and programs that are trained, by workers that ended unheard too."""
+    return set(_good_rows(folder)), {
+        path.stem for part in (TRAINED_FOLDER, JOBS) for path in (folder / part).glob("*.npz")
+    }
 
 
 def _mend(folder: Path, digest: str) -> set[str]:

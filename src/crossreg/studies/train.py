@@ -9,6 +9,7 @@ from typing import Any
 from crossreg.config import Config, TrainConfig
 from crossreg.data.files.load import resolved
 from crossreg.data.pairs import Data, load_data
+from crossreg.devices import devices_in_use
 from crossreg.hosts import all_or_none, check_alike, from_writer, leave_hosts
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
@@ -17,7 +18,7 @@ from crossreg.routing import Routed, merge, route
 from crossreg.stopping import stopped_together
 from crossreg.studies.cohort import start_cohort
 from crossreg.studies.locks import locked
-from crossreg.studies.machine import check_versions, describe_machine
+from crossreg.studies.machine import check_versions, describe_machine, source_digest
 from crossreg.studies.manifest import drop, entered, is_sound, record_json, recorded
 from crossreg.studies.programs import Training
 from crossreg.studies.run_folder import (
@@ -41,6 +42,9 @@ from crossreg.training.checkpoint import save_model
 from crossreg.training.parallel import ALONE, Layout
 from crossreg.training.replicas import unstack
 from crossreg.training.step import Task
+
+# Settings that say where data are found, and not what they are.
+_OF_A_HOST = ("data", "scenario")
 
 
 def train_side_by_side(
@@ -67,13 +71,16 @@ def train_run(
     with contextlib.ExitStack() as held:
         with all_or_none():
             config, data, started = _start(config, layout, folder)
-            identity = _identity(config, data)
+        _check_alike(config, data)
+        with all_or_none():
+            identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
             held.enter_context(locked(folder, "training"))
             reopen(folder, data.digest, identity)
             kept = Kept(folder, "train", identity, saving)
             kept.check_own()
             write_beginning(folder, config, data)
-        check_alike(identity)
+        if (parts := layout.share.parts) > (size := config.train.batch_size):
+            print(f"crossreg: --batch-size {size}: fewer than the {parts} devices; the others wait", file=sys.stderr)
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
         if is_trained:
@@ -106,18 +113,15 @@ def follow_run(config: Config, layout: Layout) -> None:
     """The part in `train_run` of a process that is not the first: it trains, writes nothing, and says nothing."""
     with all_or_none():
         config, data, started = _start(config, layout)
-    check_alike(_identity(config, data))
+    _check_alike(config, data)
+    with all_or_none():
+        pass  # process 0 opens the folder
     if not from_writer(False):
         training = Resumable(*started, Lines(None, lambda record: []), None, layout)
         with stopped_together(layout.spans_processes):
             for _ in training.reports():
                 pass
     leave_hosts()
-
-
-def _identity(config: Config, data: Data) -> str:
-    """The hash of all that a run's numbers follow from."""
-    return Training(config, 0, keeps_part_of_reg=False).key(data.digest)
 
 
 def _start(
@@ -129,6 +133,15 @@ def _start(
         check_same(folder, config)
     data = load_data(config.data)
     return config, data, start_cohort([config], [data], parts=layout.share.parts)
+
+
+def _check_alike(config: Config, data: Data) -> None:
+    """Refuses processes that do not train the same; where the data are is their own business."""
+    check_alike({"version of crossreg": source_digest()})  # first: another one may have other settings
+    parts = dataclasses.asdict(config)
+    settings = {name: repr(value) for part in parts.values() for name, value in part.items()}
+    flags = {f"--{name.replace('_', '-')}": value for name, value in settings.items() if name not in _OF_A_HOST}
+    check_alike({"data": data.digest, "number of devices": str(len(devices_in_use()))} | flags)
 
 
 def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progress: bool) -> dict[str, Any]:

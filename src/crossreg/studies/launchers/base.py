@@ -22,6 +22,7 @@ from crossreg.studies.grids import Point
 from crossreg.studies.saving import Saving
 
 JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
+SLURM_IDS = "slurm-ids"
 _LAST_LINES, _LONGEST_LINE = 8, 300
 
 

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import threading
 import warnings
 from collections import deque
@@ -25,6 +26,7 @@ from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_l
 from crossreg.studies.launchers.settings import Workers
 
 _SECONDS_TO_SAVE, _SECONDS_TO_DIE = 2.5, 0.5
+_SECONDS_TO_ANSWER = 10.0
 
 
 def _task(job: Job, files: dict[str, Any]) -> Outcome:
@@ -135,6 +137,7 @@ def _outcome(ref: Any) -> Outcome:
 
 def _connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
     try:
         with _own_signals(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="os.fork")  # its children only start other programs
@@ -142,6 +145,16 @@ def _connect(address: str | None) -> None:
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"--ray-address {address or 'auto'}: no Ray cluster there ({reason})") from error
+
+
+def _check_answers(address: str) -> None:
+    """Refuses at once an address at which nobody listens; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isascii() and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
+        except (OSError, OverflowError) as error:
+            raise InputError(f"--ray-address {address}: no Ray cluster there ({error})") from error
 
 
 @contextlib.contextmanager

@@ -24,10 +24,9 @@ from submitit.slurm.slurm import SlurmExecutor
 from crossreg.errors import InputError
 from crossreg.files import replacing
 from crossreg.stopping import code_of, save_now, stops_in_time
-from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, last_lines, put_in
+from crossreg.studies.launchers.base import JOBS, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
-_IDS = "slurm-ids"
 # How often a job may use up its time and be queued again.
 _MOST_TIMES = 1000
 _SECONDS_TO_END = 4.0
@@ -106,7 +105,7 @@ class SlurmLauncher(Launcher):
                 raise InputError(f"--launcher slurm: sbatch refuses the jobs ({last_lines(str(error))})") from error
             for job, given in zip(part, submitted, strict=True):
                 self._running[given.job_id] = (job, given)
-            with replacing(self._folder / JOBS / _IDS) as file:
+            with replacing(self._folder / JOBS / SLURM_IDS) as file:
                 file.write("\n".join(self._arrays()).encode())
 
     def _arrays(self) -> list[str]:
@@ -176,7 +175,7 @@ class SlurmLauncher(Launcher):
 
     def _cancel_left(self) -> None:
         """Jobs of a driver that was killed are still queued, or run; their snapshots are what these go on from."""
-        if not self._here and (ids := self._folder / JOBS / _IDS).exists():
+        if not self._here and (ids := self._folder / JOBS / SLURM_IDS).exists():
             _scancel(ids.read_text().split())
 
 
