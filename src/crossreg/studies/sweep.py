@@ -6,6 +6,7 @@ one share it. Finished points and trainings are found by their content hash.
 
 import contextlib
 import math
+import sys
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import jax
 from crossreg.config import Config
 from crossreg.data.pairs import check_split, trajectories_of
 from crossreg.data.trajectories import Trajectories
+from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.nn.build import model_like
@@ -79,6 +81,8 @@ def run_sweep(
         packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas)
         _check_fit(points, trajectories)
         with _opened(points, folder, asked, saving, describe_machine()) as harmed:
+            if progress and len(devices := devices_in_use()) > 1:
+                _say(f"{len(devices)} devices ({devices[0].device_kind}) divide the replicas among them")
             rows = _fill(points, folder, on_device(trajectories), progress, harmed, saving, packing)
             clear_left(folder)
     else:
@@ -86,8 +90,14 @@ def run_sweep(
             packing = _Packing(workers.memory or launcher.memory(), workers.most_replicas, launcher.room() or 1)
             _check_fit(points, trajectories, packing.memory // (workers.worker_gpus or 1))
             with _opened(points, folder, asked, saving, describe_driver()) as harmed:
+                if progress:
+                    _say(f"workers ({workers.launcher}): {launcher.room() or 'as many as there is room for'}")
                 rows = _launch(points, folder, trajectories, progress, harmed, saving, packing, launcher)
     return join(points, rows, trajectories.digest)
+
+
+def _say(what: str) -> None:
+    print(f"crossreg: {what}", file=sys.stderr, flush=True)
 
 
 class _Packing(NamedTuple):
