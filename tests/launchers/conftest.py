@@ -1,6 +1,5 @@
 """The tiny sweep of these tests: its data, its points, and what one process makes of it."""
 
-import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +13,6 @@ from crossreg.data.trajectories import Trajectories
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep import run_sweep
-
-# Importing it closes the handlers of all loggers there are, and in a test that captures output with them its file.
-with contextlib.suppress(ImportError):
-    import submitit as submitit
 
 
 @pytest.fixture(scope="package")
