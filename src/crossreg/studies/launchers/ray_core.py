@@ -48,6 +48,7 @@ class RayLauncher(Launcher):
 
     def __init__(self, workers: Workers, folder: Path):
         self._folder, self._most = folder, workers.workers
+        _check_answers(workers.ray_address or os.environ.get("RAY_ADDRESS", ""))
         self._started_here = not ray.is_initialized()
         if self._started_here:
             _connect(workers.ray_address)
@@ -137,7 +138,6 @@ def _outcome(ref: Any) -> Outcome:
 
 def _connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-    _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
     try:
         with _own_signals(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="os.fork")  # its children only start other programs
