@@ -47,28 +47,34 @@ def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wante
 def test_a_node_that_goes_away_in_the_middle(points, wanted, tmp_path, ray_cluster, capfd):
     node = ray_cluster.add_node(num_cpus=1, resources={"extra": 1})
     raylet = node.all_processes["raylet"][0].process.pid
-    removed = []
+    removed: list[str] = []
+    said = ""
 
-    def remove() -> None:
-        while not removed:
-            for lock in (tmp_path / "s" / "jobs").glob("*.lock"):
-                said = lock.read_text().split()
-                saved = list((tmp_path / "s" / "snapshots").glob(f"{lock.stem}.*.npz"))
-                if said and saved and raylet in _ancestors(int(said[1])):
+    def remove(folder: Path, ended: threading.Event) -> None:
+        while not removed and not ended.is_set():
+            for lock in (folder / "jobs").glob("*.lock"):
+                owner = lock.read_text().split() if lock.exists() else []
+                saved = list((folder / "snapshots").glob(f"{lock.stem}.*.npz"))
+                if owner and saved and raylet in _ancestors(int(owner[1])):
                     ray_cluster.remove_node(node)
                     removed.append(lock.stem)
                     return
             time.sleep(0.002)
 
-    thread = threading.Thread(target=remove, daemon=True)
-    thread.start()
-    run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers("ray", workers=3))
-    thread.join(60)
-    said = capfd.readouterr().err
+    for number in range(3):  # on a busy machine a sweep may end before anyone has looked
+        folder, ended = tmp_path / f"s{number}", threading.Event()
+        thread = threading.Thread(target=remove, args=(folder, ended), daemon=True)
+        thread.start()
+        run_sweep(points, folder, progress=False, saving=OFTEN, workers=workers("ray", workers=3))
+        ended.set()
+        thread.join(60)
+        said = capfd.readouterr().err
+        check_whole(folder, wanted)
+        if removed:
+            break
     assert f"job {removed[0]}" in said
     assert "its worker was lost" in said
     assert "given up" not in said
-    check_whole(tmp_path / "s", wanted)
 
 
 def _ancestors(pid: int) -> list[int]:
