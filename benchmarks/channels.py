@@ -4,7 +4,7 @@
     python benchmarks/channels.py --scenario phy_gs --points 48   # the two substances of Gray–Scott
 
 R is fitted on reg; on test, the ECE of both channels, their sum and their difference, with R = I and with R as found.
-About a minute a seed on two cores for the first, five for the second.
+About three minutes a seed on two cores for the first, five for the second.
 """
 
 import argparse
