@@ -1,4 +1,4 @@
-"""Workers as Slurm jobs, by submitit: one array for all programs, in a folder that the nodes share.
+"""Workers as Slurm jobs, by submitit: arrays for all programs, in a folder that the nodes share.
 
 A job that is stopped before its end (its time is over, or another job takes its place) saves what it trains and is
 queued again, by submitit, by Slurm, or by the driver; it goes on from its snapshot. Only where Slurm gives it up is it
