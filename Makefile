@@ -7,13 +7,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: quickstart test faults paper bench docs lint types lock
+# Every n-th mutant of those that `make mutants` tries.
+EVERY ?= 1
+
+.PHONY: quickstart test mutants faults paper bench docs lint types lock
 
 quickstart: $(READY)
 	$(BIN)/crossreg quickstart
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
+
+# Whether the tests notice: small changes of meaning, one at a time, each with the tests that must fail then.
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run_mutants.py --every $(EVERY)
 
 # The long part of the fault suite: hundreds of kills, stops in every phase, and a sweep of 2,000 replicas.
 faults: $(READY)

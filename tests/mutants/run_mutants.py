@@ -1,0 +1,137 @@
+"""Checks that the tests notice: changes the meaning of the code in one small way at a time, and runs tests on it.
+
+A mutant is an entry in one of the TOML files of this folder: a file of the repository, a piece of its text that occurs
+there exactly once (`old`), what is put in its place (`new`), and the tests that must fail then.
+
+    [[mutant]]
+    file = "src/crossreg/objectives.py"
+    old = "jnp.log(mixture.num_samples) - logsumexp"
+    new = "-logsumexp"
+    tests = ["tests/test_objectives.py::test_one_name"]
+
+Each mutant is tried in a copy of the working tree, never in the tree itself. It is killed if at least one of its tests
+fails. A mutant that survives, or that breaks the import of a test file in place of failing a test, is an error.
+
+    python tests/mutants/run_mutants.py                  # all of them
+    python tests/mutants/run_mutants.py --every 10       # a tenth, evenly spaced
+    python tests/mutants/run_mutants.py --match conformal
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+
+ROOT = Path(__file__).parents[2]
+_SECONDS = 900
+_PYTEST_VERDICTS = {0: "survived", 1: "killed"}  # any other exit status says that no test ran to its end
+
+Verdict = Literal["killed", "survived", "timed out", "broken"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of meaning, and the tests that must notice it."""
+
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def applied_to(self, text: str) -> str:
+        """The text of the mutant's file with the change made; `old` must occur in it exactly once."""
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self}: the old text occurs {count} times, not once")
+        return text.replace(self.old, self.new)
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) for text in (self.old, self.new))
+        return f"{self.file}: {old[:60]} → {new[:60]}"
+
+
+def read_mutants(folder: Path = ROOT / "tests" / "mutants") -> list[Mutant]:
+    """All mutants of a folder's TOML files, in the order of the files' names."""
+    entries = [entry for path in sorted(folder.glob("*.toml")) for entry in tomllib.loads(path.read_text())["mutant"]]
+    return [Mutant(entry["file"], entry["old"], entry["new"], tuple(entry["tests"])) for entry in entries]
+
+
+@contextmanager
+def copies_of_the_tree(count: int) -> Iterator[list[Path]]:
+    """Folders that each hold every file that git tracks or would add, as it is now, and the tree's environment."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    names = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copies = [Path(folder) / str(number) for number in range(count)]
+        for copy in copies:
+            for name in names:
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, copy / name)
+            if (ROOT / ".venv").exists():
+                (copy / ".venv").symlink_to((ROOT / ".venv").resolve())
+        yield copies
+
+
+def try_mutant(mutant: Mutant, copy: Path) -> tuple[Verdict, str]:
+    """Run a mutant's tests in a copy of the tree with the change made, and undo the change."""
+    path = copy / mutant.file
+    text = path.read_text()
+    path.write_text(mutant.applied_to(text))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        run = subprocess.run(
+            command, check=False, cwd=copy, env=environment, capture_output=True, text=True, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return "timed out", f"after {_SECONDS} s"
+    finally:
+        path.write_text(text)
+    return _PYTEST_VERDICTS.get(run.returncode, "broken"), run.stdout[-2000:] + run.stderr[-500:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the tests against small changes of meaning.")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th mutant")
+    parser.add_argument("--match", default="", help="take mutants whose file, texts or tests contain this")
+    parser.add_argument("--workers", type=int, default=2, help="mutants that are tried at the same time")
+    args = parser.parse_args()
+    mutants = [m for m in read_mutants() if args.match in "\n".join((m.file, m.old, m.new, *m.tests))][:: args.every]
+    with copies_of_the_tree(args.workers) as copies, ThreadPoolExecutor(args.workers) as pool:
+        free: SimpleQueue[Path] = SimpleQueue()
+        for copy in copies:
+            free.put(copy)
+
+        def attempt(mutant: Mutant) -> tuple[Verdict, str]:
+            copy = free.get()
+            try:
+                return try_mutant(mutant, copy)
+            finally:
+                free.put(copy)
+
+        failures = 0
+        for number, (mutant, (verdict, said)) in enumerate(zip(mutants, pool.map(attempt, mutants), strict=True), 1):
+            print(f"[{number}/{len(mutants)}] {verdict}: {mutant}", flush=True)
+            if verdict != "killed":
+                failures += 1
+                print(said, flush=True)
+    print(f"{len(mutants) - failures} of {len(mutants)} mutants killed")
+    return 1 if failures or not mutants else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
