@@ -2,7 +2,7 @@
 
 config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
-metrics.json    final scores on test, reg and train, σ per site
+metrics.json    final scores on test, reg and train, σ per site; of test also by times within and beyond train's
 model.npz       the trained arrays
 test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
 versions.json   packages and device; fields.json, mask.npy: what the fields are, and where they are observed
@@ -41,6 +41,7 @@ from crossreg.studies.machine import describe_machine
 from crossreg.studies.manifest import MANIFEST, begin_again, check_files, is_sound, read_manifest, recorded, vouch
 from crossreg.studies.snapshots import SNAPSHOTS
 from crossreg.studies.stored_fields import TEST_FIELDS
+from crossreg.studies.test_times import scores_by_time, trained_steps
 from crossreg.training.checkpoint import load_model
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
@@ -160,6 +161,8 @@ def final_metrics(
 ) -> dict[str, Any]:
     """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None.
 
+    Where test has times that train has not, `test_times` has the scores within those of train and beyond them apart.
+
     In the `folder` of a run that was just trained, `progress.json` says meanwhile how far it is.
     """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
@@ -170,11 +173,16 @@ def final_metrics(
     def most(pairs: AbstractPairs) -> int | None:
         return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
 
-    total = sum(min(int(pairs.num_pairs), most(pairs) or int(pairs.num_pairs)) for pairs in there.values())
+    # Where test goes beyond the times of train, it is scored once more, in two parts.
+    twice = [data.test] if trained_steps(data, config.data) else []
+    total = sum(min(int(p.num_pairs), most(p) or int(p.num_pairs)) for p in [*there.values(), *twice])
     with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
-        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
-    return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
+        how: dict[str, Any] = {"progress": display.adder(total), "most_pairs": most}
+        scores = dict(zip(there, evaluate_all(jobs, **how), strict=True))
+        by_time = scores_by_time(predictor, data, config.data, **how)
+    found = {name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)}
+    return finite_or_none(found if by_time is None else found | {"test_times": by_time})
 
 
 def check_scored(folder: Path) -> None:
