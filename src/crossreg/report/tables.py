@@ -107,8 +107,8 @@ def times_sentence(times: Mapping[str, Any]) -> str:
             "Test lies after train in time (--split time): its scores are those of times that nothing was learned from."
         )
     return (
-        f"Train and reg have {times['trained']:,} steps of each trajectory, test has {times['tested']:,}: where the system"
-        " changes with time, the later steps are unlike anything that was learned from."
+        f"Train and reg have {times['trained']:,} steps of each trajectory, test has {times['tested']:,}: where the"
+        " system changes with time, the later steps are unlike anything that was learned from."
     )
 
 

@@ -33,9 +33,9 @@ def scores_by_time(
 ) -> dict[str, Any] | None:
     """Score test within the times of train and beyond them; None where test has no times beyond.
 
-    Each pair has the noise that it has in the scores of all of test. Returns the steps of train and of test as `trained`
-    and `tested`, and the scores of both parts with their number of `pairs` as `within` and `beyond`; a part without any
-    pair, and both where all of test is beyond, are None.
+    Each pair has the noise that it has in the scores of all of test. Returns the steps of train and of test as
+    `trained` and `tested`, and the scores of both parts with their number of `pairs` as `within` and `beyond`; a part
+    without any pair, and both where all of test is beyond, are None.
     """
     if (trained := trained_steps(data, config)) is None:
         return None
