@@ -144,14 +144,18 @@ class SurrogatePredictor(eqx.Module):
 
 
 def batches_of(
-    pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None
+    pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None, steps: range | None = None
 ) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
     """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count.
 
-    With `most_pairs`, only so many of them, evenly spaced.
+    With `most_pairs`, only so many of them, evenly spaced; with `steps`, of those only the ones that are at these steps
+    of their rows.
     """
     # Fetched as it is: a product of it would wait behind all that the device still has to do.
     numbers = evenly_spaced(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs)
+    in_all = len(numbers)
+    if steps is not None:
+        numbers = numbers[np.isin(numbers % pairs.pairs_per_row, steps)]
     num_pairs = len(numbers)
     if not num_pairs:
         raise InputError("the split has nothing to score on")
@@ -159,9 +163,9 @@ def batches_of(
     points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
     chunk = max(1, points_per_call // math.prod(pairs.field_shape))
     if on_cpu:
-        # A power of two where few are enough: splits of about one size share a program. An accelerator takes longer to
-        # compile a further program than to score a split that is filled up.
-        chunk = min(chunk, 1 << (num_pairs - 1).bit_length())
+        # A power of two where few are enough: splits of about one size share a program, and so do all steps of one. An
+        # accelerator takes longer to compile a further program than to score a split that is filled up.
+        chunk = min(chunk, 1 << (in_all - 1).bit_length())
     starts = range(0, num_pairs, chunk)
     # Filled up with the last pair and gathered outside: one program serves all chunks.
     indices = [numbers[np.minimum(np.arange(start, start + chunk), num_pairs - 1)] for start in starts]
@@ -200,6 +204,7 @@ def _launch(
     key: PRNGKeyArray,
     progress: Callable[[int], None] | None = None,
     most_pairs: int | None = None,
+    steps: range | None = None,
 ) -> list[Scored]:
     """Sends all batches to the device, without waiting for them unless someone is to be told of each.
 
@@ -209,7 +214,7 @@ def _launch(
     launched, streams = [], isinstance(pairs, StreamedPairs)
     total = min(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs or math.inf) * math.prod(pairs.field_shape)
     every = math.ceil(total / _SORTED_POINTS) if streams else 1
-    for number, (batch, keys, size) in enumerate(batches_of(pairs, key=key, most_pairs=most_pairs)):
+    for number, (batch, keys, size) in enumerate(batches_of(pairs, key=key, most_pairs=most_pairs, steps=steps)):
         scored = _score_batch(predictor, batch, keys, jnp.asarray(size))
         if number % every:
             scored = Scored(scored.totals, *(points[:0] for points in scored[1:]))
@@ -299,11 +304,12 @@ def evaluate_all(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     most_pairs: Callable[[AbstractPairs], int | None] = lambda pairs: None,
+    steps: range | None = None,
 ) -> Iterator[dict[str, object]]:
     """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on.
 
     `progress` is told of every batch how many pairs were scored in it. `most_pairs` says of a split how many of its
-    pairs are scored; all where it says None.
+    pairs are scored; all where it says None. With `steps`, only pairs at these steps of their rows are.
     """
     # Points that wait for a worker stay on the device.
     workers = min(os.cpu_count() or 1, 4)
@@ -311,7 +317,7 @@ def evaluate_all(
     pending: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for predictor, pairs in jobs:
-            launched = _launch(predictor, pairs, key, progress, most_pairs(pairs))
+            launched = _launch(predictor, pairs, key, progress, most_pairs(pairs), steps)
             pending.append(pool.submit(_summarize, launched))
             # A split's points wait in memory until they are sorted.
             if len(pending) > workers:

@@ -1,11 +1,12 @@
 """From trained replicas to the rows of a sweep."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from crossreg.config import changed_fields
+from crossreg.config import DataConfig, changed_fields
 from crossreg.data.pairs import AbstractPairs, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.methods.early import Trained
@@ -65,6 +66,8 @@ def _splits(point: Point) -> tuple[str, ...]:
 def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
     data = point.config.data
     settings = changed_fields(point.config) | point.changes
+    trained_with = changed_fields(without_idle(point.configs[read.chosen])) if point.configs else {}
+    of_data = {field.name for field in dataclasses.fields(DataConfig)}
     return finite_or_none(
         {
             "scenario": data.scenario,
@@ -75,6 +78,7 @@ def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict
             "seed": point.config.train.seed,
             "steps": point.config.train.steps,
             "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
+            "trained_with": {k: v for k, v in trained_with.items() if k not in (*_COLUMNS, *of_data)},
             "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
             "test": scores["test"],
             "reg": scores.get("reg"),
