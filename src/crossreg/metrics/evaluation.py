@@ -16,11 +16,12 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
+from crossreg.in_units import InUnits, Predictive, standardized
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.predictive import Mixture, Predictive
+from crossreg.predictive import Mixture
 from crossreg.streams import EVALUATION_STREAM
 
 # Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
@@ -56,7 +57,7 @@ def _points(mixture: Predictive, batch: Batch) -> Points:
         -mixture.log_prob(batch.y),
         mixture.cdf(batch.y),
         mixture.crps(batch.y),
-        jnp.sqrt(mixture.var_of_means),
+        mixture.std_of_means,
         mixture.std_predictive,
         mixture.std_generalization,
         mixture.std,
@@ -70,24 +71,27 @@ def _points_of_batch(predictor, batch: Batch, keys) -> Points:
 
 
 class Totals(NamedTuple):
-    """Sums over the points that count, from which the scores of a split follow."""
+    """Sums over the points of each channel that count, in the network's units; the scores of a split follow from them.
 
-    weight: Float[Array, ""]
-    nll: Float[Array, ""]
-    crps: Float[Array, ""]
-    squared_error: Float[Array, ""]
-    std_mu: Float[Array, ""]
-    std_predictive: Float[Array, ""]
-    std_generalization: Float[Array, ""]
-    std_total: Float[Array, ""]
-    var_predictive: Float[Array, ""]
-    var_generalization: Float[Array, ""]
+    `covered` is the sum over all channels, at each level. `scale` is what the network's units are multiplied by.
+    """
+
+    weight: Float[Array, " channel"]
+    nll: Float[Array, " channel"]
+    crps: Float[Array, " channel"]
+    squared_error: Float[Array, " channel"]
+    std_mu: Float[Array, " channel"]
+    std_predictive: Float[Array, " channel"]
+    std_generalization: Float[Array, " channel"]
+    std_total: Float[Array, " channel"]
+    var_predictive: Float[Array, " channel"]
+    var_generalization: Float[Array, " channel"]
     covered: Float[Array, " level"]
-    of_channels: Float[Array, "5 channel"]
+    scale: Float[Array, " channel"]
 
 
 class Scored(NamedTuple):
-    """A scored batch: its totals, and what all points are sorted by."""
+    """A scored batch: its totals, and what all points are sorted by, in units of the largest channel's scale."""
 
     totals: Totals
     error: Field
@@ -98,19 +102,19 @@ class Scored(NamedTuple):
 @eqx.filter_jit
 def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
     """Scores a batch on the device; pairs from `size` on only fill it up."""
-    p = _points(predictor(batch, keys), batch)
+    predictive = predictor(batch, keys)
+    standard, truth = standardized(predictive, batch.y)
+    scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((batch.y.shape[1],))
+    p = _points(standard, batch._replace(y=truth))
     counts = (jnp.arange(batch.y.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
     weight = p.weight * counts
     error = p.mean - p.truth
 
     def total(values):
-        return jnp.sum(weight * values)
-
-    def of_channels(values):
         return jnp.sum(weight * values, axis=(0, *range(2, values.ndim)))
 
     totals = Totals(
-        jnp.sum(weight),
+        total(jnp.ones_like(error)),
         total(p.nll),
         total(p.crps),
         total(error**2),
@@ -121,10 +125,11 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
         total(p.std_predictive**2),
         total(p.std_generalization**2),
         jnp.nan_to_num(coverage(p.pit, weight)) * jnp.sum(weight),  # a batch may have no point that counts
-        jnp.stack([of_channels(v) for v in (jnp.ones_like(error), p.nll, p.crps, error**2, p.std_total)])
-        if error.shape[1] > 1
-        else jnp.zeros((5, 0)),
+        scale.reshape(-1),
     )
+    if isinstance(predictive, InUnits):
+        relative = scale / jnp.max(scale)
+        return Scored(totals, relative * error, relative * p.std_total, weight)
     return Scored(totals, error, p.std_total, weight)
 
 
@@ -134,7 +139,7 @@ class SurrogatePredictor(eqx.Module):
     model: Surrogate
     num_samples: int = eqx.field(static=True)
 
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture:
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
 
 
@@ -223,23 +228,42 @@ def _launch(
 
 def mean_nll(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> float:
     """NLL per point of a split, to choose by."""
-    each = jax.device_get([batch.totals for batch in _launch(predictor, pairs, key)])
-    return float(sum(np.float64(t.nll) for t in each) / sum(np.float64(t.weight) for t in each))
+    totals = _totals(_launch(predictor, pairs, key))
+    return float(totals.nll.sum() / totals.weight.sum())
+
+
+def _totals(scored: list[Scored]) -> Totals:
+    """The totals of a split in the fields' own units, added up in float64, which holds the squares of any float32."""
+    each = jax.device_get([batch.totals for batch in scored])
+    sums = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
+    scale = np.asarray(each[0].scale, np.float64)
+    lengths = ("crps", "std_mu", "std_predictive", "std_generalization", "std_total")
+    squares = ("squared_error", "var_predictive", "var_generalization")
+    return sums._replace(
+        nll=sums.nll + sums.weight * np.log(scale),
+        **{name: getattr(sums, name) * scale for name in lengths},
+        **{name: getattr(sums, name) * scale**2 for name in squares},
+        scale=scale,
+    )
 
 
 def _summarize(scored: list[Scored]) -> dict[str, object]:
-    """The scores of a split, from its batches, whose sums are added up in float64."""
-    each = jax.device_get([batch.totals for batch in scored])
-    totals = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
-    mean = Totals(*(values / totals.weight for values in totals))
-    weight, *sums = totals.of_channels
-    with np.errstate(invalid="ignore", divide="ignore"):
-        nll, crps, squared, std = (values / weight for values in sums)
-    channels = {"nll": nll, "crps": crps, "rmse": np.sqrt(squared), "sharpness": std} if weight.size else {}
+    """The scores of a split, from its batches."""
+    totals = _totals(scored)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a channel, or a split, may have no point that counts
+        mean = Totals(*(values.sum() / totals.weight.sum() for values in totals))
+        covered = totals.covered / totals.weight.sum()
+        of_channels = Totals(*(values / totals.weight for values in totals._replace(covered=totals.weight)))
+    channels = {
+        "nll": of_channels.nll,
+        "crps": of_channels.crps,
+        "rmse": np.sqrt(of_channels.squared_error),
+        "sharpness": of_channels.std_total,
+    }
     rank_correlation, sparsification = localization(*([getattr(b, n) for b in scored] for n in Scored._fields[1:]))
     return {
         "nll": float(mean.nll),
-        "ece_mix": float(ece_from_coverage(mean.covered)),
+        "ece_mix": float(ece_from_coverage(covered)),
         "crps": float(mean.crps),
         "rmse": float(np.sqrt(mean.squared_error)),
         "std_mu": float(mean.std_mu),
@@ -250,8 +274,8 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
         "sharpness": float(mean.std_total),
         "spearman": rank_correlation,
         "ause": sparsification,
-        "coverage": mean.covered.tolist(),
-        **{f"channel_{name}": values.tolist() for name, values in channels.items()},
+        "coverage": covered.tolist(),
+        **({f"channel_{name}": values.tolist() for name, values in channels.items()} if len(totals.scale) > 1 else {}),
     }
 
 

@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float
 from crossreg.data.checks import check_mask, finite
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
+from crossreg.in_units import Predictive
 from crossreg.memory import check_room
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.cohort import prediction_bytes
 from crossreg.studies.input_range import check_range, check_seen

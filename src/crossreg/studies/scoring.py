@@ -38,7 +38,10 @@ def scored_on() -> dict[str, str]:
 def score_points(
     points: dict[str, Point], trained: dict[str, Trained], trajectories: Trajectories
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of points whose trainings are done."""
+    """The rows of points whose trainings are done.
+
+    `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it.
+    """
     reads: list[ReadOut] = []
     splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
 
@@ -55,6 +58,11 @@ def score_points(
     scores = evaluate_all(jobs())
     for number, (key, point) in enumerate(points.items()):
         by_split = {name: next(scores) for name in _splits(point)}
+        if by_split["test"]["std_mu"]:
+            test = splits_of(point.config.data).test
+            last = range(test.pairs_per_row - 1, test.pairs_per_row)
+            [slice_scores] = evaluate_all([(reads[number].predictor, test)], steps=last)
+            by_split["test"]["std_mu_final"] = slice_scores["std_mu"]
         yield key, _row(point, reads[number], by_split)
 
 
