@@ -62,7 +62,7 @@ def load_files(config: DataConfig) -> Data:
         return _pairs(read_part(source, part), part, number, config, units)
 
     train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
-    return Data(train, reg, test, source.digest, names=source.names)
+    return Data(train, reg, test, source.digest, names=source.names, axes=source.axes)
 
 
 def used_bytes(source: Source, parts: dict[str, Part]) -> int:
@@ -104,7 +104,7 @@ def in_memory(
     train, reg, test = (
         _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
     )
-    return Data(train, reg, test, source.digest, names=source.names)
+    return Data(train, reg, test, source.digest, names=source.names, axes=source.axes)
 
 
 def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:

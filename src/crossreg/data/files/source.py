@@ -74,6 +74,11 @@ class Source:
         return (self.samples, self.times, len(self.names), *self.space)
 
     @property
+    def axes(self) -> str:
+        """The letters of the axes in the file, those of its first field."""
+        return self.segments[0].variables[0].axes
+
+    @property
     def frame_bytes(self) -> int:
         """Bytes of the field at one time, as float32."""
         return 4 * math.prod(self.shape[2:])
