@@ -16,7 +16,7 @@ from crossreg.data.files.numpy_files import choose_fields, coordinates_in, make_
 from crossreg.data.files.pdebench import is_pdebench, open_pdebench
 from crossreg.data.files.source import Opened
 from crossreg.data.files.the_well import is_the_well, open_the_well
-from crossreg.errors import InputError
+from crossreg.data.hdf5 import open_own
 
 # Attributes in which writers name the dimensions of a dataset that has no dimension scales.
 _NAMES = ("_ARRAY_DIMENSIONS", "dims", "dimensions", "axes")
@@ -24,10 +24,7 @@ _NAMES = ("_ARRAY_DIMENSIONS", "dims", "dimensions", "axes")
 
 def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     """The trajectories of one file. With --axes, a file is taken for what they say, whoever made it."""
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise InputError(f"--data {path}: not an HDF5 file, or harmed ({str(error).splitlines()[0]})") from error
+    file = open_own(path, f"--data {path}")
     if axes is None and is_the_well(file):
         return open_the_well(path, file, fields)
     if axes is None and is_pdebench(file):

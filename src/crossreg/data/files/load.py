@@ -50,7 +50,7 @@ def load_files(config: DataConfig) -> Data:
     source = _open(config)
     parts = split_source(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
-    if used_bytes(source, parts) <= config.in_memory_gib * 2**30:
+    if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
         if config.split == "trajectory":
             check_repeated(source, parts)
         return in_memory(source, parts, config, units)

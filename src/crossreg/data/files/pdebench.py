@@ -115,7 +115,7 @@ def _notes_on_times(times: Any, count: int) -> tuple[str, ...]:
     """Whether the times, of which there may be one more than of fields, are evenly spaced."""
     if not isinstance(times, h5py.Dataset) or times.ndim not in (1, 2):
         return ()
-    steps = np.diff(np.asarray(times if times.ndim == 1 else times[0], np.float64)[:count])
+    steps = np.diff(np.asarray(times[:count] if times.ndim == 1 else times[0, :count], np.float64))
     if steps.size and np.ptp(steps) > _EVENLY * abs(steps.mean()):
         return ("its times are not evenly spaced: the network knows of one step size",)
     return ()

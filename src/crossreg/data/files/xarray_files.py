@@ -11,10 +11,13 @@ Zarr array of version 2 has the fill value 0 unless someone chose one, so that i
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from crossreg.data.files.axes import MASK, SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import NETCDF, Opened, Segment
+from crossreg.data.files.zarr_stores import check_store
+from crossreg.data.hdf5 import open_own
 from crossreg.errors import InputError
 
 # NC_FILL_FLOAT and its kin, by the type. Of single bytes every number may be a value.
@@ -41,6 +44,10 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
     except ImportError as error:
         raise InputError(f"--data {path}: NetCDF and Zarr need the extra: pip install 'crossreg[xarray]'") from error
     is_netcdf = path.suffix.lower() in NETCDF
+    if not is_netcdf:
+        check_store(path)
+    elif h5py.is_hdf5(path):
+        open_own(path, f"--data {path}").close()
     try:
         # Times are not decoded: their order is all that counts, and calendars need a further package.
         options: dict[str, Any] = {"decode_times": False, "mask_and_scale": False}
@@ -108,7 +115,7 @@ def _drop_default_zeros(path: Path, dataset: Any) -> tuple[str, ...]:
     import zarr
 
     zeros = [array for array in dataset.data_vars.values() if np.any(array.attrs.get("_FillValue", 1) == 0)]
-    group = zarr.open_group(path, mode="r") if zeros else {}
+    group = zarr.open_group(path, mode="r", use_consolidated=False) if zeros else {}
     dropped = [array for array in zeros if "_FillValue" not in group[str(array.name)].attrs]
     for array in dropped:
         del array.attrs["_FillValue"]
