@@ -178,3 +178,12 @@ def test_prediction_is_on_the_grid_of_the_run(tmp_path, capsys):
     code, said = predict(u[:3, :1])
     assert code == 0
     assert "file has the axes btyx; --input is read as (batch, channel, x, y), not in the order y, x" in said
+
+
+def test_a_file_of_seeds_without_channels(tmp_path):
+    """Groups 0000, 0001, … are PDEBench's (t, *space, c); a plane in each of them is not."""
+    with h5py.File(tmp_path / "u.h5", "w") as file:
+        for seed, plane in enumerate(fields(2, channels=1)[:, :, 0]):
+            file[f"{seed:04d}/data"] = plane
+    with pytest.raises(InputError, match=r"0000/data: has shape \(6, 12, 9\), which would be 9 channels on 12 points"):
+        open_source(tmp_path / "u.h5")
