@@ -52,7 +52,7 @@ def _wrong_dataset(most: int, name: str, item: Any) -> str | None:
     if item.is_virtual or item.external:
         return _elsewhere(name)
     is_coordinate = len(item.shape) == 1
-    size = max(math.prod(item.chunks or (0,)), item.size if is_coordinate else 0) * item.dtype.itemsize
+    size = max(math.prod(item.chunks or (0,)), item.shape[0] if is_coordinate else 0) * item.dtype.itemsize
     if size <= most:
         return None
     part = "itself" if is_coordinate else "a chunk of it"

@@ -1,6 +1,7 @@
 """Which axis is which: channels that cannot be channels, names in files, and grids that a run was not trained on."""
 
 import json
+from typing import Any
 
 import h5py
 import numpy as np
@@ -51,7 +52,11 @@ def test_few_channels_are_channels(tmp_path, shape):
 
 def test_coordinates_along_more_axes_than_the_default_has(tmp_path):
     u = fields(2)[:, :, 0, :4]  # so few points that they could be channels
-    for coordinates in ({"x": np.arange(4.0), "y": np.arange(9.0)}, {"x-coordinate": u[0, 0, :, 0], "Y": u[0, 0, 0]}):
+    given: list[dict[str, Any]] = [
+        {"x": np.arange(4.0), "y": np.arange(9.0)},
+        {"x-coordinate": u[0, 0, :, 0], "Y": u[0, 0, 0]},
+    ]
+    for coordinates in given:
         np.savez(tmp_path / "u.npz", u=u, **coordinates)
         with h5py.File(tmp_path / "u.h5", "w") as file:
             for name, values in {"u": u, **coordinates}.items():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -32,6 +33,7 @@ def peak_of(path: Path) -> tuple[str, int]:
     code = """
 import json, re, sys
 from pathlib import Path
+from typing import Any
 import crossreg as xr
 from crossreg.data.files.check import check_data
 import crossreg.data.files.xarray_files, crossreg.data.files.hdf5_files, xarray, jax
@@ -224,7 +226,8 @@ def test_a_deflate_bomb_is_not_unpacked_into_memory(tmp_path):
     data = xr.load_file(many)
     assert isinstance(data.train, StreamedPairs)
     assert not check_data(many).summary["in_memory"]
-    config = xr.DataConfig(**(OWN_DATA | {"data": str(many)}))
+    settings: dict[str, Any] = OWN_DATA | {"data": str(many)}
+    config = xr.DataConfig(**settings)
     with pytest.raises(InputError, match=r"unpacks from .* store it without packing"):
         pool_of(config).data(config)
 

@@ -47,21 +47,21 @@ def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     return Opened("HDF5", (segment,), notes)
 
 
-def dimension_names(dataset: h5py.Dataset) -> Sequence[str] | None:
+def dimension_names(dataset: Any) -> Sequence[str] | None:
     """What a file calls the axes of a dataset: by labels, dimension scales or an attribute; None if it leaves one out.
 
     An attribute may hold a name for each axis, or all of them as text, as in "time lat lon" or "btxy".
     """
-    names = [axis.label or (axis[0].name.rsplit("/", 1)[-1] if len(axis) else "") for axis in dataset.dims]
+    names = [axis.label or (str(axis[0].name).rsplit("/", 1)[-1] if len(axis) else "") for axis in dataset.dims]
     if names and all(names):
         return names
     for attribute in _NAMES:
-        value = dataset.attrs.get(attribute)
+        value = dataset.attrs.get(attribute, ())
         texts = [v.decode(errors="replace") if isinstance(v, bytes) else v for v in np.ravel(value).tolist()]
         if not all(isinstance(text, str) for text in texts):
             continue
         if len(texts) == 1 and len(dataset.shape) > 1:
             texts = list(texts[0]) if set(texts[0]) <= set("btc" + SPACE) else re.findall(r"[\w-]+", texts[0])
-        if len(texts) == len(dataset.shape) and all(texts):
+        if texts and len(texts) == len(dataset.shape) and all(texts):
             return texts
     return None
