@@ -48,7 +48,9 @@ for read in (check_data, xr.load_file):
         said = str(error)
 print(json.dumps([said, peak() - before]))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     said, size = json.loads(done.stdout)
     return said, size
