@@ -187,19 +187,57 @@ def test_one_seed_is_neither_level_nor_worse():
     assert not [said for said in verdicts.verdicts(comparison.collect(rows)) if "dropout" in said]
 
 
-def test_the_seed_of_the_mask_is_a_seed(tmp_path):
-    masked = [
+def with_masks(method, nll_of_mask, fraction=0.4):
+    """Rows of made-up numbers, a list of seeds for each seed of the mask."""
+    return [
         row | {"changes": {"mask_seed": mask}}
-        for fraction in (0.4, 1.0)
-        for mask, shift in ((3, 0.0), (1, 0.5 if fraction < 1 else 0.0))
-        for row in made_up("xreg", [-1.0 + shift, -1.2 + shift], fraction=fraction)
+        for mask, nll in nll_of_mask.items()
+        for row in made_up(method, nll, fraction=fraction)
     ]
-    partly, fully = comparison.collect(masked)
-    assert sorted(partly.values("test_nll")) == pytest.approx([-1.2, -1.0, -0.7, -0.5])
-    # Where all is observed the mask changes nothing: counted twice, the runs would make the interval too small.
-    assert (fully.seeds, fully.values("test_nll")) == (2, [-1.0, -1.2])
-    assert "vary the training and the mask" in table_files.write_tables(masked, tmp_path)
-    one_mask = [row for row in masked if row["changes"]["mask_seed"] == 3]
-    assert "not the data or the mask" in table_files.write_tables(one_mask, tmp_path)
+
+
+def test_a_mask_counts_once_however_many_seeds_it_has(tmp_path):
+    from scipy.stats import ttest_1samp
+
+    ours, theirs = {4: [-1.0, -1.2, -1.1], 5: [0.4, 0.6, 0.2], 6: [2.0, 2.2, 1.5]}, {4: [-0.8, -0.9], 5: [0.5], 6: [2.3]}
+    rows = with_masks("xreg", ours) + with_masks("dropout", theirs)
+    x, y = comparison.collect(rows)
+    means = [-1.1, 0.4, 1.9]
+    assert x.mask_means("test_nll") == pytest.approx(dict(zip((4, 5, 6), means, strict=True)))
+    assert len(x.values("test_nll")) == 9
+    low, high = ttest_1samp(means, 0).confidence_interval(0.95)  # of three values, not of nine
+    of_xreg = x.interval("test_nll")
+    assert of_xreg is not None
+    assert (of_xreg.low, of_xreg.high) == pytest.approx((low, high))
+    # Both met the same masks: the difference is taken mask by mask, and what a mask does to both is not in it.
+    low, high = ttest_1samp([-1.1 + 0.85, 0.4 - 0.5, 1.9 - 2.3], 0).confidence_interval(0.95)
+    gap = comparison.difference(x, y, "test_nll")
+    assert gap is not None
+    assert (gap.low, gap.high) == pytest.approx((low, high))
+    assert gap.half < of_xreg.half / 4
+    written = table_files.write_tables(rows, tmp_path)
+    assert "interval over masks, of which each counts by the mean of its seeds" in written
+    one_mask = [row for row in rows if row["changes"]["mask_seed"] == 4]
+    assert "interval over seeds, which vary the training and not the data or the mask" in table_files.write_tables(
+        one_mask, tmp_path
+    )
+
+
+def test_methods_with_different_masks_are_not_paired():
+    from scipy.stats import ttest_ind
+
+    rows = with_masks("xreg", {4: [-1.0], 5: [0.4], 6: [2.0]}) + with_masks("dropout", {4: [-0.8], 7: [0.5], 8: [2.3]})
+    x, y = comparison.collect(rows)
+    gap = comparison.difference(x, y, "test_nll")
+    assert gap is not None
+    interval = ttest_ind([-1.0, 0.4, 2.0], [-0.8, 0.5, 2.3], equal_var=False).confidence_interval(0.95)
+    assert (gap.low, gap.high) == pytest.approx(tuple(interval))
+
+
+def test_where_nothing_is_hidden_the_masks_are_one():
+    rows = with_masks("xreg", {3: [-1.0, -1.2], 1: [-1.0, -1.2]}, fraction=1.0)
+    [fully] = comparison.collect(rows)
+    # Counted twice, the runs would make the interval too small.
+    assert (fully.seeds, fully.values("test_nll"), fully.independent("test_nll")) == (2, [-1.0, -1.2], [-1.0, -1.2])
     with pytest.raises(InputError, match="two rows"):
-        comparison.collect([*masked, masked[0]])
+        comparison.collect([*rows, rows[0]])
