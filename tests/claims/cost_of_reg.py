@@ -4,6 +4,7 @@ import json
 from functools import cache
 from typing import Any
 
+import numpy as np
 from claimed import RESULTS
 
 from crossreg.config import TrainConfig
@@ -32,8 +33,9 @@ def cost_ratio(device: str = "cpu") -> float:
 
 
 def reg_updates(train: TrainConfig) -> float:
-    """Reg updates for every train update: one in k_reg, and one after every step of the last part of a run."""
-    return (1 - train.settle) / train.k_reg + train.settle
+    """Reg updates for every train update: one in k_reg, and one after every step once the run is to settle."""
+    steps = np.arange(1, train.steps + 1)
+    return float(np.mean((steps % train.k_reg == 0) | (steps > train.settled_after)))
 
 
 def by_the_formula(updates: float, device: str = "cpu") -> float:

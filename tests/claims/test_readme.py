@@ -42,7 +42,10 @@ NLL, ECE, CRPS, RMSE = "test_nll", "test_ece_mix", "test_crps", "test_rmse"
 FULL = (1.0, 50)
 CHANCE = 0.05  # of comparisons between equals, the part that leaves a 95% interval
 CONFORMAL = ("dropout+conformal", "ensemble+conformal", "ensemble+early+conformal", "unregularized+conformal")
-ENSEMBLES = ("ensemble", *(f"ensemble+{w}" for w in ("temperature", "conformal", "early+temperature", "early+conformal")))
+ENSEMBLES = (
+    "ensemble",
+    *(f"ensemble+{w}" for w in ("temperature", "conformal", "early+temperature", "early+conformal")),
+)
 
 
 def counts(name: str, rival: str, score: str, steps: int = 10_000) -> tuple[int, int]:
@@ -213,7 +216,9 @@ def where_persistence_is_better() -> str:
 def the_two_parts() -> str:
     few, many = (groups("paper")[0.7, size]["xreg"] for size in (20, 70))
     parts = [[mean(line, f"test_std_{part}") for line in (few, many)] for part in ("predictive", "generalization")]
-    assert all(ahead({"few": few, "many": many}, "many", "few", f"test_std_{p}") for p in ("predictive", "generalization"))
+    assert all(
+        ahead({"few": few, "many": many}, "many", "few", f"test_std_{p}") for p in ("predictive", "generalization")
+    )
     (pred_few, pred_many), (gen_few, gen_many) = parts
     return f"""from 20 to 70 of them the mean √U_pred falls from {pred_few:.3f} to {pred_many:.3f}, and √U_gen from
         {gen_few:.3f} to {gen_many:.3f}."""

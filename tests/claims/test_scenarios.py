@@ -56,7 +56,9 @@ def nll(method: str) -> float:
 def the_setting() -> str:
     one, two = (sum((space.get("num_spatial_dims") or 1) == n for space in SCENARIOS.values()) for n in (1, 2))
     [steps], data, model = {row["steps"] for row in rows("scenarios")}, DataConfig(), ModelConfig()
-    assert {(row["train_size"], row["reg_size"], row["observed_fraction"]) for row in rows("scenarios")} == {(50, 50, 0.7)}
+    assert {(row["train_size"], row["reg_size"], row["observed_fraction"]) for row in rows("scenarios")} == {
+        (50, 50, 0.7)
+    }
     return f"""{WORDS[one - 1]} more in one dimension and {WORDS[two]} in two, each as a preset:
 
     crossreg train --preset phy_kolm_flow --out runs/kolmogorov
@@ -88,7 +90,9 @@ def likelihood() -> str:
 
 def gray_scott() -> str:
     group = lines()[GRAY_SCOTT]
-    xreg, dropout, ensemble, single = (short(mean(group[m], ECE), 3) for m in ("xreg", "dropout", "ensemble", "unregularized"))
+    xreg, dropout, ensemble, single = (
+        short(mean(group[m], ECE), 3) for m in ("xreg", "dropout", "ensemble", "unregularized")
+    )
     wide = {
         m: [
             np.mean(row["test"]["coverage"]) > np.mean(LEVELS)
