@@ -39,6 +39,7 @@ from crossreg.report.comparison_tables import (
     sections,
     settings_as_markdown,
 )
+from crossreg.report.paper import PAPER
 from crossreg.report.sweep_figures import figures_of_rows
 from crossreg.report.verdicts import base_setting, verdicts
 from crossreg.studies.figures import sweep_figures
@@ -161,8 +162,10 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         *said,
         "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`): the"
-        " numbers of `xreg` are those of a setting that was looked for here. About twenty rivals, eight regimes and"
-        " four scores are compared without correction: a few differences beyond the 95% interval are chance.",
+        " numbers of `xreg` are those of a setting that was looked for here. At 10,000 steps"
+        f" {len({row['method'] for row in rows if not row['method'].startswith('xreg')})} rivals, {len(PAPER)} regimes"
+        f" and {len(JUDGED)} scores are compared without correction: a few differences beyond the 95% interval are"
+        " chance.",
     ]
 
 
@@ -240,8 +243,8 @@ def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
         f"Runs with the same mask are not independent of each other. The intervals are over the means of the {masks}"
         f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask; with everything observed"
         f" there is no mask, and they are over seeds. {count} comparisons are made here ({len(regimes(lines))} regimes,"
-        f" {len(rivals)} rivals, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them would leave"
-        " the 95% interval by chance alone."
+        f" {len(rivals)} rivals, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them would"
+        " leave the 95% interval by chance alone."
     ]
 
 

@@ -1,7 +1,7 @@
 """Claims: sentences of a page whose numbers and words are computed from the published rows.
 
-A claim is a function that computes what a sentence says and returns the sentence as the page should have it. A page that
-says anything else fails, and so does a page with a number that no claim accounts for.
+A claim is a function that computes what a sentence says and returns the sentence as the page should have it. A page
+that says anything else fails, and so does a page with a number that no claim accounts for.
 """
 
 import json

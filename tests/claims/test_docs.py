@@ -1,5 +1,7 @@
 """Sentences of the docs that sum results up: the decomposition, the method, the cost of reg updates, the index."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -40,10 +42,10 @@ def the_parts_with_more_trajectories() -> str:
     fall = difference(lines[1], lines[0], "share")
     assert fall is not None
     assert fall.low < 0 < fall.high
-    return f"""from 20 to 70 trajectories, the mean √U_pred on test falls from {pred[0]:.3f} to {pred[1]:.3f}, and √U_gen from
-        {gen[0]:.3f} to {gen[1]:.3f} ({WORDS[few.seeds]} seeds, {few.regime["steps"]:,} steps). U_gen's share of the mean
-        variance is {percent(interval(shares[0]))} with 20 trajectories and {percent(interval(shares[1]))} with 70: no clear
-        change."""
+    return f"""from 20 to 70 trajectories, the mean √U_pred on test falls from {pred[0]:.3f} to {pred[1]:.3f}, and
+        √U_gen from {gen[0]:.3f} to {gen[1]:.3f} ({WORDS[few.seeds]} seeds, {few.regime["steps"]:,} steps). U_gen's
+        share of the mean variance is {percent(interval(shares[0]))} with 20 trajectories and
+        {percent(interval(shares[1]))} with 70: no clear change."""
 
 
 def what_the_first_row_rests_on() -> str:
@@ -51,8 +53,8 @@ def what_the_first_row_rests_on() -> str:
     assert ahead({"few": few, "many": many}, "many", "few", STD["generalization"])
     falls = {part: mean(many, score) / mean(few, score) for part, score in STD.items()}
     assert falls["generalization"] < falls["predictive"]
-    return """Of the first row it is measured that √U_gen falls with more trajectories, faster than √U_pred; the share of U_gen in
-        the mean variance does not clearly fall."""
+    return """Of the first row it is measured that √U_gen falls with more trajectories, faster than √U_pred; the
+        share of U_gen in the mean variance does not clearly fall."""
 
 
 def the_spread_of_the_means() -> str:
@@ -61,17 +63,17 @@ def the_spread_of_the_means() -> str:
     sizes = [found[0.7, size]["xreg"] for size in (20, 30, 40, 70)]
 
     def falls(lines, score) -> list[bool]:
-        return [ahead({"a": a, "b": b}, "b", "a", score) for a, b in zip(lines, lines[1:], strict=False)]
+        return [ahead({"a": a, "b": b}, "b", "a", score) for a, b in itertools.pairwise(lines)]
 
     assert all(falls(observed, "test_std_mu"))
     means = [mean(line, "test_std_mu") for line in sizes]
     assert means == sorted(means, reverse=True)
     gen = falls(observed, STD["generalization"]) + falls(sizes, STD["generalization"])
     assert all(gen)
-    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more observed points it
-        falls in every step; with more trajectories it falls too, though at 10,000 steps only
-        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. Of √U_gen, which
-        adds σ_gen, all {WORDS[len(gen)]} are"""
+    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more
+        observed points it falls in every step; with more trajectories it falls too, though at 10,000 steps only
+        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. Of
+        √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
 
 
 def the_fixed_point() -> str:
@@ -106,17 +108,17 @@ def the_cost_of_reg_updates() -> str:
     assert TrainConfig.k_reg == 5
     default, device = reg_updates(TrainConfig()), "NVIDIA H200"
     return f"""With k_reg 5 a step costs {overhead(5):.2f} times one without reg updates, so that C_reg/C_train is
-        {cost_ratio():.2f}; with that the paper's 1 + (C_reg/C_train)/k_reg gives {by_the_formula(1 / 10):.2f} for k_reg 10,
-        where {overhead(10):.2f} was measured. A whole run of the default costs more than that: ρ is also updated after every
-        step of the last tenth (`settle`), {default:.2f} reg updates for every train update and not
-        {1 / TrainConfig.k_reg:.1f}, which is {by_the_formula(default):.2f} by the same formula. On an H200 with one replica
-        k_reg 5 costs {overhead(5, device):.2f}, and the default {by_the_formula(default, device):.2f}."""
+        {cost_ratio():.2f}; with that the paper's 1 + (C_reg/C_train)/k_reg gives {by_the_formula(1 / 10):.2f} for
+        k_reg 10, where {overhead(10):.2f} was measured. A whole run of the default costs more than that: ρ is also
+        updated after every step of the last tenth (`settle`), {default:.2f} reg updates for every train update and
+        not {1 / TrainConfig.k_reg:.1f}, which is {by_the_formula(default):.2f} by the same formula. On an H200 with
+        one replica k_reg 5 costs {overhead(5, device):.2f}, and the default {by_the_formula(default, device):.2f}."""
 
 
 def the_cost_among_the_choices() -> str:
     default = reg_updates(TrainConfig())
-    return f"""{default:.2f} reg updates for every train update, not {1 / TrainConfig.k_reg:.1f}, so that a run costs
-        {by_the_formula(default):.2f} times one without them by the paper's formula, not {overhead(5):.2f}"""
+    return f"""{default:.2f} reg updates for every train update, not {1 / TrainConfig.k_reg:.1f}, so that a run
+        costs {by_the_formula(default):.2f} times one without them by the paper's formula, not {overhead(5):.2f}"""
 
 
 def looks_and_snapshots() -> str:
@@ -129,16 +131,17 @@ def looks_and_snapshots() -> str:
     snapshots = [timed("NVIDIA H200", f"around the steps, {n} replicas", "one snapshot")["seconds"][0] for n in (1, 80)]
     return f"""On an H200 a look takes {ratios["NVIDIA H200", 1][0]:.0%} of one replica's steps and
         {ratios["NVIDIA H200", 80][0]:.0%} of 80 replicas'; a snapshot takes {1e3 * snapshots[0]:.0f} ms and
-        {1e3 * snapshots[1]:.0f} ms, once a minute. A replica of the default takes {memory[0]} MiB while it trains on a CPU,
-        {memory[1]} on a GPU, and {memory[2]} beside 79 others;"""
+        {1e3 * snapshots[1]:.0f} ms, once a minute. A replica of the default takes {memory[0]} MiB while it trains
+        on a CPU, {memory[1]} on a GPU, and {memory[2]} beside 79 others;"""
 
 
 def what_the_index_expects() -> str:
     [regimes] = {len(groups("paper"))}
     assert all(mean(group["xreg"], ECE) < 0.02 for group in groups("paper").values())
     counts = [len(where("paper", lambda g, r=rival: ahead(g, "xreg", r, NLL))) for rival in ("dropout", "ensemble")]
-    return f"""In the paper's {WORDS[regimes]} regimes, one setting for all, its mean test ECE is below .02, and its likelihood is
-        ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in {of(counts[1], regimes)}"""
+    return f"""In the paper's {WORDS[regimes]} regimes, one setting for all, its mean test ECE is below .02, and its
+        likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
+        {of(counts[1], regimes)}"""
 
 
 def what_the_index_expects_at_equal_data() -> str:
@@ -146,8 +149,8 @@ def what_the_index_expects_at_equal_data() -> str:
         assert len(where("equal_data", lambda g, s=score: ahead(g, "ensemble", "xreg", s))) >= 10
     fully = [group for at, group in groups("equal_data").items() if at[0] == 1]
     assert all(any(ahead(group, m, "xreg", NLL) for m in group if m.startswith("ensemble")) for group in fully)
-    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and where everything is observed the better
-        likelihood too;"""
+    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and where everything is
+        observed the better likelihood too;"""
 
 
 CLAIMS: dict[str, list[Claim]] = {

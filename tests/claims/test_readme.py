@@ -57,9 +57,10 @@ def the_setting() -> str:
     regimes, [reg_size] = groups("paper"), {row["reg_size"] for row in rows("paper")}
     assert {line.seeds for group in regimes.values() for line in group.values() if line.by_seed[NLL]} == {10}
     assert all(len(line.mask_means(NLL)) == 1 for group in regimes.values() for line in group.values())
-    return f"""One setting in the paper's {WORDS[len(regimes)]} regimes, test NLL / ECE, mean ± 95% interval over ten seeds,
-        {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on {reg_size} further trajectories (the
-        paper does not say how many it had for these regimes); plain dropout and ensembles do not use them:"""
+    return f"""One setting in the paper's {WORDS[len(regimes)]} regimes, test NLL / ECE, mean ± 95% interval over
+        ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on {reg_size} further
+        trajectories (the paper does not say how many it had for these regimes); plain dropout and ensembles do not
+        use them:"""
 
 
 def the_table() -> str:
@@ -68,12 +69,12 @@ def the_table() -> str:
     [(_, trajectories)] = where("paper", lambda g: level(g, "xreg", "dropout", ECE))
     full, count = gap(groups("paper")[FULL], "xreg", "ensemble", ECE), len(groups("paper")) * 2 * 2
     assert round(full.mean, 4) == -round(full.half, 4)
-    return f"""In NLL it is ahead of dropout in {of(nll_dropout, 8)} regimes and of the ensemble in {of(nll_ensemble, 8)},
-        level in {WORDS[nll_level]}. In ECE it is ahead of dropout in {of(ece_dropout, 8)}, level in {WORDS[ece_level]}
-        (with {trajectories} trajectories dropout's seeds differ too much), and of the ensemble in {of(ece_ensemble, 8)},
-        though at full observation by no more than the interval ({short(full.mean, 4)} ± {short(full.half, 4)}). These are
-        {count} comparisons, not corrected for their number: about {count * CHANCE:.1f} of them would leave the 95%
-        interval by chance."""
+    return f"""In NLL it is ahead of dropout in {of(nll_dropout, 8)} regimes and of the ensemble in
+        {of(nll_ensemble, 8)}, level in {WORDS[nll_level]}. In ECE it is ahead of dropout in {of(ece_dropout, 8)},
+        level in {WORDS[ece_level]} (with {trajectories} trajectories dropout's seeds differ too much), and of the
+        ensemble in {of(ece_ensemble, 8)}, though at full observation by no more than the interval
+        ({short(full.mean, 4)} ± {short(full.half, 4)}). These are {count} comparisons, not corrected for their
+        number: about {count * CHANCE:.1f} of them would leave the 95% interval by chance."""
 
 
 def the_design_of_the_confirmation() -> str:
@@ -86,10 +87,11 @@ def the_design_of_the_confirmation() -> str:
     assert all(line.independent(NLL) == list(line.mask_means(NLL).values()) for line in lines)
     assert {len(line.independent(NLL)) for line in lines} == {len(masks)}
     assert {len(line.independent(NLL)) for line in groups("confirmation")[FULL].values()} == {len(seeds)}
-    return f"""The setting was chosen on these regimes and trajectories. Nothing was chosen on {WORDS[len(masks)]} other
-        masks with {WORDS[len(seeds)]} other seeds each (the test trajectories are the same). Runs with the same mask are
-        not independent of each other, so there the interval is over the means of the {WORDS[len(masks)]} masks, and at
-        full observation, where there is no mask, over the {WORDS[len(seeds)]} seeds."""
+    return f"""The setting was chosen on these regimes and trajectories. Nothing was chosen on {WORDS[len(masks)]}
+        other masks with {WORDS[len(seeds)]} other seeds each (the test trajectories are the same). Runs with the
+        same mask are not independent of each other, so there the interval is over the means of the
+        {WORDS[len(masks)]} masks, and at full observation, where there is no mask, over the {WORDS[len(seeds)]}
+        seeds."""
 
 
 def the_confirmation() -> str:
@@ -100,9 +102,9 @@ def the_confirmation() -> str:
     [behind] = where("confirmation", lambda g: ahead(g, "ensemble", "xreg", NLL))
     assert behind[0] == 0.7
     assert not where("confirmation", lambda g: ahead(g, "ensemble", "xreg", ECE))
-    return f"""XReg's ECE is {spread((mean(group["xreg"], ECE) for group in found.values()), 3)}. It is ahead of dropout in
-        {of(counts("confirmation", "dropout", NLL)[0], 8)} regimes, in NLL and ECE. Of the ensemble it is ahead in
-        {WORDS[counts("confirmation", "ensemble", NLL)[0]]} in NLL and in
+    return f"""XReg's ECE is {spread((mean(group["xreg"], ECE) for group in found.values()), 3)}. It is ahead of
+        dropout in {of(counts("confirmation", "dropout", NLL)[0], 8)} regimes, in NLL and ECE. Of the ensemble it is
+        ahead in {WORDS[counts("confirmation", "ensemble", NLL)[0]]} in NLL and in
         {WORDS[counts("confirmation", "ensemble", ECE)[0]]} in ECE; both are level at 0.8 observed and at full
         observation, and with {behind[1]} trajectories XReg is behind by
         {short(gap(found[behind], "xreg", "ensemble", NLL).mean, 2)} in NLL. These are again {len(found) * 2 * 2}
@@ -115,8 +117,8 @@ def the_long_runs() -> str:
         assert all(counts("paper", rival, score, steps) == (8, 0) for score in (NLL, ECE))
     eces = [mean(group["xreg"], ECE) for group in groups("paper", steps).values()]
     assert {row["seed"] for row in rows("paper") if row["steps"] == steps} == {*range(10)}
-    return f"""After {steps:,} steps, with the table's mask and seeds, it is ahead of both everywhere, in NLL and in ECE
-        ({spread(eces, 3)})."""
+    return f"""After {steps:,} steps, with the table's mask and seeds, it is ahead of both everywhere, in NLL and in
+        ECE ({spread(eces, 3)})."""
 
 
 def rivals_at_equal_data() -> list[str]:
@@ -139,11 +141,11 @@ def equal_data_in_likelihood() -> str:
     assert everywhere == "ensemble+early+conformal"
     every = min(total for total, names in fully.items() if names >= {*ENSEMBLES})
     assert all((names >= {*ENSEMBLES}) == (total >= every) for total, names in fully.items())
-    return f"""Each case has {len(rivals)} other networks. Under partial observation none of them has a better likelihood
-        than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases; the exceptions are
-        early-stopped ensembles, conformal or with a temperature, with 25 trajectories at 0.4 observed, and the plain
-        ensemble with 80 at 0.7. Where everything is observed, the early-stopped conformal ensemble is better in all
-        {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
+    return f"""Each case has {len(rivals)} other networks. Under partial observation none of them has a better
+        likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases; the exceptions
+        are early-stopped ensembles, conformal or with a temperature, with 25 trajectories at 0.4 observed, and the
+        plain ensemble with 80 at 0.7. Where everything is observed, the early-stopped conformal ensemble is better
+        in all {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
 
 
 def equal_data_in_calibration() -> str:
@@ -157,10 +159,10 @@ def equal_data_in_calibration() -> str:
     held_out = {found[worst][m].split[1] for m in ("xreg", *CONFORMAL)}
     dropout, ensemble, _, single = (short(mean(found[worst][m], ECE), 3) for m in CONFORMAL)
     return f"""In ECE no method is best: XReg has {spread(eces.values(), 3)}, no other is ahead of it in
-        {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is in {WORDS[len(behind)]}. Its
-        {short(eces[worst], 3)} is at full observation with {worst[1]} trajectories, {WORDS[held_out.pop()]} of them held
-        out. Conformal intervals from the same eight give dropout {dropout}, the ensemble {ensemble} and an unregularized
-        network {single}."""
+        {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is in {WORDS[len(behind)]}.
+        Its {short(eces[worst], 3)} is at full observation with {worst[1]} trajectories, {WORDS[held_out.pop()]} of
+        them held out. Conformal intervals from the same eight give dropout {dropout}, the ensemble {ensemble} and
+        an unregularized network {single}."""
 
 
 def how_equal_data_are_divided() -> str:
@@ -169,8 +171,8 @@ def how_equal_data_are_divided() -> str:
         assert set(plain.values()) == {0}
         for line in (group["xreg"], *(group[m] for m in group if "+" in m)):
             assert line.split[1] / sum(line.split) == pytest.approx(0.2)
-    return """plain dropout and ensembles train on all of it, and XReg and rivals with early stopping, a temperature or
-        conformal intervals hold out a fifth, the picture is mixed:"""
+    return """plain dropout and ensembles train on all of it, and XReg and rivals with early stopping, a temperature
+        or conformal intervals hold out a fifth, the picture is mixed:"""
 
 
 def where_conformal_is_better() -> str:
@@ -180,9 +182,9 @@ def where_conformal_is_better() -> str:
     assert below == len(pairs)
     beyond = sum(ahead(group, m, "xreg", ECE) for group, m in pairs)
     assert all(ahead(groups("paper")[FULL], m, "xreg", NLL) for m in CONFORMAL if m.startswith("ensemble"))
-    return f"""Conformal intervals on the same held-out trajectories give dropout, ensembles and unregularized models an ECE
-        of {spread(eces, 3)} in the table's regimes, below XReg's in all {below} cases and beyond the interval in {beyond}.
-        A conformal ensemble also has the better likelihood at full observation."""
+    return f"""Conformal intervals on the same held-out trajectories give dropout, ensembles and unregularized
+        models an ECE of {spread(eces, 3)} in the table's regimes, below XReg's in all {below} cases and beyond the
+        interval in {beyond}. A conformal ensemble also has the better likelihood at full observation."""
 
 
 def where_ensembles_are_better() -> str:
@@ -190,10 +192,11 @@ def where_ensembles_are_better() -> str:
     assert not any(where("equal_data", lambda g, s=s: ahead(g, "xreg", "ensemble", s)) for s in (CRPS, RMSE))
     pooled = where("paper", lambda g: ahead(g, "xreg-ensemble", "xreg", NLL))
     eces = [mean(group["xreg-ensemble"], ECE) for group in groups("paper").values()]
-    return f"""{WORDS[ENSEMBLE_SIZE].capitalize()} models average their errors: at equal data the plain ensemble has the lower
-        CRPS in {lower[CRPS]} and the lower RMSE in {lower[RMSE]} of the {WORDS[len(groups("equal_data"))]} cases, and XReg
-        in none. Three pooled XReg models have a lower NLL than one in {WORDS[len(pooled)]} of the table's
-        {WORDS[len(groups("paper"))]} regimes, and an ECE of {spread(eces, 2)}."""
+    return f"""{WORDS[ENSEMBLE_SIZE].capitalize()} models average their errors: at equal data the plain ensemble has
+        the lower CRPS in {lower[CRPS]} and the lower RMSE in {lower[RMSE]} of the
+        {WORDS[len(groups("equal_data"))]} cases, and XReg in none. Three pooled XReg models have a lower NLL than
+        one in {WORDS[len(pooled)]} of the table's {WORDS[len(groups("paper"))]} regimes, and an ECE of
+        {spread(eces, 2)}."""
 
 
 def where_persistence_is_better() -> str:
@@ -207,9 +210,9 @@ def where_persistence_is_better() -> str:
     group = groups("paper")[0.7, few]
     assert ahead(group, "xreg-modes", "persistence-masked", NLL)
     modes, other = with_interval(group["xreg-modes"].interval(NLL), 2), mean(group["persistence-masked"], NLL)
-    return f"""With few trajectories and hidden points ({few} in the table; 25, or 40 at 0.4 observed, in all) a persistence
-        forecast that is told which points are hidden has a better likelihood than the default and every rival network.
-        XReg with noise on its Fourier modes instead (`xreg-modes`, dearer) is ahead of it at {few}:
+    return f"""With few trajectories and hidden points ({few} in the table; 25, or 40 at 0.4 observed, in all) a
+        persistence forecast that is told which points are hidden has a better likelihood than the default and every
+        rival network. XReg with noise on its Fourier modes instead (`xreg-modes`, dearer) is ahead of it at {few}:
         {modes.replace("± 0.", "± .")} against {short(other, 2)}."""
 
 
@@ -226,14 +229,14 @@ def the_two_parts() -> str:
 
 def what_there_is_besides() -> str:
     steps = " and ".join(f"{n:,}" for n in sorted({row["steps"] for row in rows("paper")}))
-    return f"""[All comparisons: equal data, {steps} steps, other masks, variants, the {WORDS[len(REGIMES)]} regimes, the
-        ablation]"""
+    return f"""[All comparisons: equal data, {steps} steps, other masks, variants, the {WORDS[len(REGIMES)]}
+        regimes, the ablation]"""
 
 
 def the_time_of_a_run() -> str:
     step = timed("cpu", "xreg", "crossreg")["seconds"][0]
-    return f"""`train` runs {TrainConfig.steps:,} steps unless told otherwise, on two cores at about {1e3 * step:.1f} ms a
-        step"""
+    return f"""`train` runs {TrainConfig.steps:,} steps unless told otherwise, on two cores at about
+        {1e3 * step:.1f} ms a step"""
 
 
 def the_page_of_cars() -> str:
@@ -250,9 +253,9 @@ def the_page_of_cars() -> str:
 
 
 def the_methods() -> str:
-    return f"""nothing learned on reg; M = {ENSEMBLE_SIZE} of them pooled; {WORDS[ENSEMBLE_SIZE]} XReg models pooled |
-        | `dropout[-P]`, `dropout-reg` | MC dropout with p = {ModelConfig.dropout_rate} or P, or with the p that reg
-        chooses |"""
+    return f"""nothing learned on reg; M = {ENSEMBLE_SIZE} of them pooled; {WORDS[ENSEMBLE_SIZE]} XReg models pooled
+        | | `dropout[-P]`, `dropout-reg` | MC dropout with p = {ModelConfig.dropout_rate} or P, or with the p that
+        reg chooses |"""
 
 
 def the_part_that_wrappers_keep() -> str:

@@ -59,14 +59,12 @@ def the_setting() -> str:
     assert {(row["train_size"], row["reg_size"], row["observed_fraction"]) for row in rows("scenarios")} == {
         (50, 50, 0.7)
     }
-    return f"""{WORDS[one - 1]} more in one dimension and {WORDS[two]} in two, each as a preset:
-
-    crossreg train --preset phy_kolm_flow --out runs/kolmogorov
-    crossreg sweep scenario --scenario phy_kolm_flow --out runs/kolmogorov-methods    # all methods, 5 seeds; for a GPU
-
-**One setting, nothing tuned.** Model, training and noise are the defaults, which were chosen on `diff_ks` alone: the FNO of
-width {model.width} with {model.num_modes} modes per axis, {steps:,} steps, {data.train_size} train and {data.reg_size} reg
-trajectories of {data.train_horizon} steps, {data.observed_fraction} observed. Only the data differ:"""
+    return f"""{WORDS[one - 1]} more in one dimension and {WORDS[two]} in two, each as a preset: crossreg train
+        --preset phy_kolm_flow --out runs/kolmogorov crossreg sweep scenario --scenario phy_kolm_flow --out
+        runs/kolmogorov-methods # all methods, 5 seeds; for a GPU **One setting, nothing tuned.** Model, training
+        and noise are the defaults, which were chosen on `diff_ks` alone: the FNO of width {model.width} with
+        {model.num_modes} modes per axis, {steps:,} steps, {data.train_size} train and {data.reg_size} reg
+        trajectories of {data.train_horizon} steps, {data.observed_fraction} observed. Only the data differ:"""
 
 
 def calibration() -> str:
@@ -77,15 +75,16 @@ def calibration() -> str:
     assert {(line.seeds, line.diverged) for group in lines().values() for line in group.values()} == {(5, 0)}
     return f"""- **Calibration carries over.** The ECE of `xreg` is {spread(good, 3)} on {WORDS[len(good)]} of the
         {WORDS[len(eces)]}, with settings that have never seen them. Dropout's is {short(min(dropout), 2)} to
-        {short(max(dropout), 2)}, the ensemble's {short(min(ensemble), 3)} to {short(max(ensemble), 2)}: both above it on
-        all {WORDS[len(eces)]}."""
+        {short(max(dropout), 2)}, the ensemble's {short(min(ensemble), 3)} to {short(max(ensemble), 2)}: both above
+        it on all {WORDS[len(eces)]}."""
 
 
 def likelihood() -> str:
     assert on(ahead, "dropout", "xreg", NLL) == [GRAY_SCOTT]
-    return f"""- **In likelihood** `xreg` is ahead of dropout on {WORDS[len(on(ahead, "xreg", "dropout", NLL))]} and behind it on
-        Gray–Scott. Of the plain ensemble it is ahead on {named(on(ahead, "xreg", "ensemble", NLL))}, behind on
-        {named(on(ahead, "ensemble", "xreg", NLL))}, level on {WORDS[len(on(level, "xreg", "ensemble", NLL))]}."""
+    return f"""- **In likelihood** `xreg` is ahead of dropout on {WORDS[len(on(ahead, "xreg", "dropout", NLL))]} and
+        behind it on Gray–Scott. Of the plain ensemble it is ahead on {named(on(ahead, "xreg", "ensemble", NLL))},
+        behind on {named(on(ahead, "ensemble", "xreg", NLL))}, level on
+        {WORDS[len(on(level, "xreg", "ensemble", NLL))]}."""
 
 
 def gray_scott() -> str:
@@ -104,14 +103,15 @@ def gray_scott() -> str:
     assert all(all(wide[m]) for m in ("xreg", "dropout", "ensemble"))
     assert level(group, "xreg", "unregularized", ECE)
     assert mean(group["unregularized"], ECE) < mean(group["xreg"], ECE)
-    return f"""- **Not on Gray–Scott**: there it is {xreg}, too wide, as the others are (dropout {dropout}, ensemble {ensemble};
-        one network alone has {single}, {WORDS[sum(wide["unregularized"])]} of its {WORDS[group["xreg"].seeds]} seeds too
-        wide and one too narrow: level with `xreg`, and nominally the better)."""
+    return f"""- **Not on Gray–Scott**: there it is {xreg}, too wide, as the others are (dropout {dropout}, ensemble
+        {ensemble}; one network alone has {single}, {WORDS[sum(wide["unregularized"])]} of its
+        {WORDS[group["xreg"].seeds]} seeds too wide and one too narrow: level with `xreg`, and nominally the
+        better)."""
 
 
 def what_conformal_mends() -> str:
-    return f"""Conformal quantiles can ({short(mean(lines()[GRAY_SCOTT]["dropout+conformal"], ECE), 3)}), though not sharpen the
-        mean."""
+    return f"""Conformal quantiles can ({short(mean(lines()[GRAY_SCOTT]["dropout+conformal"], ECE), 3)}), though not
+        sharpen the mean."""
 
 
 def accuracy() -> str:
@@ -121,11 +121,12 @@ def accuracy() -> str:
     assert all(level(group, "xreg", m, NLL) for m in (early, scaled))
     better = on(ahead, "ensemble", "xreg", RMSE)
     assert not on(ahead, "xreg", "ensemble", RMSE)
-    return f"""- **The ensemble's mean is more accurate** on {WORDS[len(better)]} and level on the others: its RMSE is lower beyond
-        the interval on {named(better)}, for three times the training. On decaying turbulence its mean is level and its
-        error bars collapse: its NLL is +{nll("ensemble"):.1f} for {signed(nll("xreg"), 1)}. Early stopping, or a temperature
-        of σ, mends that ({signed(nll(early), 2)} and {signed(nll(scaled), 2)}, level with `xreg`), at an ECE of
-        {short(mean(group[early], ECE), 2)} and {short(mean(group[scaled], ECE), 2)}."""
+    return f"""- **The ensemble's mean is more accurate** on {WORDS[len(better)]} and level on the others: its RMSE
+        is lower beyond the interval on {named(better)}, for three times the training. On decaying turbulence its
+        mean is level and its error bars collapse: its NLL is +{nll("ensemble"):.1f} for {signed(nll("xreg"), 1)}.
+        Early stopping, or a temperature of σ, mends that ({signed(nll(early), 2)} and {signed(nll(scaled), 2)},
+        level with `xreg`), at an ECE of {short(mean(group[early], ECE), 2)} and
+        {short(mean(group[scaled], ECE), 2)}."""
 
 
 def the_strongest_rival() -> str:
@@ -133,11 +134,12 @@ def the_strongest_rival() -> str:
     assert not on(ahead, "xreg", conformal, ECE)
     assert on(ahead, "xreg", conformal, NLL) == [TURBULENCE]
     assert not on(ahead, "xreg", scaled, NLL)
-    return f"""- **With conformal quantiles on top, the ensemble is the strongest rival**: as well calibrated as `xreg` or better,
-        with the NLL ahead on {named(on(ahead, conformal, "xreg", NLL))}, level on
-        {named(on(level, conformal, "xreg", NLL))}, behind on decaying turbulence. It costs three trainings and a further
-        step, and its quantiles are no sum of two parts. With a temperature of σ instead (`+sigma-temperature`) the
-        ensemble's NLL is behind `xreg`'s nowhere and ahead on {named(on(ahead, scaled, "xreg", NLL))}, with an ECE of
+    return f"""- **With conformal quantiles on top, the ensemble is the strongest rival**: as well calibrated as
+        `xreg` or better, with the NLL ahead on {named(on(ahead, conformal, "xreg", NLL))}, level on
+        {named(on(level, conformal, "xreg", NLL))}, behind on decaying turbulence. It costs three trainings and a
+        further step, and its quantiles are no sum of two parts. With a temperature of σ instead
+        (`+sigma-temperature`) the ensemble's NLL is behind `xreg`'s nowhere and ahead on
+        {named(on(ahead, scaled, "xreg", NLL))}, with an ECE of
         {spread((mean(group[scaled], ECE) for group in lines().values()), 2)}."""
 
 
@@ -145,8 +147,8 @@ def dropout() -> str:
     times = {name: mean(group["dropout"], RMSE) / mean(group["xreg"], RMSE) for name, group in lines().items()}
     worst = max(times, key=times.__getitem__)
     assert round(times[worst]) == 13
-    return f"""- **MC dropout** with its usual p of {ModelConfig.dropout_rate} is far too wide, and its mean up to thirteen times
-        worse than `xreg`'s (`{worst}`)."""
+    return f"""- **MC dropout** with its usual p of {ModelConfig.dropout_rate} is far too wide, and its mean up to
+        thirteen times worse than `xreg`'s (`{worst}`)."""
 
 
 def the_seeds() -> str:

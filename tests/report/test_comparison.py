@@ -199,7 +199,10 @@ def with_masks(method, nll_of_mask, fraction=0.4):
 def test_a_mask_counts_once_however_many_seeds_it_has(tmp_path):
     from scipy.stats import ttest_1samp
 
-    ours, theirs = {4: [-1.0, -1.2, -1.1], 5: [0.4, 0.6, 0.2], 6: [2.0, 2.2, 1.5]}, {4: [-0.8, -0.9], 5: [0.5], 6: [2.3]}
+    ours, theirs = (
+        {4: [-1.0, -1.2, -1.1], 5: [0.4, 0.6, 0.2], 6: [2.0, 2.2, 1.5]},
+        {4: [-0.8, -0.9], 5: [0.5], 6: [2.3]},
+    )
     rows = with_masks("xreg", ours) + with_masks("dropout", theirs)
     x, y = comparison.collect(rows)
     means = [-1.1, 0.4, 1.9]

@@ -1,7 +1,7 @@
 """Rows of a sweep as lines of a comparison: means and 95% intervals over seeds, and who wins where.
 
-A seed whose training diverged counts as diverged and is left out of the means. Runs that share a mask are not independent
-of each other: where a sweep varies the mask, the intervals are over the means of the masks.
+A seed whose training diverged counts as diverged and is left out of the means. Runs that share a mask are not
+independent of each other: where a sweep varies the mask, the intervals are over the means of the masks.
 """
 
 import math
@@ -188,8 +188,8 @@ def _order(line: Line) -> tuple:
 def difference(a: Line, b: Line, score: str) -> Interval | None:
     """Mean of a less mean of b with its 95% interval, where both have several seeds.
 
-    The interval is Welch's, which lets each of them have its own spread. Where both were trained with the same masks, it
-    is Student's over the differences of each mask's means: what a mask does to both is no difference between them.
+    The interval is Welch's, which lets each of them have its own spread. Where both were trained with the same masks,
+    it is Student's over the differences of each mask's means: what a mask does to both is no difference between them.
     """
     means_a, means_b = a.mask_means(score), b.mask_means(score)
     if len(means_a) > 1 and means_a.keys() == means_b.keys():
