@@ -50,7 +50,8 @@ ENSEMBLES = (
 
 def counts(name: str, rival: str, score: str, steps: int = 10_000) -> tuple[int, int]:
     """In how many regimes XReg is ahead of a rival, and in how many the two are level."""
-    return tuple(len(where(name, lambda g, test=test: test(g, "xreg", rival, score), steps)) for test in (ahead, level))
+    better = where(name, lambda group: ahead(group, "xreg", rival, score), steps)
+    return len(better), len(where(name, lambda group: level(group, "xreg", rival, score), steps))
 
 
 def the_setting() -> str:
@@ -246,7 +247,8 @@ def the_page_of_cars() -> str:
     faces = np.zeros((2 * vertices - 4, 3), int)  # of a closed surface without a hole
     car, prediction = Surface("", body, body, values, faces), Prediction(values, values, values, values)
     methods = [method.name for method in methods_of(car_study("full"))] + ["vertex-mean"]
-    run = CarRun({}, (car,) * count, dict.fromkeys(methods, (prediction,) * count), {})
+    predictions: tuple[Prediction, ...] = (prediction,) * count
+    run = CarRun({}, (car,) * count, dict.fromkeys(methods, predictions), {})
     room = car_page.LARGEST - car_page._REST - len(plotly_script().encode())
     return f"""at full size {len(car_page.cars_to_embed(run, room))} of the {count}, so that the file stays below
         {car_page.LARGEST // 10**6} MB."""
