@@ -1,4 +1,4 @@
-"""Shared by all tests: where compiled programs and real data are kept, and small made-up fields."""
+"""Shared by all tests: where compiled programs and real data are kept, and fixtures of small made-up fields."""
 
 import os
 from importlib.metadata import version
@@ -16,36 +16,17 @@ if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
 os.environ.setdefault("XLA_FLAGS", " ".join(_QUICK))
 
 import jax
-import numpy as np
 import pytest
 
 from crossreg.config import Config, DataConfig
 from crossreg.data import cache
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
-from crossreg.data.trajectories import Trajectories, digest
+from crossreg.data.trajectories import Trajectories
 from crossreg.studies.memory_maps import release_programs
+from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-# Every axis has a size of its own.
-POINTS, HORIZON, TEST_HORIZON, CHANNELS = 20, 3, 5, 2
-
-
-def waves(num_samples: int, horizon: int, seed: int, points: int = POINTS, channels: int = CHANNELS) -> np.ndarray:
-    """Travelling waves of random phase and speed, (sample, time + 1, channel, x)."""
-    rng = np.random.default_rng(seed)
-    phase = rng.uniform(0, 2 * np.pi, (num_samples, 1, channels, 1))
-    speed = rng.uniform(0.1, 0.5, (num_samples, 1, channels, 1))
-    wave = rng.integers(1, 4, (num_samples, 1, channels, 1))
-    time = np.arange(horizon + 1).reshape(1, -1, 1, 1)
-    x = np.linspace(0, 2 * np.pi, points, endpoint=False)
-    return np.sin(wave * x + phase + speed * time).astype(np.float32)
-
-
-def make_trajectories(points: int = POINTS, channels: int = CHANNELS) -> Trajectories:
-    train = waves(POOL_SIZE, HORIZON, 0, points, channels)
-    test = waves(len(TEST_POOL), TEST_HORIZON, 1, points, channels)
-    return Trajectories(train, test, {"source": "travelling waves"}, digest(train, test))
 
 
 @pytest.fixture(scope="module", autouse=True)
