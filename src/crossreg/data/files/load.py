@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
+from crossreg.data.files.overlap import warn_of_overlap
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
@@ -53,6 +54,7 @@ def load_files(config: DataConfig) -> Data:
     if used_bytes(source, parts) <= config.in_memory_gib * 2**30:
         if config.split == "trajectory":
             check_repeated(source, parts)
+        warn_of_overlap(source, parts)
         return in_memory(source, parts, config, units)
 
     def pairs(number: int, name: str) -> Pairs | StreamedPairs:
