@@ -50,7 +50,7 @@ def test_released_cars_are_what_is_known_of_them(released_cars, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_normals_of_the_released_cars_are_the_references(reference):
+def test_normals_of_the_real_cars_are_the_references(reference):
     np.testing.assert_array_equal(reference.vertices[reference.encode], reference.positions.astype(np.float64))
     normals = vertex_normals(reference.vertices, reference.faces)[reference.rows]
     np.testing.assert_allclose(normals, reference.normals, atol=1e-7)
