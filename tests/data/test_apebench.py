@@ -53,6 +53,13 @@ def test_another_scenario_in_two_dimensions(tmp_path, monkeypatch):
     assert data.train.trajectories.shape == (150, 3, 2, 12, 12)
     assert data.test.trajectories.shape == (30, 4, 2, 12, 12)
     assert len(list(tmp_path.glob("*.npz"))) == 1
+    apebench = pytest.importorskip("apebench", reason="made by APEBench")
+    sizes = {"num_train_samples": 150, "train_temporal_horizon": 2, "num_test_samples": 30, "test_temporal_horizon": 3}
+    own = apebench.scenarios.scenario_dict["diff_burgers"](num_spatial_dims=2, num_points=12, **sizes)
+    np.testing.assert_array_equal(data.train.trajectories, own.get_train_data())
+    np.testing.assert_array_equal(data.test.trajectories, own.get_test_data())
+    # Other starts, not only more steps from the same ones.
+    assert not np.isclose(data.test.trajectories[:, 0], data.train.trajectories[:30, 0]).all((1, 2, 3)).any()
 
 
 def test_an_unknown_scenario_is_named_with_its_neighbours():

@@ -1,6 +1,7 @@
 """Own data as pairs: units, gaps and masks."""
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -10,6 +11,11 @@ import pytest
 from made_fields import fields
 
 import crossreg as xr
+from crossreg.config import OWN_DATA
+from crossreg.data.files.load import load_files, resolved, units_of
+from crossreg.data.files.source import open_source
+from crossreg.data.files.split import split_source
+from crossreg.data.pairs import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.nn.build import data_scale
 from crossreg.nn.surrogate import predict
@@ -59,6 +65,39 @@ def test_units_are_mean_and_spread_of_train(plain, large):
         scale = data_scale(data.train)
         np.testing.assert_allclose(scale.target_std, 1, rtol=0.02)
         np.testing.assert_allclose(scale.input_rms, 1, rtol=0.02)
+
+
+@pytest.mark.parametrize("changes", [{}, {"split_seed": 3, "train_size": 4}, {"split": "time"}, {"time_stride": 2}])
+def test_what_a_sweep_shares_is_what_a_run_loads(tmp_path, changes):
+    """Fields, splits, masks and units, read by either way in."""
+    np.savez(tmp_path / "u.npz", u=in_units(fields(1)), mask=np.random.default_rng(0).random((11, 6, 20)) < 0.6)
+    config = xr.DataConfig(**OWN_DATA | {"data": str(tmp_path / "u.npz"), "score_on": "observed"} | changes)
+    alone, shared = load_files(config), make_data(trajectories_of(config), config)
+    assert alone.digest == shared.digest
+    for name in ("train", "reg", "test"):
+        assert eqx.tree_equal(getattr(alone, name), getattr(shared, name))
+    assert alone.train.units != units_of(open_source(tmp_path / "u.npz"), split_of(config)["test"], observed_only=True)
+
+
+def split_of(config: xr.DataConfig) -> dict:
+    return split_source(open_source(Path(str(config.data))), config)
+
+
+def test_sizes_that_a_run_finds_in_its_files(tmp_path):
+    np.save(tmp_path / "u.npy", fields(1))
+    asked = xr.DataConfig(**OWN_DATA | {"data": str(tmp_path / "u.npy"), "time_stride": 2})
+
+    def sizes(config):
+        found = resolved(config)
+        return found.train_size, found.reg_size, found.test_size, found.train_horizon, found.test_horizon
+
+    assert sizes(asked) == (8, 1, 2, 2, 2)
+    assert sizes(dataclasses.replace(asked, test_horizon=1, reg_size=3)) == (6, 3, 2, 2, 1)
+    np.save(tmp_path / "u.npy", fields(1, samples=2, times=23))
+    by_time = dataclasses.replace(asked, split="time", time_stride=1)
+    assert sizes(by_time) == (14, 2, 4, None, None)
+    # What was found is what was asked for: a run that is opened again has the same splits.
+    assert split_of(resolved(by_time)) == split_of(by_time)
 
 
 def test_a_constant_channel_has_nothing_to_learn(tmp_path):
