@@ -91,6 +91,15 @@ def test_persistence_has_the_errors_of_train_under_its_wrappers_too(data):
     assert not eqx.tree_equal(*(fit_persistence(pairs) for pairs in (data.train, data.reg)))
 
 
+def test_persistence_sizes_its_errors_on_the_points_that_count(trajectories):
+    config = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.6, score_on="observed")
+    data = make_data(trajectories, config)
+    seen = np.asarray(data.run_mask)
+    before, after = (trajectories.train[:7, steps][..., seen] for steps in (slice(0, -1), slice(1, None)))
+    fitted = fit_persistence(data.train)
+    np.testing.assert_allclose(fitted.var_seen, ((after - before) ** 2).mean((0, 1, 3)), rtol=1e-5)
+
+
 class Off(eqx.Module):
     """One Gaussian whose error depends on the point, and on whether it is seen."""
 
@@ -115,7 +124,9 @@ def scores_of_seen(trajectories):
 def test_a_temperature_counts_each_scored_point_once(form, scores_of_seen):
     pairs, points, counts = scores_of_seen
     z = ((points.truth - points.mean) / 0.5)[counts]
-    assert float(fit_temperature(Off(), pairs, form=form).temperature) == pytest.approx(np.sqrt((z**2).mean()), rel=1e-3)
+    assert float(fit_temperature(Off(), pairs, form=form).temperature) == pytest.approx(
+        np.sqrt((z**2).mean()), rel=1e-3
+    )
 
 
 def test_conformal_counts_each_scored_point_once(scores_of_seen):

@@ -110,14 +110,19 @@ def test_every_score_is_its_definition_over_the_points_that_count(trajectories):
 
 
 def test_chunks_leave_no_trace(data, tiny, monkeypatch):
-    model = build_model(tiny.model, data.train, key=jax.random.key(0))
+    """Each pair has noise of its own, large enough to see, whichever chunk it is in."""
+    model = build_model(tiny.replace(log_sigma_gen_start=-1.0).model, data.train, key=jax.random.key(0))
     whole = evaluate(model, data.test, num_samples=3)
     monkeypatch.setattr(
         evaluation, "_POINTS_PER_CALL", dict.fromkeys(("cpu", "accelerator"), 7 * 40)
     )  # 7 pairs, which do not divide the 20
     parts = evaluate(model, data.test, num_samples=3)
+    one_point = 1 / (20 * 40)  # may lie on the edge of an interval, or change places with another
     for name, value in whole.items():
-        np.testing.assert_allclose(np.asarray(parts[name]), np.asarray(value), rtol=1e-4, atol=2e-3)
+        loose = name in ("coverage", "ece_mix", "spearman", "ause")
+        np.testing.assert_allclose(
+            np.asarray(parts[name]), np.asarray(value), rtol=1e-5, atol=2 * one_point if loose else 1e-7, err_msg=name
+        )
 
 
 def test_only_observed_points_count_where_asked(trajectories):

@@ -102,7 +102,7 @@ EQUAL_DATA = (
 def test_defaults_of_data():
     assert dataclasses.asdict(DataConfig()) == DATA_DEFAULTS
     of_the_files = ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon")
-    assert OWN_DATA == {**dict.fromkeys(of_the_files), "observed_fraction": 1.0}
+    assert {**dict.fromkeys(of_the_files), "observed_fraction": 1.0} == OWN_DATA
 
 
 def test_every_preset_is_listed():
@@ -217,7 +217,9 @@ def test_what_the_quickstart_trains(asked, steps, evaluate_every, tmp_path, monk
     with pytest.raises(AskedError) as stopped:
         quickstart_module.quickstart(tmp_path / "out", **asked)
     configs, folders = stopped.value.args
-    assert {name: changed_fields(config.replace(steps=30_000, evaluate_every=250)) for name, config in configs.items()} == {
+    assert {
+        name: changed_fields(config.replace(steps=30_000, evaluate_every=250)) for name, config in configs.items()
+    } == {
         "xreg": {},
         "dropout": DROPOUT,
         "unregularized": NO_NOISE,

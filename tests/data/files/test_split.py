@@ -109,6 +109,15 @@ def test_folders_say_what_is_in_each_split(tmp_path):
     few = split_source(source, dataclasses.replace(OWN, train_size=2))
     assert len(few["train"].samples) == 2
     assert set(few["train"].samples) < set(range(6))
+    # Some of each folder, as the seed says.
+    some = [
+        split_source(source, dataclasses.replace(OWN, train_size=3, reg_size=1, test_size=2, split_seed=seed))
+        for seed in range(6)
+    ]
+    for parts in some:
+        for part, pool in zip(parts.values(), (range(6), range(6, 8), range(8, 11)), strict=True):
+            assert set(part.samples) < set(pool)
+    assert len({parts["train"].samples for parts in some}) > 3
     with pytest.raises(InputError, match=r"--reg-size 3: .* has 2 trajectories for reg"):
         split_source(source, dataclasses.replace(OWN, reg_size=3))
 
