@@ -18,7 +18,13 @@ from crossreg.methods.names import parse_method
 from crossreg.methods.persistence import Persistence, fit_persistence
 from crossreg.methods.readout import read_out
 from crossreg.methods.temperature import Tempered, fit_temperature
-from crossreg.metrics.evaluation import SurrogatePredictor, calibration_key, evaluate_predictor, score_points
+from crossreg.metrics.evaluation import (
+    SurrogatePredictor,
+    calibration_key,
+    evaluate_predictor,
+    score_points,
+    sigma_per_site,
+)
 from crossreg.nn.build import build_model
 from crossreg.predictive import Mixture
 from crossreg.studies import scoring
@@ -184,12 +190,15 @@ def test_a_row_has_the_scores_of_its_own_models_and_splits(name, trajectories, t
     trained = {}
     for number, training in enumerate(members):
         last = build_model(training.config.model, whole.train, key=jax.random.key(number))
-        trained[training.key(trajectories.digest)] = Trained(last, last, 0.0, -1)
+        # The last member of the ensemble has diverged.
+        trained[training.key(trajectories.digest)] = Trained(last, last, 0.0, 7 if number == 2 else -1)
     assert len(trained) == method.members
     seen = members[0].data(trajectories)
     expected = read_out(method, [list(trained.values())], seen, 5)
     [(key, row)] = scoring.score_points({"it": point}, trained, trajectories)
     assert (key, row["notes"], row["seed"], row["method"]) == ("it", expected.notes, 3, name)
+    assert row["diverged"] is (name == "ensemble")
+    assert row["sigma"] == (sigma_per_site(expected.models[0]) if name != "ensemble" else {})
     for split, pairs in (("test", whole.test), ("reg", whole.reg), ("train", whole.train)):
         assert row[split] == evaluate_predictor(expected.predictor, pairs)
     if name == "xreg+temperature":

@@ -1,5 +1,7 @@
 """Scores of a split: chunks leave no trace, weights count, numbers are those of the mixture."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 import scoringrules
 from scipy.stats import norm, spearmanr
 
-from crossreg.config import DataConfig
+from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.pairs import make_data
 from crossreg.metrics import evaluation
 from crossreg.metrics.calibration import ece
@@ -16,6 +18,7 @@ from crossreg.metrics.evaluation import (
     evaluate,
     evaluate_predictor,
     evaluation_key,
+    mean_nll,
     score_points,
     sigma_per_site,
 )
@@ -123,6 +126,17 @@ def test_chunks_leave_no_trace(data, tiny, monkeypatch):
         np.testing.assert_allclose(
             np.asarray(parts[name]), np.asarray(value), rtol=1e-5, atol=2 * one_point if loose else 1e-7, err_msg=name
         )
+
+
+def test_candidates_are_compared_by_the_nll_that_is_reported(data, monkeypatch):
+    """Also where the last of several batches has fewer pairs, and its points no more weight than others."""
+    monkeypatch.setitem(evaluation._POINTS_PER_CALL, "cpu", 7 * 40)
+    expected = evaluate_predictor(varied, data.test)["nll"]
+    assert mean_nll(varied, data.test, key=evaluation_key(0)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_scores_are_of_as_many_samples_as_a_run_has_by_default():
+    assert inspect.signature(evaluate).parameters["num_samples"].default == TrainConfig().evaluation_samples == 30
 
 
 def test_only_observed_points_count_where_asked(trajectories):

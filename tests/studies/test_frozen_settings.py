@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from crossreg.config import OWN_DATA, Config, DataConfig, changed_fields
+from crossreg.config import OWN_DATA, Config, DataConfig, changed_fields, from_dict
 from crossreg.methods.names import parse_method
 from crossreg.studies import quickstart as quickstart_module
 from crossreg.studies.grids import ALL_METHODS, plan
@@ -103,6 +103,13 @@ def test_defaults_of_data():
     assert dataclasses.asdict(DataConfig()) == DATA_DEFAULTS
     of_the_files = ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon")
     assert {**dict.fromkeys(of_the_files), "observed_fraction": 1.0} == OWN_DATA
+
+
+def test_own_data_have_defaults_of_their_own_and_what_is_said_of_them_counts():
+    own = from_dict({"data": {"data": "u.npy", "observed_fraction": 0.4, "reg_size": 3}}).data
+    assert (own.train_size, own.reg_size, own.test_size, own.train_horizon) == (None, 3, None, None)
+    assert own.observed_fraction == 0.4
+    assert from_dict({"data": {"data": "u.npy"}}).data.observed_fraction == 1.0
 
 
 def test_every_preset_is_listed():
