@@ -234,7 +234,7 @@ def test_the_lowest_nll_on_reg_decides(data, tiny):
     def trained(last, best, diverged_at=-1):
         return [Trained(last, best, 0.0, diverged_at)]
 
-    candidates = [trained(built[0], built[1]), trained(built[1], built[2]), trained(broken, broken, 7)]
+    candidates = [trained(built[0], built[1], 7), trained(built[1], built[2]), trained(broken, broken, 7)]
     chosen = read_out(parse_method("dropout-reg"), candidates, data, 4)
     assert (chosen.chosen, chosen.failed) == (1, False)
     assert chosen.notes == {"dropout_rate": dropout.RATES[1]}
