@@ -1,6 +1,7 @@
 """What a worker refuses, who has a program to itself, and the order in which jobs are taken; nothing is trained."""
 
 import fcntl
+import pickle
 import threading
 from collections import deque
 from pathlib import Path
@@ -8,13 +9,17 @@ from pathlib import Path
 import pytest
 from tiny_sweep import OFTEN
 
+from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.errors import InputError
+from crossreg.methods.names import parse_method
+from crossreg.studies.grids import Point
 from crossreg.studies.launchers import work as module
-from crossreg.studies.launchers.base import Job, last_lines, put_in
+from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import _alone, work
 from crossreg.studies.machine import source_digest
+from crossreg.studies.sweep_folder import point_key
 
 
 @pytest.fixture
@@ -95,6 +100,17 @@ def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job):
     put_in(queue, [b, c], first=False)
     put_in(queue, [d, e], first=True)
     assert [job.name for job in queue] == ["d", "e", "a", "b", "c"]
+
+
+def test_a_point_arrives_as_it_was_sent():
+    base = Config().replace(seed=5, train_size=9)
+    for method, changes in (("xreg", {"k_reg": 3}), ("dropout+temperature", {"observed_fraction": 0.4}), ("ensemble", {})):
+        point = Point(base.replace(**changes), parse_method(method), changes)
+        found = pickle.loads(pickle.dumps(Wired.of(point))).point()
+        assert found.configs == point.configs
+        assert (found.base, found.config, found.changes) == (point.base, point.config, changes)
+        assert found.method.name == method
+        assert point_key(found, "digest") == point_key(point, "digest")
 
 
 def test_the_last_words_are_the_last():

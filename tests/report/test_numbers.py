@@ -38,6 +38,7 @@ def scores(first: float) -> dict:
     return values | {"coverage": [level ** (1 + first) for level in LEVELS]}
 
 
+_HEADINGS = ("step", "train loss", "reg loss", "reg NLL", "reg ECE")
 SPLITS = {"test": scores(0.1), "reg": scores(0.3), "train": scores(0.2)}
 
 
@@ -107,8 +108,10 @@ def test_displays_have_every_loss_under_its_name(monkeypatch):
     with TrainingDisplay({"xreg": 500}, stream=(live := Terminal())) as display:
         display.update("xreg", report(250))
     shown = next(line for line in live.getvalue().splitlines() if "1.100" in line)
-    positions = [shown.index(number) for number in ("250/500", "1.100", "1.200", "1.300", "0.400")]
-    assert positions == sorted(positions)
+    header = next(line for line in live.getvalue().splitlines() if "reg ECE" in line)
+    for parts, line in ((("250/500", "1.100", "1.200", "1.300", "0.400"), shown), (_HEADINGS, header)):
+        places = [line.index(part) for part in parts]
+        assert places == sorted(places)
 
 
 def test_calibration_is_drawn_in_the_panel_of_its_split(kept, tmp_path):
@@ -162,6 +165,14 @@ def test_the_list_of_runs_has_the_scores_of_each_split(client: Client, watched):
     folder = write_watched(watched / "three", Config().replace(seed=3, steps=500), history(250), history(500))
     (folder / "metrics.json").write_text(json.dumps(SPLITS | {"sigma": {}}))
     assert client.runs()["three", "xreg", 3]["scores"] == wanted
+
+
+def test_a_row_that_stands_there_twice_counts_as_it_was_written_last(client: Client, watched):
+    path = watched / "sweep" / "rows.jsonl"
+    first = json.loads(path.read_text().splitlines()[0])
+    path.write_text(path.read_text() + jsonl(first | {"test": SPLITS["test"]}))
+    found = client.runs()["sweep", first["method"], first["seed"]]["scores"]
+    assert found["test_nll"] == SPLITS["test"]["nll"]
 
 
 def test_a_plan_says_each_number_under_its_title():

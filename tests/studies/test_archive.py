@@ -1,6 +1,5 @@
 """A finished program on disk: every training's own numbers come back, those of its last step and those of its best."""
 
-import dataclasses
 import json
 
 import equinox as eqx
@@ -12,6 +11,7 @@ import pytest
 from crossreg.nn.surrogate import Surrogate
 from crossreg.studies import programs
 from crossreg.studies.archive import Archive
+from crossreg.studies.launched import take_in_left
 from crossreg.studies.manifest import record_json, recorded, vouch
 from crossreg.studies.programs import Program, Training, describe_program, read_program, read_programs
 from crossreg.training.replicas import first_snapshot, unstack
@@ -35,7 +35,7 @@ def stored(tiny, trajectories, tmp_path_factory):
     snapshot = first_snapshot(models)
     best = jax.tree.map(lambda array: array + 1, snapshot.best)
     nll = jnp.asarray([0.5, -1.5, 2.5])
-    state = dataclasses.replace(snapshot.state, diverged_at=jnp.asarray([-1, 17, -1]))
+    state = eqx.tree_at(lambda state: state.diverged_at, snapshot.state, jnp.asarray([-1, 17, -1]))
     finished = programs._finish(snapshot._replace(state=state, best=best, best_nll=nll))
     history = "".join(
         json.dumps(line) + "\n" for look in zip(*(lines(i, k) for i, k in enumerate(trainings)), strict=True)
@@ -46,6 +46,24 @@ def stored(tiny, trajectories, tmp_path_factory):
     programs._store(program, program.file(folder, ".npz"), finished, history)
     vouch(folder, program.name_of(".npz"))
     return folder, program, models
+
+
+def test_what_a_driver_that_is_gone_has_left_is_taken_in(stored, tmp_path):
+    """A worker's file gets its place and its history; one that is sealed as another program's does not."""
+    folder, program, _ = stored
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "jobs").mkdir()
+    record_json(tmp_path, program.name_of(".json"), describe_program(program))
+    left = (folder / program.name_of(".npz")).read_bytes()
+    (tmp_path / "jobs" / "another.npz").write_bytes(left)
+    assert take_in_left(tmp_path) == set()
+    (tmp_path / "jobs" / f"{program.name}.npz").write_bytes(left)
+    assert take_in_left(tmp_path) == {program.name}
+    assert (tmp_path / program.name_of(".npz")).read_bytes() == left
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["another.npz"]
+    archive = Archive(tmp_path)
+    for replica, key in enumerate(program.trainings):
+        assert archive.history(key) == lines(replica, key)
 
 
 def check_equal(found: Surrogate, wanted: Surrogate, shift: float = 0.0) -> None:

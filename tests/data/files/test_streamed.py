@@ -81,7 +81,7 @@ def test_steps_are_those_of_data_in_memory(path, options):
         expected, found = (p.gather(jnp.asarray(numbers)) for p in (there, streamed.hold(numbers)))
         np.testing.assert_array_equal(found.x, expected.x)
         np.testing.assert_array_equal(found.y, expected.y)
-        np.testing.assert_array_equal(np.broadcast_to(found.weight, found.y.shape), expected.weight)
+        np.testing.assert_array_equal(found.weight, np.broadcast_to(expected.weight, found.weight.shape))
     assert files.train.units == memory.train.units
 
 
