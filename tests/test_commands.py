@@ -70,7 +70,12 @@ def test_a_flag_wins_over_a_file_and_a_file_over_a_preset(tmp_path):
     assert settings.model.feature_noise == "none"
     # Own data have defaults of their own, which the file changes.
     own = cli._parse("train", [*flags, "--data", "flow.npy", "--train-size", "3"]).settings
-    assert (own.data.data, own.data.train_size, own.data.reg_size, own.data.observed_fraction) == ("flow.npy", 3, None, 1.0)
+    assert (own.data.data, own.data.train_size, own.data.reg_size, own.data.observed_fraction) == (
+        "flow.npy",
+        3,
+        None,
+        1.0,
+    )
 
 
 @pytest.fixture

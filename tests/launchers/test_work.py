@@ -104,7 +104,11 @@ def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job):
 
 def test_a_point_arrives_as_it_was_sent():
     base = Config().replace(seed=5, train_size=9)
-    for method, changes in (("xreg", {"k_reg": 3}), ("dropout+temperature", {"observed_fraction": 0.4}), ("ensemble", {})):
+    for method, changes in (
+        ("xreg", {"k_reg": 3}),
+        ("dropout+temperature", {"observed_fraction": 0.4}),
+        ("ensemble", {}),
+    ):
         point = Point(base.replace(**changes), parse_method(method), changes)
         found = pickle.loads(pickle.dumps(Wired.of(point))).point()
         assert found.configs == point.configs

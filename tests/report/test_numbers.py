@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from made_runs import scores as made_scores
 from made_runs import write_run
 from watch_folders import Client, history, jsonl
 from watch_folders import write_run as write_watched
@@ -64,7 +65,11 @@ def test_both_parts_of_the_uncertainty_and_where_they_settle():
     # Without noise inside, the parts settle at (r_reg² ± r_train²)/2.
     heads = {split: values | {"std_mu": 0.0} for split, values in SPLITS.items()}
     settled = decomposition_table(heads).splitlines()[-1].split()
-    assert settled[:3] == ["settled", f"{math.sqrt((0.33**2 + 0.23**2) / 2):.4f}", f"{math.sqrt((0.33**2 - 0.23**2) / 2):.4f}"]
+    assert settled[:3] == [
+        "settled",
+        f"{math.sqrt((0.33**2 + 0.23**2) / 2):.4f}",
+        f"{math.sqrt((0.33**2 - 0.23**2) / 2):.4f}",
+    ]
 
 
 def test_channels_have_their_own_scores_in_order():
@@ -149,6 +154,27 @@ def test_a_page_has_the_calibration_of_every_split_of_runs_that_went_well(tmp_pa
         np.testing.assert_allclose(line["coverage"][split], np.mean(both, axis=0))
 
 
+def test_a_curve_over_one_setting_keeps_the_others(tmp_path):
+    """Two fractions and two sizes: four curves of two points each, none of which mixes sizes or fractions."""
+    numbers = {(0.5, 20): 0.0, (0.9, 20): 1.0, (0.5, 50): 2.0, (0.9, 50): 3.0}
+    for (fraction, size), number in numbers.items():
+        config = Config().replace(observed_fraction=fraction, train_size=size, steps=150)
+        write_run(tmp_path / "runs" / f"{fraction}-{size}", config, number, with_fields=False)
+    [group] = make_groups(find(tmp_path / "runs"))
+    found = {}
+    for curve in described(group)["curves"]:
+        if curve["y"] == "test NLL":
+            [series] = curve["series"]
+            found[curve["x"], curve["where"]] = dict(zip(series["x"], series["y"], strict=True))
+    nll = {place: made_scores(number)["nll"] for place, number in numbers.items()}
+    assert found == {
+        ("observed fraction", "20 trajectories"): {0.5: nll[0.5, 20], 0.9: nll[0.9, 20]},
+        ("observed fraction", "50 trajectories"): {0.5: nll[0.5, 50], 0.9: nll[0.9, 50]},
+        ("training trajectories", "0.5 observed"): {20: nll[0.5, 20], 50: nll[0.5, 50]},
+        ("training trajectories", "0.9 observed"): {20: nll[0.9, 20], 50: nll[0.9, 50]},
+    }
+
+
 def test_means_of_histories_are_means():
     """Three values whose mean is no median, and of which none is left out."""
     lines = [history_line({"training": str(n)} | history(10, shift)) for n, shift in enumerate((0.0, 1.0, 5.0))]
@@ -200,7 +226,9 @@ def test_a_plan_says_each_number_under_its_title():
     }  # fmt: skip
     lines = plan_text(plan).splitlines()
     assert lines[0] == "paper on 4 × gpu: 8 of 9 rows, 15 replicas to train, fields of 160 × 90 points"
-    assert lines[1].strip() == "11 jobs of at most 31 GiB on devices of 80 GiB: 41:00, 51.0 device-hours, efficiency 61%"
+    assert (
+        lines[1].strip() == "11 jobs of at most 31 GiB on devices of 80 GiB: 41:00, 51.0 device-hours, efficiency 61%"
+    )
     assert lines[2].strip() == (
         "of the devices' time 61% is useful, 22% lost to narrow jobs, 13% to start and compile, 4% to waiting"
     )

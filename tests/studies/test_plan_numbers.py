@@ -6,6 +6,7 @@ import pytest
 
 from crossreg.config import Config
 from crossreg.methods.names import parse_method
+from crossreg.nn.sites import site_names
 from crossreg.studies import cost, device_costs
 from crossreg.studies.demand import Asked, priced_rows
 from crossreg.studies.device_costs import Around, Device
@@ -79,19 +80,21 @@ def test_what_a_step_draws():
         [config] = parse_method(method).configs(base)
         return cost.work_of(config.replace(**fields), (24,), "cpu")
 
-    [config] = parse_method("xreg").configs(base)
-    samples = config.train.train_samples or config.train.num_samples
-    sites = len(config.model.sites or cost.site_names(3))
-    drawn = 3 * samples * sites * 5 * 24
-    assert work("xreg", epsilon_per="element").variates == drawn
+    def drawn(method: str) -> int:
+        """Batch × samples × sites × width × points."""
+        [config] = parse_method(method).configs(base)
+        samples = config.train.train_samples or config.train.num_samples
+        return 3 * samples * len(config.model.sites or site_names(3)) * 5 * 24
+
+    assert work("xreg", epsilon_per="element").variates == drawn("xreg") == 3 * 6 * 4 * 5 * 24
     assert work("xreg", epsilon_per="channel").variates == 0
     # Every second update is one of ρ besides: it draws as many.
     both = work("xreg", epsilon_per="element", k_reg=2)
     assert both.updates == 1.5
-    assert both.variates == 1.5 * drawn
+    assert both.variates == 1.5 * drawn("xreg")
     assert both.dft / work("xreg", epsilon_per="element").dft == pytest.approx(1 + 0.88 / 2)
     assert work("unregularized").variates == 0
-    assert work("dropout").variates == 3 * samples * sites * 5 * 24
+    assert work("dropout").variates == drawn("dropout")
 
 
 def test_what_scoring_takes_in_train_steps():
