@@ -43,8 +43,9 @@ def test_device_hours_and_shares_are_of_all_devices():
     assert way["efficiency"] == pytest.approx(useful / (4 * seconds))
     expected = {"useful": useful, "narrow": 16 * job - useful, "setup": 4 * (START + NEW), "idle": 0.0}
     assert way["shares"] == {name: pytest.approx(part / (4 * seconds)) for name, part in expected.items()}
-    [four] = [one for one in made["by_devices"] if one["devices"] == 4]
-    assert four["efficiency"] == pytest.approx(useful / (4 * four["seconds"]))
+    assert [one["devices"] for one in made["by_devices"]] == [1, 2, 4, 8, 16]
+    for one in made["by_devices"]:
+        assert one["efficiency"] == pytest.approx(useful / (one["devices"] * one["seconds"]))
     assert made["device_hours"] == pytest.approx(4 * made["seconds"] / 3600)
 
 

@@ -1,4 +1,4 @@
-"""What `crossreg predict` writes, against the moments and the distribution function of the mixture, computed by hand."""
+"""What `crossreg predict` writes, against moments and the distribution function of the mixture, computed by hand."""
 
 import dataclasses
 
