@@ -125,19 +125,40 @@ def test_a_sweep_has_the_seeds_steps_and_settings_that_were_asked_for(called, ti
     put(sweep, "run_sweep", [])
     put(sweep, "describe_sweep", "")
     save_yaml(tiny.replace(batch_size=3), tmp_path / "c.yaml")
-    flags = ["--grid", "k_reg=2,5", "--methods", "dropout", "--seeds", "3", "--first-seed", "7", "--steps", "50"]
+    flags = [
+        "--grid",
+        "k_reg=2,5",
+        "--grid",
+        "mask_seed=3",
+        "--methods",
+        "dropout",
+        "--seeds",
+        "3",
+        "--first-seed",
+        "7",
+        "--steps",
+        "50",
+    ]
     flags += ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "s"), "--save-every", "9", "--quiet"]
     assert cli.main(["sweep", "grid", *flags, "--plan"]) == 0
     assert "run_sweep" not in kept
     points = kept["describe_sweep"][0][0]
     assert [(p.config.train.seed, p.config.train.k_reg) for p in points] == [(s, k) for k in (2, 5) for s in (7, 8, 9)]
     assert {(p.method.name, p.config.train.steps, p.config.train.batch_size) for p in points} == {("dropout", 50, 3)}
+    assert {p.config.data.mask_seed for p in points} == {3}
     (tmp_path / "s").mkdir()
     cli.main(["sweep", "grid", *flags, "--workers", "2", "--most-replicas", "4"])
     (again, out), options = kept["run_sweep"]
     assert [p.config for p in again] == [p.config for p in points]
     assert out == tmp_path / "s"
-    asked = {"name": "grid", "methods": "dropout", "seeds": 3, "first_seed": 7, "steps": 50, "grid": ["k_reg=2,5"]}
+    asked = {
+        "name": "grid",
+        "methods": "dropout",
+        "seeds": 3,
+        "first_seed": 7,
+        "steps": 50,
+        "grid": ["k_reg=2,5", "mask_seed=3"],
+    }
     assert {name: options["asked"][name] for name in asked} == asked
     assert options["asked"]["config"]["train"]["batch_size"] == 3
     assert (options["saving"].every, options["progress"]) == (9.0, False)
