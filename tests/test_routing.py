@@ -1,20 +1,24 @@
 """Every leaf has one owner, and no update touches a leaf that is not its own."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from crossreg.config import Config
 from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.build import build_model
 from crossreg.nn.groups import Psi, Rho, groups
+from crossreg.nn.noise import AbstractNoiseScale
 from crossreg.nn.surrogate import predict
-from crossreg.objectives import moment_matched_nll, train_objective
+from crossreg.objectives import REG_OBJECTIVES, moment_matched_nll, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.replicas import make_task
-from crossreg.training.step import init_state, reg_step, train_step
+from crossreg.training.step import init_state, path_of, reg_step, train_step
 from foreign_modules import FOREIGN
 
 VARIANTS = {
@@ -83,24 +87,80 @@ def test_two_owners_are_refused():
         groups(Outer(Inner(jnp.ones(2))))
 
 
-def test_the_train_gradient_of_the_gen_head_is_zero_even_if_asked_for(data, tiny):
-    model = build_model(
-        tiny.replace(feature_noise="none", generalization_head=True).model, data.train, key=jax.random.key(3)
+def with_random_heads(model):
+    """The model with σ heads that read their features, as after some training: they start as constants."""
+    linears = lambda m: [head.linear.weight for head in (m.heads.sigma_pred, m.heads.sigma_gen)]  # noqa: E731
+    keys = jax.random.split(jax.random.key(8), 2)
+    return eqx.tree_at(
+        linears, model, [0.3 * jax.random.normal(k, w.shape) for k, w in zip(keys, linears(model), strict=True)]
     )
-    batch = data.train.sample(jax.random.key(0), 5)
 
-    def loss(arrays, static):
-        return train_objective(predict(eqx.combine(arrays, static), batch.x, key=jax.random.key(1)), batch.y)
 
-    gradient = jax.grad(loss)(*eqx.partition(model, eqx.is_inexact_array))
-    for leaf in jax.tree.leaves(route(gradient).rho):
-        assert (leaf == 0).all()
-    # And σ_gen does not reach θ through the features either.
-    widened = eqx.tree_at(lambda m: m.heads.sigma_gen.linear.weight, model, jnp.ones((2, 4)))
-    same = jax.grad(
-        lambda a, s: jnp.sum(predict(eqx.combine(a, s), batch.x, key=jax.random.key(1)).vars_generalization)
-    )(*eqx.partition(widened, eqx.is_inexact_array))
-    assert all((leaf == 0).all() for leaf in jax.tree.leaves(route(same).theta_psi))
+@pytest.mark.parametrize("engine", ["reference", "fused"])
+def test_train_updates_take_sigma_gen_as_a_constant(engine, data, tiny):
+    r"""$(\theta, \psi)$ gets the gradient of the train objective in which σ_gen is a number that it cannot change."""
+    config = dataclasses.replace(tiny.train, engine=engine)
+    model = with_random_heads(build_model(tiny.model, data.train, key=jax.random.key(3)))
+    parts, path = route(model), path_of(config)
+    batch, key = data.train.sample(jax.random.key(0), 4), jax.random.key(1)
+    x, y = (jnp.tile(field, 2)[..., :32] for field in (batch.x, batch.y))  # a size that the kernels take
+
+    def sampled(theta_psi, rho):
+        return predict(merge(Routed(theta_psi, rho, parts.static)), x, key=key, num_samples=4, path=path)
+
+    frozen = sampled(parts.theta_psi, parts.rho).vars_generalization
+
+    def loss(theta_psi, rho):
+        return train_objective(sampled(theta_psi, rho), y)
+
+    def loss_with_constant(theta_psi):
+        mixture = sampled(theta_psi, parts.rho)
+        return train_objective(eqx.tree_at(lambda m: m.vars_generalization, mixture, frozen), y)
+
+    got, of_rho = jax.grad(loss, argnums=(0, 1))(parts.theta_psi, parts.rho)
+    want = jax.grad(loss_with_constant)(parts.theta_psi)
+    for one, two in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(one, two, rtol=2e-5, atol=1e-6)
+    # The head's own weights get nothing from train, even if someone asked.
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(of_rho.heads.sigma_gen))
+
+
+@pytest.mark.parametrize("objective", ["scaled-crps", "moment-matched", "mixture"])
+def test_rho_gets_the_whole_gradient_of_the_reg_objective(objective, data):
+    """Of the default model, sites and σ_gen head together, against central differences in float64, leaf by leaf."""
+    with jax.enable_x64(True):
+        data = jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, data.reg)
+        batch = data.sample(jax.random.key(0), 5)
+        model = with_random_heads(build_model(Config().replace(num_modes=9).model, data, key=jax.random.key(3)))
+        louder = lambda node: isinstance(node, AbstractNoiseScale)  # noqa: E731
+        model = jax.tree.map(
+            lambda node: eqx.tree_at(lambda s: s.raw, node, node.raw + 4) if louder(node) else node,
+            model,
+            is_leaf=louder,
+        )
+        model = jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, model)
+        parts = route(model)
+        vector, unravel = ravel_pytree(parts.rho)
+
+        @jax.jit
+        def loss(vector):
+            mixture = predict(
+                merge(Routed(parts.theta_psi, unravel(vector), parts.static)),
+                batch.x,
+                key=jax.random.key(1),
+                num_samples=4,
+            )
+            return REG_OBJECTIVES[objective](mixture, batch.y)
+
+        got = np.asarray(jax.grad(loss)(vector))
+        h = 1e-5
+        steps = h * np.eye(vector.size)
+        want = np.asarray([(loss(vector + step) - loss(vector - step)) / (2 * h) for step in steps])
+    assert vector.size == 5 * 8 + 2 * (
+        8 + 1
+    )  # a σ for each channel of five sites; two channels of σ_gen on eight features
+    assert np.abs(want).min() > 0
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9)
 
 
 def test_updates_leave_the_other_groups_bit_for_bit(model, data, config):
