@@ -65,7 +65,8 @@ def test_units_are_mean_and_spread_of_train(plain, large):
 def test_units_are_of_no_field_that_is_not_trained_on(tmp_path, options):
     """Of fields that grow from time to time and from trajectory to trajectory, every other choice has other units."""
     u = fields(1, times=11)
-    u = u * (1 + np.arange(11).reshape(1, -1, 1, 1)) * (1 + np.arange(len(u)).reshape(-1, 1, 1, 1)) + 7
+    time, number = np.arange(11).reshape(1, -1, 1, 1), np.arange(len(u)).reshape(-1, 1, 1, 1)
+    u = (u + 0.5 * number) * (1 + time) * (1 + number)
     np.save(tmp_path / "u.npy", u)
     data = xr.load_file(tmp_path / "u.npy", **options)
     train = np.asarray(data.train.trajectories, np.float64)[: int(data.train.num_pairs) // data.train.horizon]
