@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crossreg.report.paper import PAPER
 
 from crossreg.config import Config, to_dict
 from crossreg.report.comparison import (
@@ -39,7 +40,6 @@ from crossreg.report.comparison_tables import (
     sections,
     settings_as_markdown,
 )
-from crossreg.report.paper import PAPER
 from crossreg.report.sweep_figures import figures_of_rows
 from crossreg.report.verdicts import base_setting, verdicts
 from crossreg.studies.figures import sweep_figures

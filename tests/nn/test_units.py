@@ -215,3 +215,16 @@ def test_there_and_back_is_the_identity():
     np.testing.assert_array_equal(UNITS.to_network(x)[2:], x[2:])  # a mask stays as it is
     np.testing.assert_allclose(jnp.exp(back.log_sigma_pred), np.broadcast_to(UNITS.scales(1), (2, 7)), rtol=1e-6)
     assert back.log_sigma_gen is None
+
+
+def test_every_channel_has_its_own_offset_and_scale():
+    """By numbers: 40 is two scales of 5 above 30, and −1.5 two of 0.25 above −2."""
+    x = jnp.asarray([[40.0, 30.0, 25.0], [-1.5, -2.25, -2.0], [1.0, 0.0, 1.0]])
+    z = UNITS.to_network(x)
+    np.testing.assert_allclose(z, [[2.0, 0.0, -1.0], [2.0, -1.0, 0.0], [1.0, 0.0, 1.0]], atol=1e-6)
+    log_sigma = jnp.log(jnp.asarray([[0.5, 1.0, 2.0], [4.0, 0.25, 1.0]]))
+    found = UNITS.from_network(Moments(z[:2], log_sigma, log_sigma[:, ::-1]))
+    np.testing.assert_allclose(found.mean, x[:2], atol=1e-5)
+    np.testing.assert_allclose(jnp.exp(found.log_sigma_pred), [[2.5, 5.0, 10.0], [1.0, 0.0625, 0.25]], rtol=1e-5)
+    assert found.log_sigma_gen is not None
+    np.testing.assert_allclose(jnp.exp(found.log_sigma_gen), [[10.0, 5.0, 2.5], [0.25, 0.0625, 1.0]], rtol=1e-5)

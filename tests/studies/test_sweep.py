@@ -314,7 +314,7 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
     assert scores["test"]["nll"] == pytest.approx(row["test"]["nll"], rel=1e-5)
     assert scores == json.loads((tmp_path / "run" / "metrics.json").read_text())
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == 20
+    assert [line["step"] for line in lines] == [10, 20]
     for arguments, message in (
         (["--where", "observed_fraction=0.5"], "already holds a run"),
         (["--out", str(tmp_path / "a")], "2 runs fit; the sweep has observed_fraction 0.5, 1.0"),

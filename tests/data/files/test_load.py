@@ -109,6 +109,20 @@ def test_sizes_that_a_run_finds_in_its_files(tmp_path):
     assert split_of(resolved(by_time)) == split_of(by_time)
 
 
+@pytest.mark.parametrize("options", [{"split": "time"}, {"time_stride": 2}, {"train_horizon": 2}, {"train_size": 3}])
+def test_units_are_of_no_field_that_is_not_trained_on(tmp_path, options):
+    """Of fields that grow from time to time and from trajectory to trajectory, every other choice has other units."""
+    u = fields(1, times=11)
+    time, number = np.arange(11).reshape(1, -1, 1, 1), np.arange(len(u)).reshape(-1, 1, 1, 1)
+    u = (u + 0.5 * number) * (1 + time) * (1 + number)
+    np.save(tmp_path / "u.npy", u)
+    data = xr.load_file(tmp_path / "u.npy", **options)
+    train = np.asarray(data.train.trajectories, np.float64)[: int(data.train.num_pairs) // data.train.horizon]
+    assert train.size < u.size
+    np.testing.assert_allclose(data.train.units.offset, train.mean((0, 1, 3)), rtol=1e-5)
+    np.testing.assert_allclose(data.train.units.scale, train.std((0, 1, 3)), rtol=1e-5)
+
+
 def test_a_constant_channel_has_nothing_to_learn(tmp_path):
     u = fields(1)
     u[:, :, 1] = 7.0
@@ -270,6 +284,7 @@ def test_time_split_pairs_do_not_cross(tmp_path):
     u = fields(1, samples=2, times=23)
     np.save(tmp_path / "u.npy", u)
     data = xr.load_file(tmp_path / "u.npy", split="time")
+    np.testing.assert_array_equal(data.train.trajectories, u[:, :15])
     np.testing.assert_array_equal(data.reg.trajectories, u[:, 15:18])
     np.testing.assert_array_equal(data.test.trajectories, u[:, 18:])
 
