@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crossreg.report.paper import PAPER
 
 from crossreg.config import Config, to_dict
+from crossreg.paper import PAPER
 from crossreg.report.comparison import (
     JUDGED,
     Line,

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr, logsumexp, ndtr
 from jaxtyping import Array, ArrayLike, Float, Real
 
@@ -335,7 +336,7 @@ class Recalibrated(eqx.Module):
 
 def _check_level(level: float | Float[Array, ""]) -> None:
     """Refuse a level that no quantile has; of a level that is computed in a compiled program nothing is known."""
-    if not isinstance(level, jax.core.Tracer) and not 0 < float(level) < 1:
+    if not isinstance(level, Tracer) and not 0 < float(level) < 1:
         raise InputError(f"the level {float(level):g} must lie in (0, 1)")
 
 

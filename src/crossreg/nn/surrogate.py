@@ -9,6 +9,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from crossreg.errors import InputError
@@ -170,7 +171,7 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
         raise InputError(f"num_samples is {num_samples}; expected at least 1")
     if model.units is not None and x.shape[1] not in (own := len(model.units.offset), own + 1):
         raise InputError(f"x has {x.shape[1]} channels; the model reads fields of {own}, and at most a mask after them")
-    if not isinstance(x, jax.core.Tracer) and not bool(jnp.isfinite(x).all()):
+    if not isinstance(x, Tracer) and not bool(jnp.isfinite(x).all()):
         raise InputError(
             "x is not finite everywhere; hide what was not measured: 0, or the offset of the model's units"
         )
