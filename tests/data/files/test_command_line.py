@@ -253,6 +253,25 @@ def test_values_as_large_as_a_fill_value_are_warned_of(tmp_path, capsys, monkeyp
     assert shown.count("warning") == 1
 
 
+@pytest.mark.parametrize(
+    ("offset", "scale", "said"),
+    [
+        (101325.0, 12.0, ""),  # float32 has steps of 0.008 there: a thousandth of the spread, and no more
+        (101325.0, 3.0, "where float32 has steps of 0.008"),
+        (0.0, 1e-36, "float32 loses digits below 1.2e-38"),
+        (0.0, 1e-30, ""),
+        (0.0, 1e18, ""),
+    ],
+)
+def test_fields_that_float32_cannot_hold_are_warned_of(tmp_path, capsys, monkeypatch, offset, scale, said):
+    monkeypatch.chdir(tmp_path)
+    np.save("u.npy", offset + scale * np.random.default_rng(0).normal(size=(50, 5, 1, 16)))
+    assert main(["data", "check", "u.npy", "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert len(warnings) == bool(said)
+    assert said in "".join(warnings)
+
+
 def test_a_config_file_may_name_the_data(own, tmp_path, capsys):
     settings = f"data: {{data: {own}, field: pressure, axes: btx}}\nmodel: {{num_modes: 4, width: 4, num_blocks: 2}}"
     (tmp_path / "c.yaml").write_text(settings)

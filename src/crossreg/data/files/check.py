@@ -28,7 +28,9 @@ _FEW_IN_REG = 5
 # Fill values that files do not always name, 1e20 and NetCDF's 9.97e36, are as large as this.
 _LIKE_A_FILL_VALUE = 0.99e20
 _MOST_STEPS = 2048
-_MANY_DIGITS = 1e4
+# Where float32's steps are a larger part of a field's spread than this, its smallest errors are rounding.
+_COARSE = 1e-3
+_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 class Found(NamedTuple):
@@ -195,6 +197,19 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
                 f"{channel['name']} has values as large as {largest:.3g}: if they stand for missing ones, make them"
                 " NaN, or name them in the file (_FillValue)"
             )
+        if not (std := channel["std"]):
+            continue
+        step = float(np.spacing(np.float32(largest)))
+        if step > _COARSE * std:
+            warnings.append(
+                f"{channel['name']} varies by {std:.3g} around values of {largest:.6g}, where float32 has steps of"
+                f" {step:.1g}: subtract an offset in double precision before the fields are stored"
+            )
+        elif std < _SMALLEST_NORMAL / _COARSE:
+            warnings.append(
+                f"{channel['name']} varies by {std:.3g}, and float32 loses digits below {_SMALLEST_NORMAL:.2g}: store"
+                " it in another unit"
+            )
     # Divided in time, reg has some steps of every trajectory.
     by, count = split.get("by"), source.samples if split.get("by") == "time" else split.get("reg", _FEW_IN_REG)
     if count < _FEW_IN_REG:
@@ -216,8 +231,6 @@ def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
             notes.append(f"{name} has no value at all")
         elif std == 0:
             notes.append(f"{name} never changes: leave it out")
-        elif max(abs(channel["min"]), abs(channel["max"])) > _MANY_DIGITS * std:
-            notes.append(f"{name} varies little around a large number, which float32 resolves badly: subtract it")
         change = channel["one_step_change"]
         if change is not None and change < _TINY_STEP:
             notes.append(
