@@ -76,7 +76,10 @@ def test_fields_in_other_units_are_refused(predicts):
         assert "and the run was trained on inputs from 1001 to 1025; give fields in the units of the run's data" in said
     spike = x.copy()
     spike[2, 1, 5] = 30.0
-    assert "channel 1 reaches 30 in field 2, and the run was trained on inputs from -0.5" in predicts(spike)[1]
+    assert (
+        "channel 1 reaches 30 in field 2, and the run was trained on inputs from -0.4989 to 0.4998;"
+        in predicts(spike)[1]
+    )
     # What is hidden does not count.
     mask = np.arange(POINTS) != 5
     assert check_range(spike, mask, InputRange((1001, -0.5), (1025, 0.5)), "x") == []
@@ -87,7 +90,7 @@ def test_fields_a_little_outside_are_warned_of(predicts):
     x[1, 1, 4] = -3.0
     code, said, written = predicts(x)
     assert (code, written) == (0, True)
-    assert "channel 1 reaches -3 in field 1, and the run was trained on inputs from -0.5" in said
+    assert "channel 1 reaches -3 in field 1, and the run was trained on inputs from -0.4989 to 0.4998:" in said
     assert said.endswith("its error bars may not hold there\n")
     x = own_fields()[:3, 0]
     x[:, 1] /= 1000

@@ -19,6 +19,7 @@ import crossreg as xr
 from crossreg.data.files.source import Source
 from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
 from crossreg.metrics import evaluation
+from crossreg.nn.build import scale_pairs
 from crossreg.studies.test_fields import compute_test_fields
 from crossreg.training import feeding
 
@@ -202,10 +203,11 @@ def test_what_goes_wrong_while_reading_ahead_is_told(path, monkeypatch):
 
 def test_a_model_starts_on_pairs_without_any_target(tmp_path):
     """So sparse that none of the pairs that are looked at was measured: standardised fields have a spread of 1."""
-    u = np.full((5, 4, 2, 20), np.nan, np.float32)
-    u[:, 0] = fields(1)[:5, 0]
+    u = fields(1, samples=4, times=501)
+    u[:, 1::2] = np.nan  # of the 1,000 pairs of train every other one is looked at, whose targets these are
     np.save(tmp_path / "u.npy", u)
     data = xr.load_file(tmp_path / "u.npy")
+    assert not (data.train.gather(scale_pairs(data.train)).weight > 0).any()
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 

@@ -2,8 +2,10 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 
+from crossreg.data.files.source import SAMPLED_BYTES
 from crossreg.data.files.streamed import StreamedPairs, hold
 from crossreg.data.pairs import AbstractPairs, Data, Pairs
 from crossreg.errors import InputError
@@ -25,18 +27,20 @@ def check_measured(data: Data, where: str) -> None:
 def unmeasured(pairs: AbstractPairs) -> list[str]:
     """Return which of inputs and targets no pair of a split has; an empty split lacks nothing.
 
-    Pairs are looked at until both were found, in most data among the first.
+    Pairs are looked at until both were found, in most data among the first. Large splits that stay in their files are
+    not read for it.
     """
     count = int(pairs.num_pairs)
     is_whole = isinstance(pairs, Pairs) and not pairs.has_gaps and pairs.observed is None
-    if is_whole or not count or not isinstance(pairs, Pairs | StreamedPairs):
+    is_large = isinstance(pairs, StreamedPairs) and count * pairs.reader.pair_bytes > SAMPLED_BYTES
+    if is_whole or is_large or not count or not isinstance(pairs, Pairs | StreamedPairs):
         return []
     missing = {"input": True, "target": True}
     chunk = max(1, _VALUES // math.prod(pairs.field_shape))
     for start in range(0, count, chunk):
         # The last pair fills up: a batch of another size would be compiled for.
         numbers = np.minimum(np.arange(start, start + min(chunk, count)), count - 1)
-        batch = hold(pairs, numbers, len(numbers)).gather(numbers)  # pyright: ignore[reportArgumentType]
+        batch = hold(pairs, numbers, len(numbers)).gather(jnp.asarray(numbers))
         missing["input"] &= not bool(batch.mask.any())
         missing["target"] &= not bool((batch.weight > 0).any())
         if not any(missing.values()):
