@@ -324,10 +324,10 @@ def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
         assert not (tmp_path / "out").exists()
 
 
-def test_the_real_cars_train_are_scored_and_drawn(real_cars, tmp_path, capsys):
+def test_released_cars_train_are_scored_and_drawn(released_cars, tmp_path, capsys):
     flags = "--methods xreg --width 2 --num-modes 2 --steps 2 --batch-size 2 --num-samples 2 --quiet --json"
     run = tmp_path / "run"
-    assert cli.main(["car", "--data", str(real_cars), "--out", str(run), *flags.split()]) == 0
+    assert cli.main(["car", "--data", str(released_cars), "--out", str(run), *flags.split()]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["train"], summary["reg"], summary["test"]) == (2, 1, 1)
     assert {"nll", "ece_mix", "relative_l2", "spearman"} <= summary["methods"]["xreg"]["test"].keys()

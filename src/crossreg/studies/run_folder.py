@@ -28,7 +28,7 @@ from crossreg.config import Config, load_yaml, to_dict, to_yaml
 from crossreg.data.checks import check_mask
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
-from crossreg.errors import InputError
+from crossreg.errors import InputError, in_one_line
 from crossreg.files import check_is_folder, is_temporary, make_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
@@ -286,7 +286,7 @@ def _read_fields(folder: Path) -> _Fields:
         channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
-            names = tuple(map(str, fields.get("names", ())))
+            names = tuple(in_one_line(str(name)) for name in fields.get("names", ()))
             units, axes = units_in(fields, channels), str(fields.get("axes", ""))
             return _Fields(channels, space, digest, units, names, stored_range(fields, channels, units), axes)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

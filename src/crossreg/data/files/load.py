@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.measured import check_measured
+from crossreg.data.files.overlap import warn_of_overlap
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
@@ -54,6 +55,7 @@ def load_files(config: DataConfig) -> Data:
     if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
         if config.split == "trajectory":
             check_repeated(source, parts)
+        warn_of_overlap(source, parts)
         return in_memory(source, parts, config, units)
 
     def pairs(number: int, name: str) -> Pairs | StreamedPairs:

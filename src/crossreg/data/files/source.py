@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 
 from crossreg.array_files import most_unpacked, said_in_one_line
 from crossreg.data.files.axes import SPACE, Variable, check_axes, read_mask
-from crossreg.errors import InputError
+from crossreg.errors import InputError, in_one_line
 from crossreg.memory import in_words
 
 NUMPY, HDF5, NETCDF = (".npy", ".npz"), (".h5", ".hdf5", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
@@ -165,10 +165,11 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
             count = sum(segment.samples for _ in files for segment in next(numbers).segments)
             ranges[split] = range(start, start + count)
             start += count
-    notes = tuple(dict.fromkeys(note for one in opened for note in one.notes))
-    kinds = "; ".join(dict.fromkeys(one.kind for one in opened))
+    # Texts in files may hold anything; these are shown on terminals and pages.
+    notes = tuple(dict.fromkeys(in_one_line(note) for one in opened for note in one.notes))
+    kinds = in_one_line("; ".join(dict.fromkeys(one.kind for one in opened)))
     stored = sum(_stored_bytes(file) for files in groups.values() for file in files)
-    source = Source(path, kinds, segments, notes, names, times, space, stored, ranges)
+    source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, stored, ranges)
     _check_proportion(source)
     return source
 
@@ -197,7 +198,7 @@ def _is_zarr(path: Path) -> bool:
 
 def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
     """The files of each split, or all of them; and whether they come in splits."""
-    if path.is_file() or _is_zarr(path):
+    if not path.is_dir() or _is_zarr(path):
         return {"all": [path]}, False
     known = (*NUMPY, *HDF5, *NETCDF)
 
@@ -233,6 +234,8 @@ def _allow_open_files(count: int) -> None:
 
 
 def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+    if not (path.is_file() or _is_zarr(path)):
+        raise InputError(f"--data {path}: neither a file nor a folder, as a pipe is; write the data to a file first")
     with said_in_one_line(f"--data {path}"):
         return _open_file(path, fields, axes)
 
