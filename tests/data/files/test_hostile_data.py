@@ -218,6 +218,8 @@ def test_a_deflate_bomb_is_not_unpacked_into_memory(tmp_path):
     """Of one chunk it is refused; of many, pairs are read when they are needed, and take what these take."""
     one = bomb(tmp_path / "one.h5", (200, 4, 1, 2**16), (200, 4, 1, 2**16))
     assert one.stat().st_size < 0.3e6
+    with pytest.raises(InputError, match="a chunk of it would take 209715200 bytes"):
+        open_source(one)
     said, size = peak_of(one)
     assert "u: a chunk of it would take 209715200 bytes (200.0 MiB), and a file of this size may" in said
     assert size < 30e6
