@@ -13,6 +13,10 @@ import numpy as np
 
 from crossreg.array_files import read_npy
 from crossreg.errors import InputError
+from crossreg.regular_files import read_regular
+
+# No user calls a file so, which is why what a killed process has left may be removed.
+_TEMPORARY = re.compile(r".+\.\d+-[0-9a-f]{8}\.crossreg\.tmp")
 
 
 @contextlib.contextmanager
@@ -25,9 +29,9 @@ def replacing(
     temporary file before it takes its place.
     """
     # Machines that share a disk may have processes of one number: in a container it is mostly 1.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.crossreg.tmp")
     try:
-        with temporary.open("w+b") as file:
+        with temporary.open("x+b") as file:
             yield file
             if durable:
                 file.flush()
@@ -44,7 +48,7 @@ def replacing(
 
 def is_temporary(path: Path) -> bool:
     """Whether a file is one that `replacing` was writing."""
-    return re.fullmatch(r".+\.\d+(-[0-9a-f]{8})?\.tmp", path.name) is not None
+    return _TEMPORARY.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> None:
@@ -75,15 +79,15 @@ def check_is_folder(path: Path) -> None:
         raise InputError(f"{path}: no such folder")
 
 
-def read_array(path: Path, what: str) -> np.ndarray:
-    """An array from an NPY file."""
-    return read_npy(path, f"{what} {path}")
+def read_array(path: Path, what: str, *, follow_links: bool = True) -> np.ndarray:
+    """An array from an NPY file; one of a run folder may not be a link."""
+    return read_npy(path, f"{what} {path}", follow_links=follow_links)
 
 
 def read_json(path: Path, expected: str) -> Any:
     """The value of a JSON file; `expected` says in errors what should be there."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected {expected}") from error
     except (ValueError, RecursionError, MemoryError) as error:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from crossreg.errors import InputError
 from crossreg.files import replacing
+from crossreg.regular_files import open_regular, read_regular
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -23,7 +24,7 @@ _FORMAT = 1
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -37,7 +38,7 @@ def read_manifest(folder: Path) -> dict[str, list[str]] | None:
     """The digests of each file, of which it must have one; None where a folder has no manifest (older versions)."""
     path = folder / MANIFEST
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -139,6 +140,11 @@ def record_json(folder: Path, name: str, value: Any) -> None:
 def vouch(folder: Path, *names: str) -> None:
     """Enters files that are known to be good."""
     _write(folder, (read_manifest(folder) or {}) | {name: [file_digest(folder / name)] for name in names})
+
+
+def claim(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Puts a manifest in place that lists only files which are about to be written, by what they will hold."""
+    _write(folder, {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()})
 
 
 def begin_again(folder: Path, *names: str) -> None:
