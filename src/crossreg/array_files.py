@@ -162,7 +162,7 @@ def _size_of(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _read_header(stream: BufferedIOBase | BinaryIO, size: int, where: str) -> ArrayHeader:
+def _read_header(stream: BufferedIOBase, size: int, where: str) -> ArrayHeader:
     """What stands before an array that is, with this header, `size` bytes long."""
     start = stream.read(8)
     if len(start) < 8 or start[:6] != _MAGIC:

@@ -7,14 +7,14 @@ writer for ever, so only regular files are opened.
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
+def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
     """Open a regular file for reading.
 
     Args:

@@ -192,7 +192,7 @@ def test_a_lock_is_never_written_to(tmp_path):
         make(folder / "lock")
         with pytest.raises(InputError, match=r"cannot be locked \(lock: "), locked(folder, "training"):
             pass
-        with pytest.raises(OSError), work._alone(folder / "lock"):
+        with pytest.raises(OSError, match=r"is not a file|symbolic link|directory"), work._alone(folder / "lock"):
             pass
     (tmp_path / "hard").mkdir()
     (tmp_path / "hard" / "lock").hardlink_to(theirs)

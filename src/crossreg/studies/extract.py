@@ -41,7 +41,7 @@ def extract(
     data = training.data(trajectories)
     channels, *space = data.train.field_shape
     model = archive.model(key, channels, tuple(space), data.train.units)
-    open_run(out, training.config, data)
+    open_run(out, training.config, data, key)
     with entered(out, MODEL) as entry:
         save_model(out / MODEL, model, identity=key, announce=entry)
     with recorded(out, HISTORY) as file:
@@ -51,7 +51,7 @@ def extract(
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
     fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
     with entered(out, TEST_FIELDS) as entry:
-        write_test_fields(out / TEST_FIELDS, fields, announce=entry)
+        write_test_fields(out / TEST_FIELDS, fields, identity=key, announce=entry)
     record_json(out, METRICS, metrics)
     return metrics
 

@@ -31,7 +31,7 @@ from crossreg.studies.run_folder import (
     scored_name,
 )
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
-from crossreg.studies.train import train_side_by_side
+from crossreg.studies.train import identity, train_side_by_side
 
 _SUMMARY = "summary.json"
 _METHODS = ("xreg", "dropout", "unregularized")
@@ -112,7 +112,8 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
         fields = compute_test_fields(predictor, data.test, names=data.names, scanned=_SCANNED, progress=progress)
         with entered(folders[name], TEST_FIELDS) as entry:
-            write_test_fields(folders[name] / TEST_FIELDS, fields, announce=entry)
+            own = identity(configs[name], data)
+            write_test_fields(folders[name] / TEST_FIELDS, fields, identity=own, announce=entry)
     key = evaluation_key(0)
 
     def persistence(knows_mask: bool):

@@ -50,7 +50,7 @@ def work(job: Job, fetch: Fetch | None = None) -> Outcome:
             (Path(place) / TRAINED_FOLDER).mkdir(exist_ok=True)
             outcome = _do(job, Path(place))
             made = Path(place) / JOBS / f"{job.name}.npz"
-            return outcome._replace(trained=made.read_bytes() if job.train else None)
+            return outcome._replace(trained=read_regular(made) if job.train else None)
     except InputError as error:
         return Outcome(error=str(error), again=False)
     except Exception as error:
