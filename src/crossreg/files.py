@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,8 +31,9 @@ def replacing(
     """
     # Machines that share a disk may have processes of one number: in a container it is mostly 1.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.crossreg.tmp")
+    opened = temporary.open("x+b")  # fails, and removes nothing, should anybody have a file of that name
     try:
-        with temporary.open("x+b") as file:
+        with opened as file:
             yield file
             if durable:
                 file.flush()
@@ -59,6 +61,31 @@ def make_folder(folder: Path, *, parents: bool = False) -> None:
         make_folder(folder.parent, parents=True)
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
+
+
+@contextlib.contextmanager
+def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
+    """Make a folder with all of its files, or none.
+
+    Args:
+        folder: The folder, which is not there yet, or is empty.
+        flag: What the user has named it by, for errors.
+
+    Yields:
+        A folder beside it to write to, which takes its place when the block ends well, and is removed otherwise.
+    """
+    try:
+        make_folder(folder.parent, parents=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            yield made
+            if folder.exists():
+                folder.rmdir()
+            made.rename(folder)
+        _sync_folder(folder.parent)
+    except OSError as error:
+        raise InputError(f"{flag} {folder}: cannot write here ({error.strerror})") from error
 
 
 def _sync_folder(folder: Path) -> None:
