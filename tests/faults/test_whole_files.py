@@ -1,6 +1,7 @@
 """Figures, compiled programs and extracted runs: written whole, or not at all."""
 
 import errno
+import os
 import warnings
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from matplotlib.figure import Figure
 
 from crossreg.cli import main
 from crossreg.config import to_dict
+from crossreg.errors import InputError
 from crossreg.files import made_whole, replacing
 from crossreg.report.figures import save
 from crossreg.studies import extract as extract_module
 from crossreg.studies.compilation import store_whole
 from crossreg.studies.grids import plan
+from crossreg.studies.manifest import check_files, read_manifest, record_json
 from crossreg.studies.run_folder import load_run
 from crossreg.studies.sweep import run_sweep
 
@@ -140,3 +143,33 @@ def test_a_temporary_file_is_never_somebody_elses(tmp_path, monkeypatch):
         file.write(b"y")
     assert (tmp_path / "theirs").read_text() == "x"
     assert {path.name for path in tmp_path.iterdir()} == {"theirs", "a.1-00000000.crossreg.tmp"}
+
+
+def test_a_kill_before_a_file_takes_its_place_leaves_one_that_fits(tmp_path, monkeypatch):
+    """The manifest then has the digests of both, and afterwards that of the new one alone."""
+    record_json(tmp_path, "a.json", 1)
+    before = read_manifest(tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    usual, calls = os.replace, []
+
+    def replace(source, target):
+        calls.append(Path(target).name)
+        killed() if Path(target).name == "a.json" else usual(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("crossreg.files.os.replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            record_json(tmp_path, "a.json", 2)
+    assert calls == ["manifest.json", "a.json"]
+    assert (tmp_path / "a.json").read_text() == "1\n"
+    check_files(tmp_path, ["a.json"])
+    record_json(tmp_path, "a.json", 2)
+    check_files(tmp_path, ["a.json"])
+    (tmp_path / "a.json").write_text("1\n")
+    with pytest.raises(InputError, match="is harmed"):
+        check_files(tmp_path, ["a.json"])
+    record_json(tmp_path, "a.json", 1)
+    assert read_manifest(tmp_path) == before
