@@ -111,6 +111,14 @@ def read_array(path: Path, what: str, *, follow_links: bool = True) -> np.ndarra
     return read_npy(path, f"{what} {path}", follow_links=follow_links)
 
 
+def read_stored(path: Path) -> bytes:
+    """The content of a file of a run folder; one that cannot be read, or is a link or a pipe, is an `InputError`."""
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
 def read_json(path: Path, expected: str) -> Any:
     """The value of a JSON file; `expected` says in errors what should be there."""
     try:

@@ -7,10 +7,10 @@ from typing import Any
 
 import equinox as eqx
 
+from crossreg.files import read_stored
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.nn.units import Units
-from crossreg.regular_files import read_regular
 from crossreg.studies.manifest import check_files
 from crossreg.studies.programs import Finished, Program, read_programs
 
@@ -31,7 +31,7 @@ class Archive:
         """The lines of a program; one that a kill cut short is left out."""
         path, lines = program.file(self._folder, ".jsonl"), []
         check_files(self._folder, (), growing=[path.relative_to(self._folder).as_posix()])
-        for line in read_regular(path).decode().splitlines() if path.exists() else []:
+        for line in read_stored(path).decode().splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):
                 lines.append(json.loads(line))
         return lines
