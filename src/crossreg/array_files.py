@@ -6,21 +6,21 @@ pickle, no Python. A packed archive may unfold to some times its size, no more.
 
 import ast
 import contextlib
-import errno
 import math
+import os
 import re
-import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from crossreg.errors import InputError
 from crossreg.memory import check_room, in_words
+from crossreg.regular_files import open_regular
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000
@@ -102,12 +102,14 @@ def most_unpacked(size: int) -> int:
     return _MOST_UNPACKED * size + _SMALL
 
 
-def read_npy(path: Path, where: str | None = None) -> np.ndarray:
-    """The array of an NPY file; `where` names the file in errors, by default its path does."""
+def read_npy(path: Path, where: str | None = None, *, follow_links: bool = True) -> np.ndarray:
+    """The array of an NPY file; `where` names the file in errors, by default its path does.
+
+    A file that a user names may be a link; of a run folder none may (`follow_links`).
+    """
     where = str(path) if where is None else where
-    with said_in_one_line(where):
-        size = _size_of(path)
-    with said_in_one_line(where), path.open("rb") as file:
+    with said_in_one_line(where), open_regular(path, follow_links=follow_links) as file:
+        size = _size_of(file)
         if file.read(4) == b"PK\x03\x04":
             raise InputError(f"{where}: is an NPZ archive; expected a single NPY array")
         file.seek(0)
@@ -117,28 +119,30 @@ def read_npy(path: Path, where: str | None = None) -> np.ndarray:
 def map_npy(path: Path, where: str | None = None) -> np.ndarray:
     """The array of an NPY file, left where it is: only what is looked at is read."""
     where = str(path) if where is None else where
-    with said_in_one_line(where), path.open("rb") as file:
-        header = _read_header(file, _size_of(path), where)
+    with said_in_one_line(where), open_regular(path, follow_links=True) as file:
+        header = _read_header(file, _size_of(file), where)
         if not header.num_bytes:
             return np.empty(header.shape, header.dtype)
         order = "F" if header.fortran_order else "C"
-        return np.memmap(path, header.dtype, "r", file.tell(), header.shape, order)
+        return np.memmap(file, header.dtype, "r", file.tell(), header.shape, order)
 
 
 @contextlib.contextmanager
-def open_npz(path: Path, where: str | None = None) -> Iterator[ArrayArchive]:
-    """An NPZ file, to be read array by array; what is wrong with it is an `InputError`."""
+def open_npz(path: Path, where: str | None = None, *, follow_links: bool = True) -> Iterator[ArrayArchive]:
+    """An NPZ file, to be read array by array; what is wrong with it is an `InputError`. Links as in `read_npy`."""
     where = str(path) if where is None else where
-    with said_in_one_line(where):
-        size = _size_of(path)
-        file = zipfile.ZipFile(path)
-    with file:
-        yield ArrayArchive(file, size, where)
+    with contextlib.ExitStack() as held:
+        with said_in_one_line(where):
+            file = held.enter_context(open_regular(path, follow_links=follow_links))
+            archive = held.enter_context(zipfile.ZipFile(file))
+        yield ArrayArchive(archive, _size_of(file), where)
 
 
-def read_npz(path: Path, names: Sequence[str], where: str | None = None) -> dict[str, np.ndarray]:
+def read_npz(
+    path: Path, names: Sequence[str], where: str | None = None, *, follow_links: bool = True
+) -> dict[str, np.ndarray]:
     """The arrays of these names."""
-    with open_npz(path, where) as archive:
+    with open_npz(path, where, follow_links=follow_links) as archive:
         return {name: archive.read(name) for name in names}
 
 
@@ -154,11 +158,8 @@ def said_in_one_line(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {reason}") from error
 
 
-def _size_of(path: Path) -> int:
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):  # a pipe or a device has no size to compare with
-        raise IsADirectoryError(errno.EISDIR, "is not a file")
-    return status.st_size
+def _size_of(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _read_header(stream: BufferedIOBase, size: int, where: str) -> ArrayHeader:

@@ -11,6 +11,7 @@ from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.field_types import shown, typed
+from crossreg.regular_files import read_regular
 from crossreg.settings import OWN_DATA, DataConfig, ModelConfig, TrainConfig
 from crossreg.settings_files import LONGEST, parse_settings
 
@@ -104,8 +105,17 @@ def save_yaml(config: Config, path: Path) -> None:
     path.write_text(to_yaml(config))
 
 
+def load_stored(path: Path) -> Config:
+    """Reads the settings of a run folder, which may not be a link to another file."""
+    try:
+        text = read_regular(path, LONGEST + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    return from_dict(parse_settings(text, str(path)), where=str(path))
+
+
 def load_yaml(path: Path, *, base: Config | None = None) -> Config:
-    """Reads settings; what the file leaves out comes from `base`."""
+    """Reads settings that a user names; what the file leaves out comes from `base`."""
     try:
         with path.open("rb") as file:
             text = file.read(LONGEST + 1)

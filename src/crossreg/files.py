@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +14,10 @@ import numpy as np
 
 from crossreg.array_files import read_npy
 from crossreg.errors import InputError
+from crossreg.regular_files import read_regular
+
+# No user calls a file so, which is why what a killed process has left may be removed.
+_TEMPORARY = re.compile(r".+\.\d+-[0-9a-f]{8}\.crossreg\.tmp")
 
 
 @contextlib.contextmanager
@@ -25,9 +30,10 @@ def replacing(
     temporary file before it takes its place.
     """
     # Machines that share a disk may have processes of one number: in a container it is mostly 1.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.crossreg.tmp")
+    opened = temporary.open("x+b")  # fails, and removes nothing, should anybody have a file of that name
     try:
-        with temporary.open("w+b") as file:
+        with opened as file:
             yield file
             if durable:
                 file.flush()
@@ -44,7 +50,7 @@ def replacing(
 
 def is_temporary(path: Path) -> bool:
     """Whether a file is one that `replacing` was writing."""
-    return re.fullmatch(r".+\.\d+(-[0-9a-f]{8})?\.tmp", path.name) is not None
+    return _TEMPORARY.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> None:
@@ -55,6 +61,31 @@ def make_folder(folder: Path, *, parents: bool = False) -> None:
         make_folder(folder.parent, parents=True)
     folder.mkdir(exist_ok=True)
     _sync_folder(folder.parent)
+
+
+@contextlib.contextmanager
+def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
+    """Make a folder with all of its files, or none.
+
+    Args:
+        folder: The folder, which is not there yet, or is empty.
+        flag: What the user has named it by, for errors.
+
+    Yields:
+        A folder beside it to write to, which takes its place when the block ends well, and is removed otherwise.
+    """
+    try:
+        make_folder(folder.parent, parents=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            yield made
+            if folder.exists():
+                folder.rmdir()
+            made.rename(folder)
+        _sync_folder(folder.parent)
+    except OSError as error:
+        raise InputError(f"{flag} {folder}: cannot write here ({error.strerror})") from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -75,15 +106,23 @@ def check_is_folder(path: Path) -> None:
         raise InputError(f"{path}: no such folder")
 
 
-def read_array(path: Path, what: str) -> np.ndarray:
-    """An array from an NPY file."""
-    return read_npy(path, f"{what} {path}")
+def read_array(path: Path, what: str, *, follow_links: bool = True) -> np.ndarray:
+    """An array from an NPY file; one of a run folder may not be a link."""
+    return read_npy(path, f"{what} {path}", follow_links=follow_links)
+
+
+def read_stored(path: Path) -> bytes:
+    """The content of a file of a run folder; one that cannot be read, or is a link or a pipe, is an `InputError`."""
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
 
 
 def read_json(path: Path, expected: str) -> Any:
     """The value of a JSON file; `expected` says in errors what should be there."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected {expected}") from error
     except (ValueError, RecursionError, MemoryError) as error:

@@ -22,6 +22,7 @@ import numpy as np
 from crossreg.array_files import open_npz
 from crossreg.errors import InputError
 from crossreg.files import replacing
+from crossreg.regular_files import open_regular
 
 _SEAL = re.compile(rb"crossreg seal 1 ([\w.-]{1,64}) sha256 ([0-9a-f]{64})")
 _LONGEST = 256
@@ -81,7 +82,7 @@ def check_seal(path: Path) -> str | None:
 
 @functools.lru_cache(maxsize=64)
 def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(max(0, size - _LONGEST))
         end = file.read()
         found = _SEAL.search(end)
@@ -95,6 +96,16 @@ def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None
         if _digest(file, size - 64) != found[2].decode():
             raise ValueError("its content does not match its SHA-256")
     return found[1].decode()
+
+
+def has_seal(path: Path) -> bool:
+    """Whether a file ends in a seal, harmed or not."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, path.stat().st_size - _LONGEST))
+            return _SEAL.search(file.read()) is not None
+    except OSError:
+        return False
 
 
 def seal_or_none(path: Path) -> str | None:
@@ -126,7 +137,7 @@ def read_sealed(
     own = check_sealed(path, what)
     if identity is not None and own != identity:
         raise InputError(f"{path}: is of other settings or data ({own}, not {identity})")
-    with open_npz(path, f"{path}: not a readable {what}") as archive:
+    with open_npz(path, f"{path}: not a readable {what}", follow_links=False) as archive:
         for name, kind in kinds.items():
             if name not in archive.names:
                 raise InputError(f"{path}: has no array {name}, which the run's config asks for")

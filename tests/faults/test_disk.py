@@ -1,6 +1,7 @@
 """Disks that are full, read-only or gone: noticed, said in a line, and gone on from once they are back."""
 
 import contextlib
+import os
 import resource
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from crossreg.cli import main
 from crossreg.errors import InputError
 from crossreg.stopping import Stopped
 from crossreg.studies import train as module
+from crossreg.studies.launchers import work
 from crossreg.studies.locks import locked
 from crossreg.studies.run_folder import check_same
 from crossreg.studies.saving import Saving
@@ -145,12 +147,16 @@ def test_folders_outlive_a_power_cut_as_their_files_do(tmp_path, monkeypatch):
 
 
 def test_only_what_a_kill_has_left_is_removed(tiny, tmp_path):
-    for name in ("notes.tmp", "model.npz.12.tmp", "model.npz.1-0123abcd.tmp"):
-        (tmp_path / name).write_text("x")
+    theirs = {"notes.tmp", "model.npz.12.tmp", "a.2026-0123abcd.tmp", "b.1-0123abcd.crossreg.tmp"}
+    for name in (*theirs, "model.npz.1-0123abcd.crossreg.tmp"):
+        if name.startswith("b"):
+            (tmp_path / name).symlink_to(tmp_path / "notes.tmp")
+        else:
+            (tmp_path / name).write_text("x")
     with pytest.raises(InputError, match="is not empty"):
         check_same(tmp_path, tiny)
     with locked(tmp_path, "training"):
-        assert {path.name for path in tmp_path.iterdir()} == {"notes.tmp", "lock"}
+        assert {path.name for path in tmp_path.iterdir()} == {*theirs, "lock"}
 
 
 def test_a_stop_while_a_snapshot_is_written_leaves_a_good_one(whole, tiny, tmp_path, at_look):
@@ -174,3 +180,24 @@ def test_a_stop_while_a_snapshot_is_written_leaves_a_good_one(whole, tiny, tmp_p
     at_look(lambda: None)
     train_run(tiny, tmp_path / "run", progress=False)
     assert state_hash(tmp_path / "run") == state_hash(whole)
+
+
+def test_a_lock_is_never_written_to(tmp_path):
+    """The name may be that of a link to somebody's file, of their file, or of a pipe that nobody reads."""
+    theirs = tmp_path / "thesis.tex"
+    theirs.write_text("years of work")
+    for number, make in enumerate((lambda path: path.symlink_to(theirs), os.mkfifo, os.mkdir)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        make(folder / "lock")
+        with pytest.raises(InputError, match=r"cannot be locked \(lock: "), locked(folder, "training"):
+            pass
+        with pytest.raises(OSError, match=r"is not a file|symbolic link|directory"), work._alone(folder / "lock"):
+            pass
+    (tmp_path / "hard").mkdir()
+    (tmp_path / "hard" / "lock").hardlink_to(theirs)
+    with locked(tmp_path / "hard", "training"):
+        pass
+    with work._alone(tmp_path / "hard" / "lock"):
+        pass
+    assert theirs.read_text() == "years of work"

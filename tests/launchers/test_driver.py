@@ -150,6 +150,6 @@ def test_one_process_ends_what_workers_have_begun(points, wanted, tmp_path, monk
         with pytest.raises(KeyboardInterrupt):
             run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
     [left] = [file for file in (tmp_path / "s" / "jobs").glob("*.npz") if file.stem != "data"]
-    left.with_name(f"{left.name}.1-00000000.tmp").write_bytes(b"PK")
+    left.with_name(f"{left.name}.1-00000000.crossreg.tmp").write_bytes(b"PK")
     run_sweep(points, tmp_path / "s", progress=False, workers=Workers(most_replicas=MOST))
     check_whole(tmp_path / "s", wanted)

@@ -223,8 +223,14 @@ def test_a_harmed_car_experiment_is_not_predicted_with_and_not_changed(done, tmp
         assert said.count("\n") == 1
         assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
         path.write_bytes(good)
-    # Settings that no manifest vouches for.
     (tmp_path / "run" / "manifest.json").unlink()
+    assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
+    assert "manifest.json: is missing; what the folder holds cannot be vouched for" in capsys.readouterr().err
+    # An older version has neither a manifest nor seals. Settings that no manifest vouches for:
+    for path in (tmp_path / "run" / "models").iterdir():
+        with np.load(path) as file:
+            arrays = dict(file)
+        np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
     (tmp_path / "run" / "config.yaml").write_bytes(deep)
     assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
     assert "not the settings of a car experiment" in capsys.readouterr().err

@@ -1,14 +1,22 @@
 """The quickstart on small made-up data: what it writes, that it starts afresh, what it never removes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from crossreg.config import load_yaml, to_dict
 from crossreg.data.pairs import load_data
 from crossreg.errors import InputError
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import evaluate_predictor
+from crossreg.report import figures
 from crossreg.studies import quickstart as module
+from crossreg.studies.grids import plan
+from crossreg.studies.locks import locked
+from crossreg.studies.manifest import read_manifest
+from crossreg.studies.sweep_folder import open_sweep
+from crossreg.studies.train import train_run
 
 
 @pytest.fixture
@@ -74,3 +82,112 @@ def test_a_folder_of_something_else_is_kept(small, tmp_path):
     with pytest.raises(InputError, match="--steps 0"):
         module.quickstart(tmp_path / "mine", steps=0)
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {"data.csv", "summary.json"}
+
+
+NAMES = ("xreg/model.npz", "summary.json", "calibration.png", "maps_dropout.pdf", "figures/mine.png", "report.html")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "dropout/lock", "xreg/mine/notes.txt"])
+def test_files_of_the_same_names_are_not_removed(name, small, tmp_path):
+    """In a folder without a manifest of a quickstart, and in one that a quickstart has written."""
+    theirs = tmp_path / "theirs"
+    (theirs / name).parent.mkdir(parents=True)
+    (theirs / name).write_text("mine")
+    with pytest.raises(InputError, match=rf"holds {name.partition('/')[0]}\S*, which no quickstart wrote"):
+        module.quickstart(theirs, steps=10, progress=False)
+    assert [p.relative_to(theirs).as_posix() for p in theirs.rglob("*") if p.is_file()] == [name]
+    assert (theirs / name).read_text() == "mine"
+
+
+def _state(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_only_what_the_manifest_lists_is_replaced(small, tiny, tmp_path, monkeypatch):
+    out = tmp_path / "quickstart"
+    module.quickstart(out, steps=10, progress=False)
+    listed = read_manifest(out) or {}
+    assert set(listed) | {"lock", "manifest.json"} == set(_state(out))
+    # A file of the user's, a folder of theirs, a listed file that they have changed, a run that they have put there.
+    for name in ("xreg/notes.txt", "figures/own/", "xreg/model.npz", "summary.json", "dropout/manifest.json"):
+        before = _state(out)
+        path = out / name
+        kept = path.read_bytes() if path.exists() else None
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.write_bytes((kept or b"") + b" ")
+        changed = _state(out)
+        with pytest.raises(InputError, match=r"holds \S+, which no quickstart wrote"):
+            module.quickstart(out, steps=10, progress=False)
+        assert _state(out) == changed
+        if name.endswith("/"):
+            path.rmdir()
+            path.parent.rmdir()
+        elif kept is None:
+            path.unlink()
+        else:
+            path.write_bytes(kept)
+        assert _state(out) == before
+    module.quickstart(out, steps=11, progress=False)
+    assert load_yaml(out / "xreg" / "config.yaml").train.steps == 11
+
+
+@pytest.mark.parametrize("made", ["run", "sweep"])
+def test_the_manifest_of_something_else_is_not_its_own(made, small, tiny, tmp_path):
+    out = tmp_path / "mine"
+    if made == "run":
+        train_run(tiny.replace(steps=10), out, progress=False)
+    else:
+        points = plan("grid", methods="persistence", grid=["mask_seed=3"], base=tiny)
+        with open_sweep(out, {"name": "grid", "config": to_dict(tiny), "data": "0", "seeds": len(points)}):
+            pass
+    before = _state(out)
+    with pytest.raises(InputError, match="which no quickstart wrote"):
+        module.quickstart(out, steps=10, progress=False)
+    assert _state(out) == before
+
+
+def test_one_that_was_stopped_is_replaced_and_its_removal_too(small, tmp_path, monkeypatch):
+    """Wherever it is stopped: as it trains, as it scores, as it removes."""
+    out = tmp_path / "quickstart"
+    places = ("train_side_by_side", "record_json", "compute_test_fields", "calibration_curves", "space_time_maps")
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(*_, **__):
+        raise StoppedError
+
+    for name in places:
+        with monkeypatch.context() as patch:
+            patch.setattr(module if hasattr(module, name) else figures, name, stop)
+            with pytest.raises(StoppedError):
+                module.quickstart(out, steps=10, progress=False)
+    module.quickstart(out, steps=10, progress=False)
+    whole, unlink = set(_state(out)), Path.unlink
+    for count in (1, 9, 12):  # files that are left once it is stopped: all, all but 8, all but 19
+        left = [count]
+
+        def unlinked(path, left=left, **options):
+            left[0] -= 1
+            if not left[0]:
+                raise StoppedError
+            unlink(path, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", unlinked)
+            with pytest.raises(StoppedError):
+                module.start_afresh(out, {})
+    module.quickstart(out, steps=10, progress=False)
+    assert set(_state(out)) == whole
+
+
+def test_two_quickstarts_do_not_mix(small, tmp_path):
+    out = tmp_path / "quickstart"
+    with (
+        locked(out, "quickstart"),
+        pytest.raises(InputError, match="another quickstart is at work there"),
+    ):
+        module.quickstart(out, steps=10, progress=False)
+    assert {path.name for path in out.iterdir()} == {"lock"}

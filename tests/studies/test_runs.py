@@ -235,23 +235,29 @@ def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     model = (folder / "model.npz").read_bytes()
     (folder / "model.npz").write_bytes(model[:500])
     assert "is harmed (its SHA-256 is not the one in manifest.json)" in refused(capsys, "evaluate", folder)
-    # What an older version wrote has no manifest: every file must then be what the others ask for.
+    # What an older version wrote has no manifest and no seal: every file must then be what the others ask for.
     (folder / "manifest.json").unlink()
     assert "not a readable checkpoint" in refused(capsys, "evaluate", folder)
+    fields = json.loads((folder / "fields.json").read_text())
     (folder / "model.npz").write_bytes(model)
     with np.load(folder / "model.npz") as file:
         arrays = dict(file)
+    whole = dict(arrays)
     arrays.pop("heads.mean.bias")
     np.savez(folder / "model.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    assert f"is of other settings or data (None, not {fields['identity']})" in refused(capsys, "evaluate", folder)
+    fields.pop("identity")
+    (folder / "fields.json").write_text(json.dumps(fields))
     assert "has no array" in refused(capsys, "evaluate", folder)
-    (folder / "model.npz").write_bytes(model)
+    np.savez(folder / "model.npz", **whole)  # pyright: ignore[reportArgumentType]
+    assert main(["evaluate", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((folder / "metrics.json").read_text())
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("width: 4", "width: 6"))
     assert "not float32(6, 2)" in refused(capsys, "evaluate", folder)
     (folder / "config.yaml").write_text(text.replace("width: 4", "width: wide"))
     assert "model.width is 'wide'; expected a whole number" in refused(capsys, "evaluate", folder)
     (folder / "config.yaml").write_text(text)
-    fields = json.loads((folder / "fields.json").read_text())
     (folder / "fields.json").write_text(json.dumps(fields | {"digest": "0" * 64}))
     assert "was trained on other data" in refused(capsys, "evaluate", folder)
     (folder / "fields.json").write_text("{")

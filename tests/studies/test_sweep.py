@@ -137,7 +137,7 @@ def test_a_sweep_survives_sigkill(cached_waves, tiny, tmp_path):
         time.sleep(0.05)
     process.kill()
     process.wait()
-    (killed / "rows.jsonl.1.tmp").write_text("cut short")
+    (killed / "rows.jsonl.1-0123abcd.crossreg.tmp").write_text("cut short")
     assert main(["sweep", *arguments, str(killed)]) == 0
     for name in ("table.csv", "table.md"):
         assert (killed / name).read_text() == (tmp_path / "whole" / name).read_text()

@@ -50,7 +50,7 @@ def read_arrays(
     path: Path, names: Sequence[str], what: str, *, about: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
     """The arrays of these names as they were written, and what is said about them; `what` the file should be."""
-    check_sealed(path, what)
+    check_sealed(path.resolve(), what)  # a cached file may be a link to where data are kept
     with open_npz(path, f"{path}: not a readable {what}") as archive:
         text, arrays = str(archive.read("header")), [archive.read(name) for name in names]
     try:

@@ -304,10 +304,10 @@ def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = T
     if config.data is not None:
         from crossreg.data.files.pool import pool_of
 
-        data = pool_of(config).data(config)
-        if data.digest != trajectories.digest:
+        pool = pool_of(config)
+        if pool.digest(config) != trajectories.digest:
             raise InputError(f"--data {config.data}: has changed since it was first read")
-        return data
+        return pool.data(config)
     split = check_split(config)
     if check:
         trajectories = check_trajectories(trajectories, split)

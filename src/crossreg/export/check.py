@@ -10,7 +10,7 @@ from crossreg.errors import InputError
 from crossreg.export.program import Settings
 from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import Run
-from crossreg.studies.test_fields import TEST_FIELDS, read_test_fields
+from crossreg.studies.test_fields import load_run_fields
 
 # Further apart, a program is wrong and not only rounded otherwise. Usual is 1e-6; where a model multiplies
 # rounding, as quantiles far out do, it is as far from itself when it is compiled in another way.
@@ -77,7 +77,7 @@ def examples_of_run(run: Run, folder: Path, count: int = EXAMPLES) -> dict[str, 
     if (units := run.model.units) is not None:
         fields = fields * np.reshape(units.scale, ones) + np.reshape(units.offset, ones)
     try:
-        truth = read_test_fields(folder / TEST_FIELDS).truth
+        truth = load_run_fields(folder, compute=False).truth
         if units is None:
             fields *= np.sqrt(np.mean(np.square(truth, dtype=np.float64), axis=(0, 1, 3))).reshape(ones)
         every = truth.reshape(-1, *truth.shape[2:])

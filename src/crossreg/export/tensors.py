@@ -16,6 +16,7 @@ from crossreg.errors import InputError
 from crossreg.nn.build import model_like
 from crossreg.nn.groups import groups
 from crossreg.nn.surrogate import Surrogate
+from crossreg.regular_files import read_regular
 from crossreg.studies.run_folder import Run, units_in, write_json
 from crossreg.training.checkpoint import named_arrays
 
@@ -56,7 +57,7 @@ def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
 
     folder = Path(folder)
     try:
-        about = json.loads((folder / CONFIG).read_text())
+        about = json.loads(read_regular(folder / CONFIG))
         channels, space = int(about["fields"]["channels"]), tuple(map(int, about["fields"]["space"]))
         settings, network = about.get("settings"), about.get("network", {})
         units = units_in(about["fields"], channels)

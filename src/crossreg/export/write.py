@@ -12,7 +12,6 @@ import importlib.metadata
 import importlib.util
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from crossreg.export.check import EXAMPLES, ONNX, STABLEHLO, check_artefacts, ex
 from crossreg.export.program import Settings, make_program
 from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
+from crossreg.files import made_whole
 from crossreg.nn.surrogate import Surrogate
 from crossreg.studies.prediction import check_levels
 from crossreg.studies.run_folder import Run, channel_names, load_run
@@ -112,17 +112,8 @@ def _export(
 ) -> dict[str, Any]:
     """Makes the files, checks them on examples, and writes all of them or none."""
     about, files = _make(run, examples, settings, about, progress)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
-            made = Path(temporary) / "made"
-            made.mkdir()
-            _write(made, run, about, files)
-            if output.exists():
-                output.rmdir()  # empty, as was checked
-            made.rename(output)
-    except OSError as error:
-        raise InputError(f"--output {output}: cannot write here ({error.strerror})") from error
+    with made_whole(output, "--output") as made:
+        _write(made, run, about, files)
     if reason := about.get("no_onnx"):
         raise InputError(f"{reason}; {output} has model.stablehlo, model.safetensors and config.json, no model.onnx")
     return about

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from crossreg.array_files import read_npz
 from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
+from crossreg.regular_files import read_regular
 from crossreg.report.comparison import Interval
 from crossreg.studies.manifest import check_files
 
@@ -159,7 +160,7 @@ def top_of_scale(*values: Float[np.ndarray, "..."]) -> float:
 
 def _read_summary(path: Path) -> dict[str, Any]:
     try:
-        summary = json.loads(path.read_text())
+        summary = json.loads(read_regular(path))
         entries = summary["methods"].values()
         if all(isinstance(entry["test"], dict) and isinstance(entry["half_width"], dict) for entry in entries):
             return summary
@@ -171,7 +172,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     try:
-        return read_npz(path, names)
+        return read_npz(path, names, follow_links=False)
     except InputError as error:
         raise InputError(f"{error}; expected an NPZ file with {', '.join(names)}") from error
 
@@ -206,6 +207,6 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return [json.loads(line) for line in read_regular(path).decode().splitlines()]
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable; expected one JSON object per line") from error

@@ -18,6 +18,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from crossreg.files import replacing
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
 from crossreg.report.looks import COLORS, looks_of
@@ -70,12 +71,15 @@ def set_sigma_axis(axis: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Writes a figure as PDF and PNG."""
+    """Writes a figure as PDF and PNG, each in one move."""
     # Not `with_suffix`: a name may have dots of its own.
     paths = [path.with_name(f"{path.name}{ending}") for ending in (".pdf", ".png")]
-    for target in paths:
-        figure.savefig(target)
-    plt.close(figure)
+    try:
+        for target in paths:
+            with replacing(target) as file:
+                figure.savefig(file, format=target.suffix[1:])
+    finally:
+        plt.close(figure)
     return paths
 
 

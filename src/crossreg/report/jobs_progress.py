@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from crossreg.regular_files import open_regular
 from crossreg.report.progress import clock
 from crossreg.report.sweep_progress import SweepDisplay
 
@@ -96,7 +97,7 @@ class JobsDisplay(SweepDisplay):
 def _last_step(path: Path) -> int:
     """The step of the last whole line of a history; 0 where there is none."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _LONGEST_LINE))
             lines = file.read().split(b"\n")[:-1]

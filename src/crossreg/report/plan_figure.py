@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from crossreg.errors import InputError
+from crossreg.files import replacing
 from crossreg.report.figures import STYLE
 from crossreg.report.looks import COLORS
 from crossreg.report.progress import clock
@@ -48,9 +49,12 @@ def draw_plan(plan: dict[str, Any], path: Path) -> None:
             axis.yaxis.set_minor_locator(NullLocator())
         left.legend(fontsize=7)
         figure.suptitle(f"{plan['what']}: {plan['replicas']:,} replicas", fontsize=9)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-        plt.close(figure)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                figure.savefig(file, format="png")
+        finally:
+            plt.close(figure)
 
 
 def _rounded(devices: np.ndarray) -> list[int]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import equinox as eqx
 
+from crossreg.files import read_stored
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.nn.units import Units
 from crossreg.studies.manifest import check_files
 from crossreg.studies.programs import Finished, Program, read_programs
-from crossreg.training.checkpoint import load_arrays
 
 
 class Archive:
@@ -31,7 +31,7 @@ class Archive:
         """The lines of a program; one that a kill cut short is left out."""
         path, lines = program.file(self._folder, ".jsonl"), []
         check_files(self._folder, (), growing=[path.relative_to(self._folder).as_posix()])
-        for line in path.read_text().splitlines() if path.exists() else []:
+        for line in read_stored(path).decode().splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):
                 lines.append(json.loads(line))
         return lines
@@ -49,5 +49,5 @@ class Archive:
         config = program.trainings[key].config
         like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
         arrays, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))
-        stored = load_arrays(program.file(self._folder, ".npz"), Finished(arrays, None, None, None), replica=replica)
+        stored = program.load(self._folder, Finished(arrays, None, None, None), replica=replica)
         return eqx.combine(stored.last, static)

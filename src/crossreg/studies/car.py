@@ -24,6 +24,7 @@ from crossreg.methods.readout import read_out
 from crossreg.methods.vertex_mean import fit_vertex_mean
 from crossreg.metrics.cars import car_means, car_scores
 from crossreg.metrics.evaluation import Predictor, evaluation_key, score_points, sigma_per_site
+from crossreg.regular_files import read_regular
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.car_folder import (
     HISTORY,
@@ -176,7 +177,7 @@ def _score(
         chosen = folder / HISTORY / f"{trainings[candidates[out.chosen].key].name}.jsonl"
         if chosen.exists():
             with recorded(folder, f"{HISTORY}/{method.name}.jsonl") as file:
-                file.write(chosen.read_bytes())
+                file.write(read_regular(chosen))
     about = {"seed": seed, "diverged": out.failed, "sigma": sigma_per_site(out.models[0])} | out.notes
     return _scored(out.predictor, ready, about, folder, method.name if seed == 0 else None)
 

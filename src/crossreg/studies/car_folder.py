@@ -25,6 +25,7 @@ from crossreg.data.cars.surface import Surface
 from crossreg.errors import InputError
 from crossreg.files import is_temporary, make_folder
 from crossreg.metrics.evaluation import Points
+from crossreg.regular_files import read_regular
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import write_sealed
 from crossreg.settings_files import parse_settings
@@ -80,7 +81,7 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
 def _recovered(folder: Path, study: CarStudy) -> CarStudy:
     """The study of a folder whose settings were harmed: its summary has them too, and the manifest their digest."""
     if is_sound(folder, SUMMARY):
-        return study_of(json.loads((folder / SUMMARY).read_text())["settings"])
+        return study_of(json.loads(read_regular(folder / SUMMARY))["settings"])
     if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
         return study
     raise InputError(f"--out {folder}: its {SETTINGS} is harmed, and had other settings than these; give its own")
@@ -90,7 +91,7 @@ def stored_study(folder: Path) -> CarStudy:
     """The settings of the car experiment in a folder."""
     path = folder / SETTINGS
     try:
-        return study_of(parse_settings(path.read_bytes(), str(path)))
+        return study_of(parse_settings(read_regular(path), str(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"{path}: not the settings of a car experiment; expected what `crossreg car` writes"
@@ -162,7 +163,7 @@ def finished_summary(folder: Path, study: CarStudy, methods: Sequence[str]) -> d
     """The summary of a folder, if all that it holds is whole, of these settings, and has these methods."""
     if not is_sound(folder, SUMMARY):
         return None
-    summary = json.loads((folder / SUMMARY).read_text())
+    summary = json.loads(read_regular(folder / SUMMARY))
     if summary["settings"] != json.loads(json.dumps(settings_of(study))) or {*methods} - {*summary["methods"]}:
         return None
     names = [*(read_manifest(folder) or ()), *(f"{PREDICTIONS}/{name}.npz" for name in summary["methods"])]

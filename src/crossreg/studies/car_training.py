@@ -110,7 +110,7 @@ def train_or_load(
     # Programs follow from all replicas, not from those that are missing: weights depend a little on their number.
     parts = [[r for r in replicas if (r[1] < known_members) == known] for known in (True, False)]
     for chunk in (part[start : start + most] for part in parts for start in range(0, len(part), most)):
-        if not all(_is_good(path(replica), names[replica]) for replica in chunk):
+        if not all(_is_good(folder, path(replica), names[replica]) for replica in chunk):
             going = _resume(training, data, chunk, folder, saving)
             _train(training, going, len(chunk), folder, progress=progress)
             make_folder(folder / MODELS)
@@ -137,7 +137,7 @@ def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: P
 def is_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> bool:
     """Whether a folder has all members of every seed."""
     names = {replica: _digest(training.key, data.digest, replica) for replica in _replicas(training, seeds)}
-    return all(_is_good(_path(folder, training, replica, name), name) for replica, name in names.items())
+    return all(_is_good(folder, _path(folder, training, replica, name), name) for replica, name in names.items())
 
 
 def _replicas(training: Training, seeds: int) -> list[tuple[int, int]]:
@@ -152,10 +152,13 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def _is_good(path: Path, identity: str) -> bool:
+def _is_good(folder: Path, path: Path, identity: str) -> bool:
     """Whether a model is stored; one that was harmed is said, and trained again."""
     try:
-        return path.exists() and check_seal(path) in (identity, None)  # older versions had no seal
+        if not path.exists() or (seal := check_seal(path)) == identity:
+            return path.exists()
+        # Older versions had no seal: there the manifest decides.
+        return seal is None and is_sound(folder, path.relative_to(folder).as_posix())
     except (OSError, ValueError) as error:
         print(f"crossreg: {path}: is harmed ({error}); trained again", file=sys.stderr)
         return False

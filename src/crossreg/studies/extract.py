@@ -7,13 +7,21 @@ from typing import Any
 
 from crossreg.data.pairs import trajectories_of
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder
+from crossreg.files import check_is_folder, made_whole
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point, settings_of
 from crossreg.studies.manifest import entered, record_json, recorded
-from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, TEST_FIELDS, check_free, finite_or_none, open_run
+from crossreg.studies.run_folder import (
+    HISTORY,
+    METRICS,
+    MODEL,
+    TEST_FIELDS,
+    check_free,
+    finite_or_none,
+    write_beginning,
+)
 from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_folder import load_points, point_key, read_rows
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
@@ -42,20 +50,21 @@ def extract(
     data = training.data(trajectories)
     channels, *space = data.train.field_shape
     model = archive.model(key, channels, tuple(space), data.train.units)
-    open_run(out, training.config, data)
-    with entered(out, MODEL) as entry:
-        save_model(out / MODEL, model, identity=key, announce=entry)
-    with recorded(out, HISTORY) as file:
-        lines = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
-        file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+    history = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
     metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
     if (by_time := scores_by_time(predictor, data, training.config.data)) is not None:
         metrics["test_times"] = finite_or_none(by_time)
     fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
-    with entered(out, TEST_FIELDS) as entry:
-        write_test_fields(out / TEST_FIELDS, fields, announce=entry)
-    record_json(out, METRICS, metrics)
+    with made_whole(out) as made:
+        write_beginning(made, training.config, data, key)
+        with entered(made, MODEL) as entry:
+            save_model(made / MODEL, model, identity=key, announce=entry)
+        with recorded(made, HISTORY) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in history).encode())
+        with entered(made, TEST_FIELDS) as entry:
+            write_test_fields(made / TEST_FIELDS, fields, identity=key, announce=entry)
+        record_json(made, METRICS, metrics)
     return metrics
 
 

@@ -2,13 +2,24 @@
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from crossreg.errors import InputError
 from crossreg.files import is_temporary, make_folder
+from crossreg.regular_files import open_descriptor
 
 LOCK = "lock"
+
+
+def open_lock(path: Path) -> TextIO:
+    """Open a lock file, and make it where there is none.
+
+    Nothing is ever written over or cut off: the name may be that of somebody else's file, or of a link to one.
+    """
+    return os.fdopen(open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC), "r+")
 
 
 @contextlib.contextmanager
@@ -16,9 +27,12 @@ def locked(folder: Path, who: str) -> Iterator[None]:
     """Makes a folder and keeps others out of it; the system lets go of it when the process ends, however it does."""
     try:
         make_folder(folder, parents=True)
-        lock = (folder / LOCK).open("w")
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
+    try:
+        lock = open_lock(folder / LOCK)
+    except OSError as error:
+        raise InputError(f"--out {folder}: cannot be locked ({LOCK}: {error.strerror})") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

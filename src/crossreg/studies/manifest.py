@@ -16,14 +16,17 @@ from typing import Any, BinaryIO
 
 from crossreg.errors import InputError
 from crossreg.files import replacing
+from crossreg.regular_files import open_regular, read_regular
+from crossreg.sealed import has_seal
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
+_MODELS = ("model.npz", "trained/*.npz", "models/*.npz")  # of runs, of sweeps, of cars
 
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -34,11 +37,16 @@ def _render(files: Mapping[str, Sequence[str]]) -> bytes:
 
 
 def read_manifest(folder: Path) -> dict[str, list[str]] | None:
-    """The digests of each file, of which it must have one; None where a folder has no manifest (older versions)."""
+    """The digests of each file, of which it must have one; None where a folder has no manifest (older versions).
+
+    Versions that write no manifest do not seal their models either: with a sealed model, the manifest has been lost.
+    """
     path = folder / MANIFEST
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path)
     except FileNotFoundError:
+        if any(has_seal(model) for pattern in _MODELS for model in folder.glob(pattern)):
+            raise InputError(f"{path}: is missing; what the folder holds cannot be vouched for") from None
         return None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
@@ -139,6 +147,11 @@ def record_json(folder: Path, name: str, value: Any) -> None:
 def vouch(folder: Path, *names: str) -> None:
     """Enters files that are known to be good."""
     _write(folder, (read_manifest(folder) or {}) | {name: [file_digest(folder / name)] for name in names})
+
+
+def claim(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Puts a manifest in place that lists only files which are about to be written, by what they will hold."""
+    _write(folder, {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()})
 
 
 def begin_again(folder: Path, *names: str) -> None:

@@ -35,14 +35,15 @@ from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
+from crossreg.regular_files import read_regular
 from crossreg.report.sweep_progress import SweepDisplay
-from crossreg.sealed import BYTES, read_sealed
+from crossreg.sealed import BYTES, read_sealed, seal_or_none
 from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.cost import seconds_of
 from crossreg.studies.manifest import check_files, drop, entered, record_json, recorded
 from crossreg.studies.saving import USUAL, Saving
 from crossreg.studies.snapshots import Kept, Lines, Resumable
-from crossreg.training.checkpoint import load_arrays, save_arrays
+from crossreg.training.checkpoint import Tree, load_arrays, save_arrays
 from crossreg.training.loop import compile_for
 from crossreg.training.parallel import over_replicas
 from crossreg.training.replicas import Snapshot, first_snapshot, unstack
@@ -122,6 +123,20 @@ class Program(NamedTuple):
     def is_done(self, folder: Path) -> bool:
         return self.file(folder, ".npz").exists()
 
+    def identity(self, folder: Path) -> str | None:
+        """What the seal of its trained replicas must say, by the keys of the trainings, whatever the file is called.
+
+        Older versions had no seal: there the manifest decides.
+        """
+        if seal_or_none(self.file(folder, ".npz")) is not None:
+            return digest_of(list(self.trainings))
+        check_files(folder, [self.name_of(".npz")])
+        return None
+
+    def load(self, folder: Path, like: Tree, *, replica: int | None = None) -> Tree:
+        """Its trained replicas, or one of them; a file of another program by its name is refused."""
+        return load_arrays(self.file(folder, ".npz"), like, replica=replica, identity=self.identity(folder))
+
 
 def read_programs(folder: Path) -> list[Program]:
     """The programs that a folder has, trained or not."""
@@ -133,7 +148,7 @@ def read_programs(folder: Path) -> list[Program]:
 def program_in(path: Path) -> Program:
     """The program that a file describes."""
     try:
-        return described_program(path.stem, json.loads(path.read_text()))
+        return described_program(path.stem, json.loads(read_regular(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
 
@@ -264,7 +279,7 @@ def train_program(
 ) -> dict[str, Trained]:
     """The trained replicas of a program: read if they are there, gone on with if they were begun."""
     started = _start(program, trajectories)
-    finished = _read_finished(program.file(folder, ".npz"), started[0])
+    finished = _read_finished(program.file(folder, ".npz"), started[0], lambda: program.identity(folder))
     if finished is not None:
         display.skip(program.config.train.steps)
     else:
@@ -285,7 +300,7 @@ def train_apart(
     Snapshots and the growing history are where a sweep without workers has them.
     """
     started = _start(program, trajectories)
-    finished = _read_finished(file, started[0])
+    finished = _read_finished(file, started[0], lambda: program.name)
     if finished is None:
         with _to_the_end(program, started, folder, display, saving) as (finished, history):
             _store(program, file, finished, history)
@@ -295,7 +310,7 @@ def train_apart(
 def read_program(program: Program, folder: Path, trajectories: Trajectories) -> dict[str, Trained]:
     """The trained replicas of a program that has ended."""
     models, *_ = _start(program, trajectories)
-    return _trained(program, models, load_arrays(program.file(folder, ".npz"), _like(models)))
+    return _trained(program, models, program.load(folder, _like(models)))
 
 
 def take_out(program: Program, folder: Path) -> None:
@@ -355,12 +370,12 @@ def _like(models: Surrogate) -> Finished:
     return eqx.filter_eval_shape(_finish, eqx.filter_eval_shape(first_snapshot, models))
 
 
-def _read_finished(file: Path, models: Surrogate) -> Finished | None:
+def _read_finished(file: Path, models: Surrogate, identity: Callable[[], str | None]) -> Finished | None:
     """The replicas of a program that has ended, or None; a file that was harmed is said, and made again."""
     if not file.exists():
         return None
     try:
-        return load_arrays(file, _like(models))
+        return load_arrays(file, _like(models), identity=identity())
     except InputError as error:
         print(f"crossreg: {error}; trained again", file=sys.stderr)
         return None

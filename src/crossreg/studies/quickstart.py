@@ -6,48 +6,100 @@ writes run folders, `summary.json` and figures.
 
 import json
 import shlex
-import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from crossreg.config import Config
-from crossreg.data.pairs import load_data
+from crossreg.config import Config, to_yaml
+from crossreg.data.pairs import Data, load_data
 from crossreg.errors import InputError
 from crossreg.methods import TRAINED
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evaluation_key, score_points
+from crossreg.report.progress_file import PROGRESS
 from crossreg.report.tables import scores_table, sigma_lines
-from crossreg.studies.manifest import MANIFEST, entered, record_json
+from crossreg.studies.locks import LOCK, locked
+from crossreg.studies.manifest import MANIFEST, claim, entered, is_sound, read_manifest, record_json, vouch
 from crossreg.studies.presets import QUICKSTART_STEPS
-from crossreg.studies.run_folder import METRICS, TEST_FIELDS, final_metrics, finite_or_none, scored_name
+from crossreg.studies.run_folder import (
+    CONFIG,
+    HISTORY,
+    METRICS,
+    TEST_FIELDS,
+    final_metrics,
+    finite_or_none,
+    scored_name,
+)
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
-from crossreg.studies.train import train_side_by_side
+from crossreg.studies.train import identity, train_side_by_side
 
 _SUMMARY = "summary.json"
 _METHODS = ("xreg", "dropout", "unregularized")
 _SCANNED = 3  # test trajectories that are looked through for where a model is wrong: all 30 would take half a minute
 _FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
+_TOP = {_SUMMARY, *(f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf"))}
 
 
-def start_afresh(folder: Path) -> None:
-    """Removes what an earlier quickstart wrote, and refuses a folder that holds anything else."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder}: exists and is not a folder")
-    figures = {f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf")}
-    present = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if foreign := present - {*_METHODS, _SUMMARY, MANIFEST, "figures", "report.html", *figures}:
-        raise InputError(f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; choose another folder")
-    for name in present:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+def start_afresh(folder: Path, configs: Mapping[str, Config]) -> None:
+    """Remove what an earlier quickstart wrote, and claim the run folders of this one."""
+    # Last those that say whose the others are: what a kill leaves of a removal can still be removed.
+    for name in sorted(check_own(folder), key=lambda name: (name.endswith((MANIFEST, CONFIG)), name.endswith(CONFIG))):
+        (folder / name).unlink()
+    for name in configs:
+        if (folder / name).exists():
+            (folder / name).rmdir()
+    # Settings are listed before they are written, so that a quickstart that was stopped can be replaced.
+    claim(folder, {f"{name}/{CONFIG}": to_yaml(config).encode() for name, config in configs.items()})
+
+
+def check_own(folder: Path) -> list[str]:
+    """Return the names of all files that an earlier quickstart has left in a folder.
+
+    They are those that its manifest lists. A folder that holds anything else is refused, and so is one with a listed
+    file that somebody has changed since.
+    """
+    own = _written(folder) if folder.exists() else set()
+    held = {path.relative_to(folder).as_posix() for path in folder.rglob("*")} - {LOCK, MANIFEST}
+    runs = {name for name in held & {*_METHODS} if not (folder / name).is_symlink() and (folder / name).is_dir()}
+    if foreign := held - runs - own:
+        raise InputError(
+            f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; remove it or choose another folder"
+        )
+    return sorted(held - runs)
+
+
+def _written(folder: Path) -> set[str]:
+    """The names of the files that a quickstart wrote, and that nobody has changed since."""
+    listed = read_manifest(folder) or {}
+    # Sweeps and trainings have a manifest too, of files with other names.
+    names = [name for name in listed if name in _TOP or name.partition("/")[0] in _METHODS]
+    own = {name for name in names if is_sound(folder, name)}
+    if _SUMMARY in listed:
+        return own
+    # It was stopped before its end: the manifests of its runs list what there is, and some files still grow.
+    for run in _METHODS:
+        if f"{run}/{CONFIG}" in own:
+            stored = [name for name in read_manifest(folder / run) or {} if is_sound(folder / run, name)]
+            own |= {f"{run}/{name}" for name in (*stored, MANIFEST, HISTORY, PROGRESS)}
+    return own
 
 
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
     """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
     base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
     configs = {name: TRAINED[name](base) for name in _METHODS}
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
+    if not (folder / LOCK).exists():  # nothing is put into a folder of something else, not even a lock
+        check_own(folder)
     data = load_data(base.data)
-    start_afresh(folder)
+    with locked(folder, "quickstart"):
+        start_afresh(folder, configs)
+        _run(folder, base, configs, data, progress=progress, as_json=as_json)
+
+
+def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, progress: bool, as_json: bool) -> None:
+    """Train, score and draw into a folder that is empty and locked."""
     folders = {name: folder / name for name in configs}
     models = train_side_by_side(configs, dict.fromkeys(configs, data), folders, progress=progress)
 
@@ -60,7 +112,8 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
         fields = compute_test_fields(predictor, data.test, names=data.names, scanned=_SCANNED, progress=progress)
         with entered(folders[name], TEST_FIELDS) as entry:
-            write_test_fields(folders[name] / TEST_FIELDS, fields, announce=entry)
+            own = identity(configs[name], data)
+            write_test_fields(folders[name] / TEST_FIELDS, fields, identity=own, announce=entry)
     key = evaluation_key(0)
 
     def persistence(knows_mask: bool):
@@ -75,12 +128,15 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
 
     from crossreg.report.figures import calibration_curves, space_time_maps
 
-    written = calibration_curves(methods | references, folder / "calibration")
+    written = _listed(folder, calibration_curves(methods | references, folder / "calibration"))
     first = data.test.of([0])
     for name, model in models.items():
         points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
-        written += space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
+        maps = space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
+        written += _listed(folder, maps)
     summary = {"methods": methods, "references": references}
+    stored = [path / name for path in folders.values() for name in (*(read_manifest(path) or ()), MANIFEST)]
+    _listed(folder, stored)
     record_json(folder, _SUMMARY, summary)
     if as_json:
         print(json.dumps(summary, allow_nan=False))
@@ -90,3 +146,9 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
     print(f"scores: {folder / _SUMMARY}; `crossreg report {shlex.quote(str(folder))}` makes a page of it")
     print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))
+
+
+def _listed(folder: Path, paths: list[Path]) -> list[Path]:
+    """The same files, now in the folder's manifest."""
+    vouch(folder, *(path.relative_to(folder).as_posix() for path in paths))
+    return paths

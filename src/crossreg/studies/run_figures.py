@@ -11,6 +11,7 @@ import numpy as np
 
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
+from crossreg.regular_files import read_regular
 from crossreg.report.figures import (
     Drawing,
     Fields,
@@ -156,7 +157,7 @@ def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, numbe
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The history of a run; a line that is being written is left out."""
     try:
-        text = path.read_text() if path.exists() else ""
+        text = read_regular(path).decode() if path.exists() else ""
         lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         if all({"step", "train_loss", "reg_nll", "sigma"} <= line.keys() for line in lines):
             return lines
@@ -184,7 +185,7 @@ def _references(folder: Path) -> dict[str, Any]:
         return {}
     check_files(folder, [SUMMARY])
     try:
-        summary = json.loads(path.read_text())
+        summary = json.loads(read_regular(path))
         return {name: checked_scores(scores) for name, scores in (summary["methods"] | summary["references"]).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not readable ({error!r}); expected the summary of a quickstart") from error

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from crossreg.config import Config, load_yaml, to_dict, to_yaml
+from crossreg.config import Config, load_stored, to_dict, to_yaml
 from crossreg.data.checks import check_mask
+from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError, in_one_line
@@ -34,6 +35,7 @@ from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.nn.units import Units
+from crossreg.regular_files import read_regular
 from crossreg.report.progress import CountDisplay
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import is_sealed, seal_or_none
@@ -86,7 +88,7 @@ def check_same(folder: Path, config: Config) -> None:
     with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
         if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
             return  # harmed: said, and written again, once its other files say that it is this run
-    there, asked = (_flat(c) for c in (load_yaml(folder / CONFIG), config))
+    there, asked = (_flat(c) for c in (load_stored(folder / CONFIG), config))
     if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
         raise InputError(
             f"--out {folder}: already holds a run of other settings ({'; '.join(changes)}); choose another folder"
@@ -97,20 +99,22 @@ def _flat(config: Config) -> dict[str, Any]:
     return {name: value for part in to_dict(config).values() for name, value in part.items()}
 
 
-def open_run(folder: Path, config: Config, data: Data) -> None:
-    """Makes the folder of a new run and writes what is known before training."""
+def open_run(folder: Path, config: Config, data: Data, identity: str | None = None) -> None:
+    """Makes the folder of a new run and writes what is known before training; `identity` is its model's."""
     check_free(folder)
     try:
         make_folder(folder, parents=True)
-        write_beginning(folder, config, data)
+        write_beginning(folder, config, data, identity)
     except OSError as error:
         raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
 
 
-def write_beginning(folder: Path, config: Config, data: Data) -> None:
-    """Writes what is known before training, where it is not there as it was written."""
+def write_beginning(folder: Path, config: Config, data: Data, identity: str | None = None) -> None:
+    """Writes what is known before training, where it is not there as it was written; `identity` is the model's."""
     channels, *space = data.train.field_shape
     fields: dict[str, Any] = {"channels": channels, "space": space, "digest": data.digest}
+    if identity is not None:
+        fields["identity"] = identity
     if (units := data.train.units) is not None:
         fields |= {"names": data.names, "axes": data.axes, "offset": units.offset, "scale": units.scale}
     files: dict[str, Callable[[], bytes]] = {
@@ -120,9 +124,11 @@ def write_beginning(folder: Path, config: Config, data: Data) -> None:
     }
     if data.run_mask is not None:
         files[MASK] = lambda: _npy_bytes(np.asarray(data.run_mask))
+    # Begun by another version, and without a model yet.
+    is_earlier = is_sound(folder, FIELDS) and not is_sound(folder, MODEL) and identity_of(folder) != identity
     for name, content in files.items():
-        if not is_sound(folder, name):
-            if (folder / name).exists():
+        if (is_earlier and name == FIELDS) or not is_sound(folder, name):
+            if (folder / name).exists() and not is_sound(folder, name):
                 print(f"crossreg: {folder / name}: is harmed; written again", file=sys.stderr)
             with recorded(folder, name) as file:
                 file.write(content())
@@ -208,7 +214,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 def diverged_at(folder: Path) -> int:
     """The step at which a run diverged, or −1."""
     try:
-        last = (folder / HISTORY).read_text().splitlines()[-1]
+        last = read_regular(folder / HISTORY).splitlines()[-1]
         return int(json.loads(last)["diverged_at"])
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return -1
@@ -253,6 +259,10 @@ class Run(NamedTuple):
             config = dataclasses.replace(config, data=str(path))
         data = load_data(config)
         if data.digest != self.digest and config.data is not None:
+            if is_known_by_sample(config, self.digest):
+                said = "the run is of a version that knew large data by a sample of fields; the others are not compared"
+                print(f"crossreg: {config.data}: {said}", file=sys.stderr)
+                return data
             raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as --data PATH")
         if data.digest != self.digest:
             raise InputError(
@@ -272,6 +282,12 @@ class _Fields(NamedTuple):
     names: tuple[str, ...]
     input_range: InputRange | None
     axes: str
+    identity: str | None
+
+
+def identity_of(folder: Path) -> str | None:
+    """What the seals of a run's files must say; None for a run of an older version."""
+    return _read_fields(folder).identity
 
 
 def channel_names(folder: Path) -> tuple[str, ...]:
@@ -288,7 +304,16 @@ def _read_fields(folder: Path) -> _Fields:
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
             names = tuple(in_one_line(str(name)) for name in fields.get("names", ()))
             units, axes = units_in(fields, channels), str(fields.get("axes", ""))
-            return _Fields(channels, space, digest, units, names, stored_range(fields, channels, units), axes)
+            return _Fields(
+                channels,
+                space,
+                digest,
+                units,
+                names,
+                stored_range(fields, channels, units),
+                axes,
+                fields.get("identity"),
+            )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
@@ -316,13 +341,19 @@ def load_run(folder: Path | str) -> Run:
             hint = "; it is a sweep: `crossreg table` shows its scores, `crossreg extract` makes a run of a model"
         raise InputError(f"{folder}: holds no run ({CONFIG} is missing){hint}")
     check_files(folder, [CONFIG])
-    config = load_yaml(folder / CONFIG)
+    config = load_stored(folder / CONFIG)
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
     check_files(folder, [FIELDS, MASK, MODEL])
-    channels, space, digest, units, _, known_range, axes = _read_fields(folder)
+    channels, space, digest, units, _, known_range, axes, identity = _read_fields(folder)
     mask = None
     if config.data.mask_per == "run":
-        mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
+        mask = check_mask(
+            read_array(folder / MASK, "the run's mask", follow_links=False),
+            space,
+            str(folder / MASK),
+            "the run's fields",
+        )
     like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
-    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest, known_range, axes)
+    model = load_model(folder / MODEL, like, identity=identity)
+    return Run(config, model, channels, space, mask, digest, known_range, axes)

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from crossreg.config import TrainConfig
+from crossreg.data.files.streamed import check_unchanged
 from crossreg.errors import InputError
 from crossreg.files import make_folder, replacing
 from crossreg.hosts import all_or_none, from_writer, tree_from_writer
@@ -170,6 +171,8 @@ class Resumable:
         """Trains to the end, from where it stands."""
         models, tasks, config = self._arguments
         for report in train_replicas(models, tasks, config, start=self._now[0], layout=self._layout):
+            # Before anything of this step is stored: it would pass for a result of the data as they were.
+            check_unchanged(tasks.train, tasks.reg)
             more = b""
             if report.record is not None:
                 more = "".join(json.dumps(line) + "\n" for line in self._lines.of(report.record)).encode()

@@ -128,8 +128,10 @@ class StoredFields(NamedTuple):
         return self.mean + self.std_total * self.offsets
 
 
-def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[Path], None] | None = None) -> None:
-    """Writes the file in one move; `announce` as in `replacing`."""
+def write_test_fields(
+    path: Path, stored: StoredFields, *, identity: str = "-", announce: Callable[[Path], None] | None = None
+) -> None:
+    """Writes the file in one move; `identity` says whose predictions they are, `announce` as in `replacing`."""
     unit = _unit_of(stored.truth)
     header = {
         "format": _FORMAT,
@@ -151,7 +153,8 @@ def write_test_fields(path: Path, stored: StoredFields, *, announce: Callable[[P
         header |= {"planes": {"trajectories": planes.trajectories.tolist(), "stride": planes.stride}}
         fields = _in_units(planes, unit) | {"steps": planes.steps, "observed": planes.observed}
         arrays |= {f"{_PLANE}{name}": values for name, values in fields.items()}
-    write_sealed(path, arrays | {"header": np.array(json.dumps(header))}, compressed=True, announce=announce)
+    arrays["header"] = np.array(json.dumps(header))
+    write_sealed(path, arrays, identity=identity, compressed=True, announce=announce)
 
 
 # The scale and the origin of each channel.
@@ -247,10 +250,12 @@ def _planes(file: Mapping[str, np.ndarray], unit: _Unit, header: Mapping[str, An
     return Planes(trajectories, int(stride), steps, observed, **fields)
 
 
-def read_test_fields(path: Path) -> StoredFields:
-    """Reads a file that `write_test_fields` wrote."""
-    check_sealed(path, "file of test fields")
-    with open_npz(path) as archive:
+def read_test_fields(path: Path, *, identity: str | None = None) -> StoredFields:
+    """Reads a file that `write_test_fields` wrote; with an `identity`, one that is sealed as another's is refused."""
+    own = check_sealed(path, "file of test fields")
+    if identity is not None and own not in (None, "-", identity):  # older versions did not say whose they are
+        raise InputError(f"{path}: holds the predictions of another model ({own}, not {identity})")
+    with open_npz(path, follow_links=False) as archive:
         file = {name: archive.read(name) for name in archive.names}
     try:
         header = json.loads(str(file["header"]))

@@ -20,6 +20,7 @@ from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import Predictor
 from crossreg.report.progress import CountDisplay
+from crossreg.sealed import seal_or_none
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import data_of
@@ -54,8 +55,9 @@ def load_sweep_fields(
         for number, key in enumerate(keys):
             path = folder / FIELDS_FOLDER / f"{key}.npz"
             try:
-                if path.exists():
-                    by_key[key] = read_test_fields(path)
+                # Harmed ones are read, and said; those of another row, or of none that is known, are made again.
+                if path.exists() and seal_or_none(path) in (None, key):
+                    by_key[key] = read_test_fields(path, identity=key)
                 else:
                     trajectories = trajectories or trajectories_of(points[key].config.data)
                     if trajectories.digest != digest:
@@ -90,7 +92,7 @@ def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: P
     stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
     with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
         path.parent.mkdir(exist_ok=True)
-        write_test_fields(path, stored)
+        write_test_fields(path, stored, identity=path.stem)
     return stored
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from crossreg.config import changed_fields, default_settings, from_dict
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, is_temporary, make_folder, read_json, replacing
+from crossreg.files import check_is_folder, is_temporary, make_folder, read_json, read_stored, replacing
 from crossreg.sealed import BYTES, is_sealed, read_sealed
 from crossreg.studies.grids import Point, plan
 from crossreg.studies.launchers.base import JOBS
@@ -164,8 +164,8 @@ def sealed_row(row: dict[str, Any]) -> str:
 def _lines_of(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Number and row of each line; None for one that was harmed. A line that a kill cut short is left out."""
     path = folder / ROWS
-    text = path.read_bytes().decode(errors="replace") if path.exists() else ""
-    sealed = (folder / MANIFEST).exists()  # rows of older versions are not
+    text = read_stored(path).decode(errors="replace") if path.exists() else ""
+    sealed = read_manifest(folder) is not None or '"sha256": "' in text  # rows of older versions are not
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         row = None
         try:

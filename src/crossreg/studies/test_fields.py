@@ -34,8 +34,9 @@ from crossreg.errors import InputError
 from crossreg.in_units import Predictive, error_of, standardized
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
 from crossreg.report.progress import CountDisplay
+from crossreg.studies.manifest import check_files, entered, read_manifest
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.studies.run_folder import SCORED_PAIRS, channel_names, load_run
+from crossreg.studies.run_folder import SCORED_PAIRS, channel_names, identity_of, load_run
 from crossreg.studies.stored_fields import (
     LEVELS,
     TEST_FIELDS,
@@ -268,15 +269,20 @@ def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
 def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = False) -> StoredFields:
     """The fields of a run. A folder without the file gets it now, where its model and its data are at hand."""
     path = folder / TEST_FIELDS
+    own = None
+    with contextlib.suppress(InputError):  # of an older version, which has not written what it is of
+        own = identity_of(folder)
     if path.exists() or not compute:
-        stored = read_test_fields(path)
+        check_files(folder, [TEST_FIELDS])
+        stored = read_test_fields(path, identity=own)
         return stored if stored.names else _named(stored, folder)
     run = load_run(folder)
     predictor = SurrogatePredictor(run.model, run.config.train.evaluation_samples)
     data = run.load_data()
     stored = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
-    with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
-        write_test_fields(path, stored)
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # in a folder that may only be read, none
+        entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, TEST_FIELDS))
+        write_test_fields(path, stored, identity=own or "-", announce=entry)
     return stored
 
 

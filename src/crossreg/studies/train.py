@@ -8,6 +8,7 @@ from typing import Any
 
 from crossreg.config import Config, TrainConfig
 from crossreg.data.files.load import resolved
+from crossreg.data.files.streamed import check_unchanged
 from crossreg.data.pairs import Data, load_data
 from crossreg.devices import devices_in_use
 from crossreg.hosts import all_or_none, check_alike, from_writer, leave_hosts
@@ -54,11 +55,19 @@ def train_side_by_side(
     started = {name: start_cohort([config], [data[name]]) for name, config in configs.items()}
     # Only once the models stand: a config that cannot be built leaves no folder behind.
     for name, config in configs.items():
-        open_run(folders[name], config, data[name])
+        open_run(folders[name], config, data[name], identity(config, data[name]))
     trainings = {name: Resumable(*started[name], _lines(folders[name])) for name in configs}
     steps = {name: config.train.steps for name, config in configs.items()}
     _train(trainings, steps, folders, progress=progress)
-    return {name: _store(trainings[name], started[name][0], folders[name]) for name in configs}
+    return {
+        name: _store(trainings[name], started[name][0], folders[name], identity(config, data[name]))
+        for name, config in configs.items()
+    }
+
+
+def identity(config: Config, data: Data) -> str:
+    """What the seal of a run's model says: the settings and the data that it was trained with."""
+    return Training(config, 0, keeps_part_of_reg=False).key(data.digest)
 
 
 def train_run(
@@ -73,12 +82,12 @@ def train_run(
             config, data, started = _start(config, layout, folder)
         _check_alike(config, data)
         with all_or_none():
-            identity = Training(config, 0, keeps_part_of_reg=False).key(data.digest)
+            own = identity(config, data)
             held.enter_context(locked(folder, "training"))
-            reopen(folder, data.digest, identity)
-            kept = Kept(folder, "train", identity, saving)
+            reopen(folder, data.digest, own)
+            kept = Kept(folder, "train", own, saving)
             kept.check_own()
-            write_beginning(folder, config, data)
+            write_beginning(folder, config, data, own)
         if (parts := layout.share.parts) > (size := config.train.batch_size):
             print(f"crossreg: --batch-size {size}: fewer than the {parts} devices; the others wait", file=sys.stderr)
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
@@ -93,6 +102,7 @@ def train_run(
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
+            write_beginning(folder, config, data, own)  # of which model, where another version had begun
             training, name = Resumable(*started, _lines(folder), kept, layout), folder.name or "run"
             if training.begun_at:
                 print(f"crossreg: {folder} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
@@ -104,7 +114,7 @@ def train_run(
                     training.save()
             # What is left to do is the work of one.
             leave_hosts()
-            model = _store(training, started[0], folder, identity=identity)
+            model = _store(training, started[0], folder, own)
             training.forget(but_the_last=True)
         return _score(model, data, config, folder, progress=progress)
 
@@ -150,8 +160,9 @@ def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progre
     metrics = final_metrics(model, data, config, progress=progress, folder=folder)
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
+    check_unchanged(data.train, data.reg, data.test)
     with entered(folder, TEST_FIELDS) as entry:
-        write_test_fields(folder / TEST_FIELDS, fields, announce=entry)
+        write_test_fields(folder / TEST_FIELDS, fields, identity=identity(config, data), announce=entry)
     record_json(folder, METRICS, metrics)
     return metrics
 
@@ -175,7 +186,7 @@ def _train(trainings: dict[str, Resumable], steps: dict[str, int], folders: dict
             print(f"crossreg: {name} diverged at step {step}; its last finite state is kept", file=sys.stderr)
 
 
-def _store(training: Resumable, models: Surrogate, folder: Path, *, identity: str = "-") -> Surrogate:
+def _store(training: Resumable, models: Surrogate, folder: Path, identity: str) -> Surrogate:
     """The trained model; it and its history are stored."""
     state = training.snapshot.state
     model = unstack(merge(Routed(state.theta_psi.tree(), state.rho.tree(), route(models).static)), 0)

@@ -45,9 +45,12 @@ def save_arrays(
     write_sealed(path, arrays | dict(more or {}), identity=identity, announce=announce)
 
 
-def load_model(path: Path, like: Surrogate) -> Surrogate:
-    """The model stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s)."""
-    return load_arrays(path, like)
+def load_model(path: Path, like: Surrogate, *, identity: str | None = None) -> Surrogate:
+    """The model stored at `path`; `like` has its structure (arrays or `ShapeDtypeStruct`s).
+
+    With an `identity`, a model that is sealed as another's is refused.
+    """
+    return load_arrays(path, like, identity=identity)
 
 
 def load_arrays(path: Path, like: Tree, *, replica: int | None = None, identity: str | None = None) -> Tree:

@@ -65,12 +65,33 @@ def load_files(config: DataConfig) -> Data:
         return _pairs(read_part(source, part), part, number, config, units)
 
     train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
-    return _checked(Data(train, reg, test, source.digest, names=source.names, axes=source.axes), source)
+    return _checked(Data(train, reg, test, digest_of(source, config), names=source.names, axes=source.axes), source)
 
 
 def _checked(data: Data, source: Source) -> Data:
     check_measured(data, f"--data {source.path}")
     return data
+
+
+def digest_of(source: Source, config: DataConfig, held: dict[str, Part] | None = None) -> str:
+    """Return what data are known by: the SHA-256 of all numbers where the files are small enough for memory.
+
+    Files that are larger are known by evenly spaced fields, and by every field of the splits that are `held` in memory.
+    """
+    if source.num_bytes <= config.in_memory_gib * 2**30:
+        return source.whole_digest
+    if held is None:
+        return source.digest
+    if (parts := tuple(held.values())) not in source.known_parts:
+        places = ((sample, part.slice) for part in parts for sample in part.samples)
+        source.known_parts[parts] = source.digest_of(places, start=source.digest)
+    return source.known_parts[parts]
+
+
+def is_known_by_sample(config: DataConfig, digest: str) -> bool:
+    """Whether a digest is that of evenly spaced fields, which earlier versions knew files beyond 64 MiB by."""
+    source = _open(config)
+    return source.num_bytes > SAMPLED_BYTES and source.digest == digest
 
 
 def used_bytes(source: Source, parts: dict[str, Part]) -> int:
@@ -112,7 +133,9 @@ def in_memory(
     train, reg, test = (
         _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
     )
-    return _checked(Data(train, reg, test, source.digest, names=source.names, axes=source.axes), source)
+    digest = digest_of(source, config, parts)
+    source.check_unchanged()  # what was read is then what was hashed
+    return _checked(Data(train, reg, test, digest, names=source.names, axes=source.axes), source)
 
 
 def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from crossreg.config import DataConfig
-from crossreg.data.files.load import in_memory, read_part, units_of, used_bytes
+from crossreg.data.files.load import digest_of, in_memory, read_part, units_of, used_bytes
 from crossreg.data.files.overlap import warn_of_overlap
-from crossreg.data.files.source import Source, open_source
+from crossreg.data.files.source import Source, open_source, stamps_of
 from crossreg.data.files.split import Part, check_repeated, split_source
 from crossreg.data.pairs import Data, Pairs
 from crossreg.data.trajectories import Trajectories
@@ -52,6 +52,10 @@ class Pool:
             self._checked.add(every)
         return parts
 
+    def digest(self, config: DataConfig) -> str:
+        """What the runs of a sweep know the files by, whichever part of them each one takes."""
+        return digest_of(self.source, config)
+
     def data(self, config: DataConfig) -> Data[Pairs]:
         """The three splits of a config."""
         parts = self.parts(config)
@@ -62,7 +66,7 @@ class Pool:
 def pool_of(config: DataConfig) -> Pool:
     """The files of a config; once more the same where they are as they were."""
     path = Path(str(config.data))
-    return _pool(path, config.field, config.axes, _stamps(path))
+    return _pool(path, config.field, config.axes, stamps_of(path))
 
 
 @functools.lru_cache(1)
@@ -70,14 +74,8 @@ def _pool(path: Path, field: str | None, axes: str | None, stamps: tuple) -> Poo
     return Pool(open_source(path, field=field, axes=axes))
 
 
-def _stamps(path: Path) -> tuple:
-    """What changes with the content of files."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    return tuple((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.exists())
-
-
 def pool_trajectories(config: DataConfig) -> Trajectories:
     """Own files as what a sweep hands on: the fields of one run, and the digest that all of them are known by."""
     data = pool_of(config).data(config)
     train, test = (np.asarray(pairs.trajectories) for pairs in (data.train, data.test))
-    return Trajectories(train, test, {"source": str(config.data)}, data.digest)
+    return Trajectories(train, test, {"source": str(config.data)}, pool_of(config).digest(config))

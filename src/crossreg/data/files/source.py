@@ -9,7 +9,7 @@ import contextlib
 import functools
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +65,7 @@ class Source:
     space: tuple[int, ...]
     stored: int
     splits: dict[str, range] | None = None
+    stamps: tuple = ()
 
     @functools.cached_property
     def _starts(self) -> list[int]:
@@ -122,15 +123,39 @@ class Source:
         with said_in_one_line(str(self.path)):
             return read_mask(segment.mask, own, times, count, self.space)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all fields, as float32."""
+        return self.samples * self.times * self.frame_bytes
+
+    @functools.cached_property
+    def known_parts(self) -> dict[tuple, str]:
+        """The digests of splits that were hashed already (`load.digest_of`)."""
+        return {}
+
+    @functools.cached_property
+    def whole_digest(self) -> str:
+        """SHA-256 of the shape and of all numbers."""
+        return self.digest_of((sample, slice(0, self.times)) for sample in range(self.samples))
+
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the shape and of the numbers; of large files, of evenly spaced fields."""
-        sha = hashlib.sha256(f"{self.names}{self.shape}{self.has_mask}".encode())
-        for sample, times in sampled_frames(self, range(self.samples), slice(0, self.times), SAMPLED_BYTES):
+        return self.digest_of(sampled_frames(self, range(self.samples), slice(0, self.times), SAMPLED_BYTES))
+
+    def digest_of(self, places: Iterable[tuple[int, slice]], start: str = "") -> str:
+        """SHA-256 of the shape and of the numbers at some times of samples; `start` is what is hashed before them."""
+        sha = hashlib.sha256(f"{start}{self.names}{self.shape}{self.has_mask}".encode())
+        for sample, times in places:
             sha.update(np.ascontiguousarray(self.frames(sample, times)).data)
             if self.has_mask:
                 sha.update(np.packbits(self.observed(sample, times)).data)
         return sha.hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Refuses files that somebody has written to, or replaced, since they were opened."""
+        if stamps_of(self.path) != self.stamps:
+            raise InputError(f"--data {self.path}: has changed since it was first read; train on it from the start")
 
 
 def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_bytes: int) -> list[tuple[int, slice]]:
@@ -145,12 +170,20 @@ def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_by
     return [(sample, slice(time, time + 1)) for sample, time in chosen]
 
 
+def stamps_of(path: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Return, for each file at a path, its name and what changes when it is written to or replaced."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    found = [(str(p), p.stat()) for p in files if p.exists()]
+    return tuple((name, status.st_size, status.st_mtime_ns, status.st_ino) for name, status in found)
+
+
 def open_source(path: Path, *, field: str | None = None, axes: str | None = None) -> Source:
     """The trajectories at a path: a file, a Zarr store, or a folder of files, with or without folders for splits."""
     if axes is not None:
         check_axes(axes)
     if not path.exists():
         raise InputError(f"--data {path}: no such file or folder")
+    stamps = stamps_of(path)
     fields = tuple(name.strip() for name in field.split(",")) if field else ()
     groups, splits = _files_of(path)
     _allow_open_files(sum(map(len, groups.values())))
@@ -169,7 +202,7 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
     notes = tuple(dict.fromkeys(in_one_line(note) for one in opened for note in one.notes))
     kinds = in_one_line("; ".join(dict.fromkeys(one.kind for one in opened)))
     stored = sum(_stored_bytes(file) for files in groups.values() for file in files)
-    source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, stored, ranges)
+    source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, stored, ranges, stamps)
     _check_proportion(source)
     return source
 

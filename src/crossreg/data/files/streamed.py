@@ -174,6 +174,12 @@ def stream(reader: Reader) -> StreamedPairs:
     )
 
 
+def check_unchanged(*splits: AbstractPairs) -> None:
+    """Refuses splits whose files have changed since they were opened; what is in memory cannot change."""
+    for source in {id(p.reader.source): p.reader.source for p in splits if isinstance(p, StreamedPairs)}.values():
+        source.check_unchanged()
+
+
 @overload
 def hold(
     pairs: Pairs | StreamedPairs, numbers: Int[np.ndarray, "..."], capacity: int | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from crossreg.regular_files import read_regular
 from crossreg.report.history import history_line
 from crossreg.report.page.rows import History
 from crossreg.report.progress import clock
@@ -14,7 +15,7 @@ from crossreg.report.progress import clock
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a JSON file; empty where there is none."""
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -23,7 +24,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_lines(path: Path) -> tuple[list[Any], int]:
     """The lines of a JSON lines file, and how many could not be read: a kill may have cut the last one short."""
     try:
-        texts = path.read_text(errors="replace").splitlines()
+        texts = read_regular(path).decode(errors="replace").splitlines()
     except OSError:
         return [], 0
     lines = []

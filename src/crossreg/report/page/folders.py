@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crossreg.config import Config, load_yaml
+from crossreg.config import Config, load_stored
 from crossreg.errors import InputError
 from crossreg.files import check_is_folder
 from crossreg.report.car_page import scores_table
@@ -191,7 +191,7 @@ def read_run(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | N
         return [unfinished_run(name, folder, reason_of(error))]
     metrics = read_json(folder / METRICS)
     try:
-        config = load_yaml(folder / CONFIG)
+        config = load_stored(folder / CONFIG)
     except InputError as error:
         return [unfinished_run(name, folder, f"its settings cannot be read: {reason_of(error)}")]
     if not isinstance(metrics.get("test"), dict):

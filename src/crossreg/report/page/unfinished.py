@@ -14,6 +14,7 @@ import yaml
 
 from crossreg.config import from_dict
 from crossreg.errors import InputError
+from crossreg.regular_files import read_regular
 from crossreg.report.history import history_line
 from crossreg.report.page.files import read_history, read_json, read_lines
 from crossreg.report.page.rows import History
@@ -42,8 +43,8 @@ class Unfinished:
 def read_settings(path: Path) -> dict[str, Any]:
     """The sections of a `config.yaml`, of whichever version; empty where it cannot be read."""
     try:
-        text = path.read_text()
-        found = yaml.safe_load(text) if len(text) < _LARGEST and "*" not in text else {}
+        text = read_regular(path, _LARGEST)
+        found = yaml.safe_load(text) if len(text) < _LARGEST and b"*" not in text else {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return {str(k): v for k, v in found.items() if isinstance(v, dict)} if isinstance(found, dict) else {}
@@ -129,7 +130,7 @@ def _open_trainings(folder: Path) -> dict[str, History]:
 def _objects(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON file that holds a list of them."""
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return []
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

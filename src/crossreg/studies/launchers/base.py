@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from crossreg.config import Config
 from crossreg.methods.names import parse_method
+from crossreg.regular_files import open_regular
 from crossreg.studies.grids import Point
 from crossreg.studies.saving import Saving
 
@@ -89,7 +90,7 @@ def last_lines(text: str | bytes | None) -> str:
 def end_of_file(path: Path, size: int = 4096) -> bytes:
     """The last bytes of a file; none where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - size))
             return file.read()

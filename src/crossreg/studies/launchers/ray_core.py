@@ -21,6 +21,7 @@ import ray
 import ray.exceptions
 
 from crossreg.errors import InputError
+from crossreg.regular_files import read_regular
 from crossreg.stopping import SIGNALS
 from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
@@ -96,8 +97,8 @@ class RayLauncher(Launcher):
     def _files(self, job: Job) -> dict[str, Any]:
         """References to what a job reads; those to trained files last as long as the job."""
         if self._data is None:
-            self._data = ray.put((self._folder / DATA).read_bytes())
-        others = {name: ray.put((self._folder / name).read_bytes()) for name in job.files if name != DATA}
+            self._data = ray.put(read_regular(self._folder / DATA))
+        others = {name: ray.put(read_regular(self._folder / name)) for name in job.files if name != DATA}
         return {DATA: self._data} | others
 
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:

@@ -23,6 +23,7 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from crossreg.errors import InputError
 from crossreg.files import replacing
+from crossreg.regular_files import read_regular
 from crossreg.stopping import code_of, save_now, stops_in_time
 from crossreg.studies.launchers.base import JOBS, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
@@ -176,7 +177,7 @@ class SlurmLauncher(Launcher):
     def _cancel_left(self) -> None:
         """Jobs of a driver that was killed are still queued, or run; their snapshots are what these go on from."""
         if not self._here and (ids := self._folder / JOBS / SLURM_IDS).exists():
-            _scancel(ids.read_text().split())
+            _scancel(read_regular(ids).decode().split())
 
 
 def _scancel(arrays: Sequence[str]) -> None:

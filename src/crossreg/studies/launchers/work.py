@@ -7,8 +7,6 @@ goes back with the rows.
 
 import contextlib
 import fcntl
-import os
-import platform
 import tempfile
 import time
 import traceback
@@ -18,9 +16,11 @@ from pathlib import Path
 from crossreg.data import cache
 from crossreg.errors import InputError
 from crossreg.methods.early import Trained
+from crossreg.regular_files import read_regular
 from crossreg.report.sweep_progress import SweepDisplay
 from crossreg.studies.compilation import keep_compiled
 from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
+from crossreg.studies.locks import open_lock
 from crossreg.studies.machine import source_digest
 from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.programs import TRAINED_FOLDER, described_program, on_device, read_program, train_apart
@@ -50,7 +50,7 @@ def work(job: Job, fetch: Fetch | None = None) -> Outcome:
             (Path(place) / TRAINED_FOLDER).mkdir(exist_ok=True)
             outcome = _do(job, Path(place))
             made = Path(place) / JOBS / f"{job.name}.npz"
-            return outcome._replace(trained=made.read_bytes() if job.train else None)
+            return outcome._replace(trained=read_regular(made) if job.train else None)
     except InputError as error:
         return Outcome(error=str(error), again=False)
     except Exception as error:
@@ -63,8 +63,8 @@ def work(job: Job, fetch: Fetch | None = None) -> Outcome:
 
 def _sees(job: Job) -> bool:
     try:
-        return (Path(job.folder) / TOKEN).read_text() == job.token
-    except OSError:
+        return read_regular(Path(job.folder) / TOKEN).decode() == job.token
+    except (OSError, ValueError):
         return False
 
 
@@ -87,7 +87,7 @@ def _do(job: Job, place: Path) -> Outcome:
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Waits for a worker of an earlier driver or try that has the same program, and has not noticed its end yet."""
-    with path.open("a") as lock:
+    with open_lock(path) as lock:
         until = time.monotonic() + _SECONDS_TO_LET_GO
         while True:
             try:
@@ -97,7 +97,4 @@ def _alone(path: Path) -> Iterator[None]:
                 if time.monotonic() > until:
                     raise RuntimeError(f"{path}: another worker has this program, and does not let go of it") from None
                 time.sleep(0.2)
-        lock.truncate(0)
-        lock.write(f"{platform.node()} {os.getpid()}\n")  # for whoever wants to know who has it
-        lock.flush()
         yield

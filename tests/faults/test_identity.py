@@ -1,0 +1,236 @@
+"""Files of other runs, of other seeds and of other data: each is what it should be, or it is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crossreg.cli import main
+from crossreg.config import Config, load_yaml, to_dict
+from crossreg.data.files import source as source_module
+from crossreg.data.files.load import load_file
+from crossreg.data.files.source import open_source
+from crossreg.errors import InputError
+from crossreg.studies import train as train_module
+from crossreg.studies.archive import Archive
+from crossreg.studies.grids import plan
+from crossreg.studies.launchers.settings import Workers
+from crossreg.studies.manifest import vouch
+from crossreg.studies.programs import read_programs
+from crossreg.studies.run_folder import load_run
+from crossreg.studies.saving import Saving
+from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep_fields import load_sweep_fields
+from crossreg.studies.sweep_folder import read_rows
+from crossreg.studies.test_fields import load_run_fields
+from crossreg.studies.train import train_run
+
+MODEL, FIELDS, MANIFEST = "model.npz", "test_fields.npz", "manifest.json"
+
+
+@pytest.fixture(scope="module")
+def made(waves, tiny: Config, tmp_path_factory) -> Path:
+    """Two runs that differ in their seed alone, and a sweep of two seeds with a program for each."""
+    root = tmp_path_factory.mktemp("identity")
+    for seed in (3, 4):
+        train_run(tiny.replace(steps=10, seed=seed), root / str(seed), progress=False)
+    points = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
+    asked = {"name": "grid", "methods": "xreg", "seeds": 2, "grid": ["mask_seed=3"], "config": to_dict(tiny)}
+    asked |= {"steps": 10}
+    run_sweep(points, root / "sweep", progress=False, asked=asked, workers=Workers(most_replicas=1))
+    return root
+
+
+@pytest.fixture
+def copies(made, tmp_path) -> Path:
+    shutil.copytree(made, tmp_path / "made")
+    return tmp_path / "made"
+
+
+def swap(one: Path, other: Path) -> None:
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def test_a_model_of_another_run_is_refused(copies):
+    shutil.copy(copies / "4" / MODEL, copies / "3")
+    with pytest.raises(InputError, match="is harmed"):
+        load_run(copies / "3")
+    vouch(copies / "3", MODEL)  # somebody enters it there as well
+    with pytest.raises(InputError, match=r"model\.npz: is of other settings or data"):
+        load_run(copies / "3")
+    (copies / "3" / MANIFEST).unlink()
+    with pytest.raises(InputError, match=r"manifest\.json: is missing; what the folder holds cannot be vouched for"):
+        load_run(copies / "3")
+
+
+def test_a_run_without_its_manifest_is_trained_again(copies, made, tiny, capsys):
+    """And not taken as it is, as one of an older version would be."""
+    folder = copies / "3"
+    (folder / MANIFEST).unlink()
+    (folder / "metrics.json").write_text("{}")
+    train_run(tiny.replace(steps=10, seed=3), folder, progress=False)
+    assert "is missing; what the folder holds cannot be vouched for; what cannot be checked is made again" in (
+        capsys.readouterr().err
+    )
+    assert (folder / "metrics.json").read_bytes() == (made / "3" / "metrics.json").read_bytes()
+
+
+def test_test_fields_of_another_run_are_refused(copies, capsys):
+    own = load_run_fields(copies / "3")
+    shutil.copy(copies / "4" / FIELDS, copies / "3")
+    with pytest.raises(InputError, match=r"test_fields\.npz: is harmed"):
+        load_run_fields(copies / "3")
+    assert main(["figures", str(copies / "3"), "--quiet"]) == 0
+    assert "maps are left out: " in capsys.readouterr().err
+    vouch(copies / "3", FIELDS)
+    with pytest.raises(InputError, match="holds the predictions of another model"):
+        load_run_fields(copies / "3")
+    # Removed, they are made again, and are then in the manifest.
+    (copies / "3" / FIELDS).unlink()
+    again = load_run_fields(copies / "3")
+    np.testing.assert_array_equal(load_run_fields(copies / "3").truth, own.truth)
+    np.testing.assert_allclose(again.error, own.error, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["npz", "json"])
+@pytest.mark.parametrize("manifest", ["kept", "made again"])
+def test_trained_files_of_a_sweep_swapped_between_seeds_are_refused(kind, manifest, copies, tiny, capsys):
+    sweep = copies / "sweep"
+    programs = read_programs(sweep)
+    assert len(programs) == 2
+    paths = [sweep / "trained" / f"{program.name}.{kind}" for program in programs]
+    swap(*paths)
+    if manifest == "made again":
+        vouch(sweep, *(path.relative_to(sweep).as_posix() for path in paths))
+    [first], [second] = (list(program.trainings) for program in programs)
+    for key in (first, second):
+        with pytest.raises(InputError, match=r"is harmed|is of other settings or data"):
+            Archive(sweep).model(key, 2, (20,))
+    command = ["extract", str(sweep), "--out", str(copies / "out"), "--method", "xreg", "--seed", "0", "--quiet"]
+    assert main(command) == 2
+    assert not (copies / "out").exists()
+
+
+def test_test_fields_of_a_sweep_are_known_by_their_row(copies):
+    sweep = copies / "sweep"
+    rows = read_rows(sweep)
+    [(key, own)] = load_sweep_fields(sweep, rows[:1]).by_key.items()
+    [(other, fields)] = load_sweep_fields(sweep, rows[1:]).by_key.items()
+    assert key != other
+    assert not np.array_equal(own.error, fields.error)
+    swap(*(sweep / "test_fields" / f"{name}.npz" for name in (key, other)))
+    np.testing.assert_allclose(load_sweep_fields(sweep, rows[:1]).by_key[key].error, own.error, rtol=2e-3, atol=1e-5)
+
+
+def test_rows_without_their_digest_are_refused_where_others_have_one(copies):
+    path = copies / "sweep" / "rows.jsonl"
+    for name in (MANIFEST, *(p.relative_to(copies / "sweep").as_posix() for p in copies.glob("sweep/trained/*.npz"))):
+        (copies / "sweep" / name).unlink()
+    first, second = path.read_text().splitlines()
+    row = {name: value for name, value in json.loads(first).items() if name != "sha256"}
+    row["test"]["nll"] = -9.0
+    path.write_text(json.dumps(row) + "\n" + second + "\n")
+    with pytest.raises(InputError, match="line 1 is harmed"):
+        read_rows(copies / "sweep")
+
+
+# Sizes of its own on every axis: 12 samples, 6 times, 2 channels, 20 points.
+def _fields() -> np.ndarray:
+    x, phase = np.arange(20.0), np.random.default_rng(0).uniform(0, 6, (12, 1, 2, 1))
+    return np.sin(x / 3 + phase + np.arange(6.0).reshape(1, 6, 1, 1)).astype(np.float32)
+
+
+@pytest.fixture
+def sampled(monkeypatch) -> None:
+    """Files of more than three fields are large ones, which evenly spaced fields are looked at of."""
+    monkeypatch.setattr(source_module, "SAMPLED_BYTES", 3 * 2 * 20 * 4)
+    monkeypatch.setattr("crossreg.data.files.load.SAMPLED_BYTES", 3 * 2 * 20 * 4)
+
+
+def _change(path: Path, sample: int, time: int) -> None:
+    values = np.load(path)
+    values[sample, time] += 1e-3
+    np.save(path, values)
+
+
+def test_every_number_in_memory_counts(sampled, tmp_path):
+    path = tmp_path / "u.npy"
+    np.save(path, _fields())
+    before, looked_at = load_file(path).digest, open_source(path).digest
+    _change(path, 5, 3)
+    assert open_source(path).digest == looked_at  # one that is not looked at
+    assert load_file(path).digest != before
+    # Of files larger than the memory allowed, what is held of them counts; here 8, 1 and 2 of 12 trajectories.
+    held = {"in_memory_gib": 11 * 6 * 2 * 20 * 4 / 2**30, "train_size": 8, "reg_size": 1, "test_size": 2}
+    before = load_file(path, **held)
+    assert before.digest not in (looked_at, load_file(path).digest)
+    _change(path, 4, 2)
+    assert open_source(path).digest == looked_at
+    assert load_file(path, **held).digest != before.digest
+
+
+def test_a_run_of_a_version_that_looked_at_some_fields_is_still_evaluated(sampled, tiny, tmp_path, capsys):
+    path, out = tmp_path / "u.npy", tmp_path / "run"
+    np.save(path, _fields())
+    command = ["train", "--data", str(path), "--out", str(out), "--quiet"]
+    sizes = {"width": 4, "num-blocks": 1, "num-modes": 4, "steps": 4, "batch-size": 5, "num-samples": 2}
+    command += [part for name, value in sizes.items() for part in (f"--{name}", str(value))]
+    assert main(command) == 0
+    fields = json.loads((out / "fields.json").read_text())
+    assert fields["digest"] == open_source(path).whole_digest
+    _change(path, 5, 3)
+    assert main(["evaluate", str(out)]) == 2
+    assert "holds other data than the run was trained on" in capsys.readouterr().err
+    (out / "fields.json").write_text(json.dumps(fields | {"digest": open_source(path).digest}))
+    vouch(out, "fields.json")
+    assert main(["evaluate", str(out)]) == 0
+    assert "knew large data by a sample of fields" in capsys.readouterr().err
+
+
+class _Changing(train_module.TrainingDisplay):
+    """Changes the data at the second look."""
+
+    path = Path()
+
+    def update(self, name, report):
+        super().update(name, report)
+        if report.step == 20:
+            values = np.lib.format.open_memmap(self.path, "r+")
+            values[7] *= 2
+            values.flush()
+
+
+@pytest.mark.parametrize("when", ["training", "scoring"])
+def test_streamed_data_that_change_are_noticed_before_anything_is_stored(when, tmp_path, monkeypatch, capsys):
+    path, out = tmp_path / "u.npy", tmp_path / "run"
+    np.save(path, _fields())
+    config = Config().replace(width=4, num_blocks=1, num_modes=4, steps=40, evaluate_every=10, batch_size=5)
+    config = config.replace(num_samples=2, evaluation_samples=2, data=str(path), in_memory_gib=0.0)
+    config = config.replace(train_size=8, reg_size=2, test_size=2, train_horizon=None, test_horizon=None)
+    _Changing.path = path
+    if when == "training":
+        monkeypatch.setattr(train_module, "TrainingDisplay", _Changing)
+    else:
+        usual = train_module.compute_test_fields
+
+        def compute(*arguments, **options):
+            _change(path, 11, 5)
+            return usual(*arguments, **options)
+
+        monkeypatch.setattr(train_module, "compute_test_fields", compute)
+    with pytest.raises(InputError, match=r"u\.npy: has changed since it was first read"):
+        train_run(config, out, progress=False, saving=Saving(every=0.0))
+    stored = {p.name for p in out.rglob("*") if p.is_file()}
+    assert not stored & {"metrics.json", "test_fields.npz"}
+    lines = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    if when == "training":
+        assert lines == [10, 20]  # the look at 20 came before the change
+        saved = [int(name.split(".")[1]) for name in stored if name.startswith("train.")]
+        assert saved
+        assert max(saved) <= 20
+        assert MODEL not in stored
+    assert load_yaml(out / "config.yaml").data.data == str(path)

@@ -1,0 +1,137 @@
+"""Links and pipes among the files of run folders: nothing is read through them, and nobody waits for them."""
+
+import ast
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crossreg
+from crossreg.array_files import map_npy, open_npz, read_npy
+from crossreg.cli import main
+from crossreg.config import to_dict
+from crossreg.errors import InputError
+from crossreg.regular_files import open_regular, read_regular
+from crossreg.studies import figures
+from crossreg.studies.grids import plan
+from crossreg.studies.sweep import run_sweep
+from crossreg.studies.train import train_run
+
+SECRET = "the-content-of-another-file"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting():
+    """A command that waits for a pipe fails in place of waiting for ever."""
+
+    def over(*_):
+        raise TimeoutError("waited for a pipe")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def made(waves, tiny, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("links")
+    train_run(tiny.replace(steps=10), root / "run", progress=False)
+    points = plan("grid", methods="xreg", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
+    asked = {"name": "grid", "methods": "xreg", "seeds": 1, "steps": 10, "grid": ["mask_seed=3"]}
+    run_sweep(points, root / "sweep", progress=False, asked=asked | {"config": to_dict(tiny)})
+    return root
+
+
+# Every file that a command reads, by the folder that it is in.
+NAMES = {
+    "run": ("config.yaml", "versions.json", "metrics.json", "metrics.jsonl", "fields.json", "mask.npy", "model.npz",
+            "test_fields.npz", "manifest.json", "progress.json"),
+    "sweep": ("sweep.json", "rows.jsonl", "manifest.json", "trained/*.json", "trained/*.jsonl", "trained/*.npz"),
+}  # fmt: skip
+CASES = [(kind, name, False) for kind, names in NAMES.items() for name in names]
+CASES += [("run", "versions.json", True), ("sweep", "rows.jsonl", True)]
+
+
+@pytest.mark.parametrize(("kind", "name", "manifest"), CASES)
+def test_no_command_reads_through_a_link_or_waits_for_a_pipe(kind, name, manifest, made, tmp_path, capsys, monkeypatch):
+    """In a folder as an older version left it too, whose files no manifest refuses before they are read."""
+    monkeypatch.setattr(figures, "_draw", lambda *_, **__: [])  # all is read before anything is drawn
+    secret = tmp_path / "secret"
+    secret.write_text(f'{{"crossreg": "{SECRET}", "now": "{SECRET}", "test": {{"nll": "{SECRET}"}}}}\n')
+    for what in ("link", "pipe"):
+        folder = tmp_path / what / kind
+        shutil.copytree(made / kind, folder)
+        if not manifest and name != "manifest.json":
+            (folder / "manifest.json").unlink()
+            for path in folder.rglob("*.npz"):
+                with np.load(path) as file:
+                    arrays = dict(file)
+                np.savez(path, **arrays)
+        path = min(folder.glob(name)) if "*" in name else folder / name
+        path.unlink(missing_ok=True)
+        if what == "link":
+            path.symlink_to(secret)
+        else:
+            os.mkfifo(path)
+        page = tmp_path / f"{what}.html"
+        commands = [["report", str(folder), "--output", str(page), "--quiet"], ["figures", str(folder), "--quiet"]]
+        commands += [["evaluate", str(folder)]] if kind == "run" else [["table", str(folder)]]
+        for command in commands:
+            assert main(command) in (0, 2), command
+        said = capsys.readouterr()
+        assert SECRET not in said.out + said.err
+        assert not page.exists() or SECRET not in page.read_text()
+
+
+def test_only_regular_files_are_opened(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    (tmp_path / "link.npy").symlink_to(tmp_path / "a.npy")
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "folder.npy").mkdir()
+    assert read_regular(tmp_path / "a.npy", 6) == b"\x93NUMPY"
+    with pytest.raises(OSError, match="is a symbolic link, which is not followed"):
+        open_regular(tmp_path / "link.npy")
+    for name in ("pipe.npy", "folder.npy"):
+        for links in (True, False):
+            with pytest.raises(OSError, match="is not a file"):
+                open_regular(tmp_path / name, follow_links=links)
+        for read in (read_npy, map_npy, lambda path: open_npz(path).__enter__()):
+            with pytest.raises(InputError, match="is not a file"):
+                read(tmp_path / name)
+    # What a user names may be a link; what a run folder holds may not.
+    assert read_npy(tmp_path / "link.npy").tolist() == [0, 1, 2]
+    assert map_npy(tmp_path / "link.npy").tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="symbolic link"):
+        read_npy(tmp_path / "link.npy", follow_links=False)
+
+
+# Modules that read what is not in a run folder: the system, the package's own code and pages, and the user's settings.
+ELSEWHERE = {
+    "config.py", "memory.py", "studies/cost.py", "studies/device_costs.py", "studies/machine.py",
+    "studies/memory_maps.py", "report/page/write.py", "report/shared/__init__.py", "report/watch/server.py",
+    "report/car_page.py", "export/readme.py",
+}  # fmt: skip
+
+
+def test_nothing_else_reads_a_run_folder():
+    """Whatever opens a file for reading in another way is found here."""
+    root, found = Path(crossreg.__file__).parent, set()
+    for path in root.rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        if name.startswith(("data/", "export/examples/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            mode = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            is_open = node.func.attr == "open" and (not mode or mode[0] in ("r", "rb"))
+            zipped = isinstance(node.func.value, ast.Attribute) and node.func.value.attr == "_file"
+            of_system = isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
+            if node.func.attr in ("read_text", "read_bytes") or (is_open and not zipped and not of_system):
+                found.add(name)
+    assert found - {"regular_files.py"} <= ELSEWHERE
