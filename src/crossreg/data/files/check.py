@@ -88,7 +88,7 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         "channels": channels,
         "space": list(source.space),
         "gib": size / 2**30,
-        "in_memory": size <= config.in_memory_gib * 2**30,
+        "in_memory": size <= min(config.in_memory_gib * 2**30, source.most_held),
         "looked_at_steps": len(steps),
         "all_steps": source.samples * (source.times - 1),
         "mask": source.has_mask,

@@ -52,7 +52,7 @@ def load_files(config: DataConfig) -> Data:
     source = _open(config)
     parts = split_source(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
-    if used_bytes(source, parts) <= config.in_memory_gib * 2**30:
+    if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
         if config.split == "trajectory":
             check_repeated(source, parts)
         warn_of_overlap(source, parts)
@@ -65,7 +65,7 @@ def load_files(config: DataConfig) -> Data:
         return _pairs(read_part(source, part), part, number, config, units)
 
     train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
-    return _checked(Data(train, reg, test, source.digest, names=source.names), source)
+    return _checked(Data(train, reg, test, source.digest, names=source.names, axes=source.axes), source)
 
 
 def _checked(data: Data, source: Source) -> Data:
@@ -112,7 +112,7 @@ def in_memory(
     train, reg, test = (
         _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
     )
-    return _checked(Data(train, reg, test, source.digest, names=source.names), source)
+    return _checked(Data(train, reg, test, source.digest, names=source.names, axes=source.axes), source)
 
 
 def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:

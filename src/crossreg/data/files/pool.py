@@ -40,6 +40,11 @@ class Pool:
                 f"--data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
                 f" in_memory_gib in --config be more than {config.in_memory_gib:g}, or train each run"
             )
+        if size > self.source.most_held:
+            raise InputError(
+                f"--data {self.source.path}: unpacks from {in_words(self.source.stored)} to {in_words(size)}, and a"
+                f" sweep holds at most {in_words(self.source.most_held)} of it in memory; store it without packing"
+            )
         if (every := tuple(parts.values())) not in self._checked:
             if config.split == "trajectory":
                 check_repeated(self.source, parts)

@@ -1,0 +1,81 @@
+"""A distribution in units against the mixture of the fields themselves, and where that one has lost its digits."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.in_units import InUnits, error_of, standardized
+from crossreg.predictive import Mixture
+
+OFFSET, SCALE = (30.0, -2.0), (5.0, 0.25)
+PROPERTIES = ("mean", "means", "std", "variance", "std_predictive", "var_predictive", "std_generalization",
+              "var_generalization", "var_of_means")  # fmt: skip
+
+
+def ones(values: tuple[float, ...]) -> jnp.ndarray:
+    return jnp.asarray(values)[:, None]
+
+
+@pytest.fixture(scope="module")
+def standard() -> Mixture:
+    """Four components of three fields with two channels on five points."""
+    rng = np.random.default_rng(1)
+    means, *sigmas = rng.normal(size=(4, 3, 2, 5)), *(rng.uniform(0.3, 1.5, size=(4, 3, 2, 5)) for _ in range(2))
+    return Mixture(jnp.asarray(means), *(jnp.asarray(sigma**2) for sigma in sigmas))
+
+
+@pytest.fixture(scope="module")
+def both(standard) -> tuple[InUnits, Mixture]:
+    """The distribution in units, and the mixture whose components are in these units."""
+    o, s = ones(OFFSET), ones(SCALE)
+    whole = Mixture(o + s * standard.means, s**2 * standard.vars_predictive, s**2 * standard.vars_generalization)
+    return InUnits(standard, o, s), whole
+
+
+@pytest.fixture(scope="module")
+def truth() -> jnp.ndarray:
+    return ones(OFFSET) + ones(SCALE) * jnp.asarray(np.random.default_rng(2).normal(size=(3, 2, 5)))
+
+
+def test_all_that_it_says_is_what_the_mixture_of_the_fields_says(both, truth):
+    found, wanted = both
+    for name in PROPERTIES:
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-4, err_msg=name)
+    np.testing.assert_allclose(found.std_of_means**2, wanted.var_of_means, rtol=2e-4)
+    assert found.num_samples == 4
+    for name in ("log_prob", "cdf", "log_tail", "crps"):
+        values = [getattr(one, name)(truth) for one in both]
+        np.testing.assert_allclose(*values, rtol=2e-4, atol=2e-5, err_msg=name)
+    for level in (0.05, 0.5, 0.9):
+        np.testing.assert_allclose(found.quantile(level), wanted.quantile(level), rtol=1e-4)
+
+
+def test_what_is_changed_or_combined_stays_in_its_units(both):
+    found, wanted = both
+    weights = np.asarray([[1.0, 2.0], [0.0, -3.0], [0.5, 0.0]])
+    for one, other in (
+        (found.tempered(1.7), wanted.tempered(1.7)),
+        (found.with_sigmas_times(0.6), wanted.with_sigmas_times(0.6)),
+        (found.combined(weights), wanted.combined(weights)),
+    ):
+        for name in ("mean", "std", "std_predictive", "std_generalization"):
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=2e-4, atol=1e-5, err_msg=name)
+
+
+def test_errors_and_standardised_truths(both, standard, truth):
+    found, wanted = both
+    np.testing.assert_allclose(error_of(found, truth), wanted.mean - truth, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(error_of(wanted, truth), wanted.mean - truth)
+    own, z = standardized(found, truth)
+    assert own is standard
+    np.testing.assert_allclose(z, (truth - ones(OFFSET)) / ones(SCALE), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(101325.0, 12.0), (0.0, 1e18), (1e-20, 1e-22)])
+def test_spreads_keep_their_digits_at_any_offset_and_scale(standard, offset, scale):
+    """A mixture of the fields themselves has lost them: its spread of means is rounding, or its squares no numbers."""
+    found = InUnits(standard, ones((offset, offset)), ones((scale, scale)))
+    for name in ("std", "std_predictive", "std_generalization", "std_of_means"):
+        values = np.asarray(getattr(found, name), np.float64) / scale
+        np.testing.assert_allclose(values, getattr(standard, name), rtol=1e-5, err_msg=name)
+    assert np.isfinite(found.crps(found.mean)).all()
