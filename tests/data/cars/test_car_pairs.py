@@ -112,6 +112,13 @@ def test_cars_whose_vertices_correspond_share_a_map():
     shared, _ = make_car_data(cars, GRID)
     own, _ = make_car_data(cars, GRID, own_maps=True)
     assert len(np.unique(shared.train.decode, axis=0)) == 1
+    # It is that of the mean train car: of reg and test nothing is known then.
+    of_train, of_all = (
+        transport(np.mean([car.vertices for car in part], axis=0), GRID).decode
+        for part in (cars.train, [*cars.train, *cars.reg, *cars.test])
+    )
+    np.testing.assert_array_equal(shared.train.decode[0], of_train)
+    assert (of_train != of_all).any()
     assert len(np.unique(own.train.decode, axis=0)) > 1
 
 

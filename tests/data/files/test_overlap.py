@@ -1,5 +1,8 @@
 """Windows of one simulation in several splits: warned of in training and in `data check`, and not by mistake."""
 
+from pathlib import Path
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,10 @@ from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source
 
 LENGTH, SHIFT = 7, 3
+
+
+def config_of(path: Path, **fields: Any) -> DataConfig:
+    return DataConfig(**cast(dict[str, Any], OWN_DATA | {"data": str(path)} | fields))
 
 
 def simulation(times: int, seed: int = 0, channels: int = 2, points: int = 31) -> np.ndarray:
@@ -35,7 +42,7 @@ def test_windows_that_overlap_are_warned_of(overlapping, capsys):
     [said] = [text for text in check_data(overlapping).summary["warnings"] if "too good" in text]
     assert line == f"crossreg: warning: {said}"
     # Every number in it follows from the windows: window w has the simulation's steps 3 w to 3 w + 5.
-    parts = split_source(open_source(overlapping), DataConfig(**(OWN_DATA | {"data": str(overlapping)})))
+    parts = split_source(open_source(overlapping), config_of(overlapping))
     steps = {name: {SHIFT * w + t for w in part.samples for t in range(LENGTH - 1)} for name, part in parts.items()}
     one, other = next(pair for pair in (("train", "reg"), ("train", "test")) if steps[pair[0]] & steps[pair[1]])
     shared = sum(SHIFT * w + t in steps[one] for w in parts[other].samples for t in range(LENGTH - 1))
@@ -51,7 +58,7 @@ def test_windows_that_overlap_are_warned_of(overlapping, capsys):
 def test_a_sweep_warns_once(overlapping, capsys):
     from crossreg.data.files.pool import Pool
 
-    pool, config = Pool(open_source(overlapping)), DataConfig(**(OWN_DATA | {"data": str(overlapping)}))
+    pool, config = Pool(open_source(overlapping)), config_of(overlapping)
     for _ in range(2):
         pool.parts(config)
     assert capsys.readouterr().err.count("too good") == 1
@@ -69,9 +76,8 @@ def test_a_stride_is_followed(tmp_path, stride):
     """Windows that lie one step apart have no step of two in common."""
     whole = simulation(20)
     np.save(tmp_path / "own.npy", np.stack([whole[start : start + 9] for start in (0, 1, 0 if stride == 1 else 11)]))
-    settings = OWN_DATA | {"data": str(tmp_path / "own.npy"), "time_stride": stride}
     source = open_source(tmp_path / "own.npy")
-    said = overlap_warning(source, split_source(source, DataConfig(**settings)))
+    said = overlap_warning(source, split_source(source, config_of(tmp_path / "own.npy", time_stride=stride)))
     assert (said is None) == (stride == 2)
 
 
