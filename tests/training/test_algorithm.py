@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import make_trajectories
 from scipy.special import ndtr
 from scipy.stats import norm
 
@@ -23,75 +22,10 @@ from crossreg.nn.surrogate import predict
 from crossreg.streams import REG_STREAM, TRAIN_STREAM
 from crossreg.studies.fit import fit
 from crossreg.training.checkpoint import named_arrays
+from written_out import REG_LOSSES, train_loss, weighted
 
 LEVELS = np.arange(1, 10) / 10
 RATES = {"learning_rate": 3e-3, "site_learning_rate": 2e-2, "generalization_head_learning_rate": 7e-3}
-
-
-def density(x):
-    return jnp.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
-
-
-def mean_absolute(d, v):
-    """E|X| of X ~ N(d, v)."""
-    z = d / jnp.sqrt(v)
-    return 2 * jnp.sqrt(v) * density(z) + d * jax.lax.erf(z / np.sqrt(2))
-
-
-def train_loss(means, pred, gen, y):
-    exponents = -((y - means) ** 2 + jax.lax.stop_gradient(gen)) / (2 * pred)
-    return -jnp.log(jnp.mean(jnp.exp(exponents) / jnp.sqrt(2 * np.pi * pred), axis=0))
-
-
-def mixture_loss(means, variances, y):
-    return -jnp.log(jnp.mean(density((y - means) / jnp.sqrt(variances)) / jnp.sqrt(variances), axis=0))
-
-
-def matched_loss(means, variances, y):
-    mean = jnp.mean(means, axis=0)
-    variance = jnp.mean(variances + means**2, axis=0) - mean**2
-    return jnp.log(2 * np.pi * variance) / 2 + (y - mean) ** 2 / (2 * variance)
-
-
-def fair_loss(means, variances, y):
-    """ν = (S − 1)(v/s²)² degrees of freedom."""
-    count, mean = len(means), jnp.mean(means, axis=0)
-    spread = jnp.sum((means - mean) ** 2, axis=0) / (count - 1)
-    total = jnp.mean(variances, axis=0) + spread
-    nu = (count - 1) * (total / spread) ** 2
-    return (jnp.log(2 * np.pi * total) + 1 / nu + (1 - 2 / nu) * ((y - mean) ** 2 - spread / count) / total) / 2
-
-
-def distances(means, variances, y):
-    """E|X − y|, and E|X − X'| of two different samples."""
-    count = len(means)
-    pairs = [(s, r) for s in range(count) for r in range(count) if s != r]
-    within = sum(mean_absolute(means[s] - means[r], variances[s] + variances[r]) for s, r in pairs) / len(pairs)
-    return jnp.mean(mean_absolute(y - means, variances), axis=0), within
-
-
-def crps_loss(means, variances, y):
-    to_truth, within = distances(means, variances, y)
-    return to_truth - within / 2
-
-
-def scaled_loss(means, variances, y):
-    to_truth, within = distances(means, variances, y)
-    return to_truth / within + jnp.log(within) / 2
-
-
-REG_LOSSES = {
-    "mixture": mixture_loss,
-    "moment-matched": matched_loss,
-    "fair": fair_loss,
-    "crps": crps_loss,
-    "scaled-crps": scaled_loss,
-}
-
-
-def weighted(values, weight):
-    weight = jnp.broadcast_to(weight, values.shape)
-    return jnp.sum(weight * values) / jnp.sum(weight)
 
 
 class Adam:
@@ -217,9 +151,8 @@ VARIANTS = {
 }
 
 
-def follows(config: Config, factors, due, points: int) -> None:
+def follows(config: Config, factors, due, trajectories) -> None:
     """Whether `fit` takes the oracle's steps."""
-    trajectories = make_trajectories(points)
     observation = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.6, score_on="observed")
     data = make_data(trajectories, dataclasses.replace(observation, mask_per="pair")).keep_part_of_reg(0)
     model = lively(build_model(config.model, data.train, key=jax.random.key(3)), jax.random.key(4))
@@ -268,13 +201,17 @@ BASE = {
 
 
 @pytest.mark.parametrize("objective", VARIANTS)
-def test_training_is_algorithm_1(objective):
+def test_training_is_algorithm_1(objective, trajectories):
     changes, factors = VARIANTS[objective]
     config = Config().replace(**BASE | changes, reg_objective=objective, engine="reference")
-    follows(config, factors, [3, 6, 9] if config.train.settle == 0 else DUE, 20)
+    follows(config, factors, [3, 6, 9] if config.train.settle == 0 else DUE, trajectories)
 
 
-def test_training_by_kernels_is_algorithm_1():
+def test_training_by_kernels_is_algorithm_1(trajectories):
     """Shapes that the kernels take, so that every stage and the heads go through them."""
     config = Config().replace(**BASE | {"train_samples": 8}, reg_objective="mixture", engine="fused")
-    follows(config, DECAY, DUE, 32)
+    of_32_points = {
+        name: np.concatenate([fields, fields[..., :12]], axis=-1)
+        for name, fields in (("train", trajectories.train), ("test", trajectories.test))
+    }
+    follows(config, DECAY, DUE, trajectories._replace(**of_32_points))
