@@ -13,9 +13,11 @@ from crossreg.nn.groups import Psi, Rho, groups
 from crossreg.nn.surrogate import predict
 from crossreg.objectives import moment_matched_nll, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
+from crossreg.training.checkpoint import named_arrays
 from crossreg.training.replicas import make_task
 from crossreg.training.step import init_state, reg_step, train_step
 from foreign_modules import FOREIGN
+from written_out import train_loss
 
 VARIANTS = {
     "internal": {},
@@ -83,24 +85,43 @@ def test_two_owners_are_refused():
         groups(Outer(Inner(jnp.ones(2))))
 
 
-def test_the_train_gradient_of_the_gen_head_is_zero_even_if_asked_for(data, tiny):
-    model = build_model(
-        tiny.replace(feature_noise="none", generalization_head=True).model, data.train, key=jax.random.key(3)
-    )
-    batch = data.train.sample(jax.random.key(0), 5)
+@pytest.mark.parametrize("path", ["plain", "reverse", "kernels"])
+def test_on_train_sigma_gen_is_a_constant(path, data, tiny):
+    """The gradient of every parameter is the one that it would have if σ_gen were given as numbers.
 
-    def loss(arrays, static):
-        return train_objective(predict(eqx.combine(arrays, static), batch.x, key=jax.random.key(1)), batch.y)
+    The heads' weights are not 0, so that σ_gen follows from the features, and with them from θ and from the sites.
+    """
+    config = tiny.replace(num_blocks=2, log_sigma_gen_start=-1.0).model
+    model = build_model(config, data.train, key=jax.random.key(3))
+    for name, key in (("sigma_pred", jax.random.key(4)), ("sigma_gen", jax.random.key(5))):
+        place = lambda m, name=name: getattr(m.heads, name).linear.weight  # noqa: E731
+        model = eqx.tree_at(place, model, 0.5 * jax.random.normal(key, place(model).shape))
+    batch = data.train.sample(jax.random.key(0), 4)
+    x, y = (
+        jnp.concatenate([field, field[..., :12]], axis=-1) for field in (batch.x, batch.y)
+    )  # kernels take 32 points
+    arrays, static = eqx.partition(model, eqx.is_inexact_array)
 
-    gradient = jax.grad(loss)(*eqx.partition(model, eqx.is_inexact_array))
-    for leaf in jax.tree.leaves(route(gradient).rho):
-        assert (leaf == 0).all()
-    # And σ_gen does not reach θ through the features either.
-    widened = eqx.tree_at(lambda m: m.heads.sigma_gen.linear.weight, model, jnp.ones((2, 4)))
-    same = jax.grad(
-        lambda a, s: jnp.sum(predict(eqx.combine(a, s), batch.x, key=jax.random.key(1)).vars_generalization)
-    )(*eqx.partition(widened, eqx.is_inexact_array))
-    assert all((leaf == 0).all() for leaf in jax.tree.leaves(route(same).theta_psi))
+    def mixture_of(arrays):
+        return predict(eqx.combine(arrays, static), x, key=jax.random.key(1), num_samples=4, path=path)
+
+    @jax.jit
+    def gradients(arrays):
+        given = mixture_of(arrays).vars_generalization
+
+        def with_numbers(arrays):
+            mixture = mixture_of(arrays)
+            return jnp.mean(train_loss(mixture.means, mixture.vars_predictive, given, y))
+
+        both = (lambda a: train_objective(mixture_of(a), y), with_numbers)
+        return given, *(jax.grad(loss)(arrays) for loss in both)
+
+    given, found, expected = gradients(arrays)
+    assert float(jnp.std(jnp.log(given))) > 0.1
+    for name, gradient in named_arrays(found).items():
+        theirs = named_arrays(expected)[name]
+        np.testing.assert_allclose(gradient, theirs, atol=1e-5 * float(jnp.abs(theirs).max()), err_msg=name)
+        assert ("sigma_gen" in name) == bool((gradient == 0).all()), name
 
 
 def test_updates_leave_the_other_groups_bit_for_bit(model, data, config):
@@ -153,11 +174,22 @@ def test_a_users_own_rho_has_the_rate_of_rho(tiny):
 
 
 def test_rates_follow_from_the_owner(data, tiny):
-    config = tiny.replace(feature_noise="both", generalization_head=True)
+    """Four rates that are all different, so that none can stand for another."""
+    rates_set = {"learning_rate": 1e-3, "site_learning_rate": 2e-3, "generalization_head_learning_rate": 3e-3}
+    config = tiny.replace(feature_noise="both", mode_noise="generalization", generalization_head=True, **rates_set)
     model = build_model(config.model, data.train, key=jax.random.key(0))
-    rates = learning_rates(model, config.train)
-    assert rates.heads.mean.weight == rates.heads.sigma_pred.linear.bias == rates.stages[0].weight == 2e-3
-    assert rates.heads.sigma_gen.linear.weight == 1e-3
-    chain = rates.stages[3].noises
-    assert [float(n.scale.raw) for n in chain] == [1e-2, 1e-2]
-    assert np.isclose(config.train.site_learning_rate, 1e-2)
+    for name, rate in named_arrays(learning_rates(model, config.train)).items():
+        expected = 2e-3 if "scale.raw" in name else 3e-3 if "sigma_gen" in name else 1e-3
+        assert rate == expected, name
+
+
+def test_labels_are_those_of_the_types(data, tiny):
+    """ρ and ψ of sites and heads by name; everything else is θ."""
+    config = tiny.replace(feature_noise="both", generalization_head=True)
+    labels = named_arrays(groups(build_model(config.model, data.train, key=jax.random.key(0))))
+    assert len(labels) > 20
+    for name, label in labels.items():
+        if "noises[0].scale" in name or "sigma_pred" in name:
+            assert label == "psi", name
+        else:
+            assert label == ("rho" if "noises[1].scale" in name or "sigma_gen" in name else "theta"), name

@@ -14,6 +14,7 @@ from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import AbstractNoise, Dropout, FixedNoise, GaussianNoise, NoiseChain, is_stochastic
 from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.spectral import SpectralConv
+from crossreg.nn.surrogate import predict
 
 CONFIG = ModelConfig(width=4, num_blocks=3, num_modes=5, log_sigma_gen_start=-1.0)
 
@@ -58,6 +59,14 @@ def test_a_sample_is_the_network_written_out(data, changes):
     x = data.train.gather(jnp.arange(1)).x[0]
     key = jax.random.key(7)
     found = model(x, key=key)
+    # Many at once, where factors and GELU wait for the next stage: the second sample of the first input.
+    second = jax.random.split(jax.random.split(key, 2)[0], 3)[1]
+    many = predict(model, jnp.stack([x, -x]), key=key, num_samples=3)
+    one = model(x, key=second)
+    np.testing.assert_allclose(many.means[1, 0], one.mean, atol=2e-6)
+    np.testing.assert_allclose(many.vars_predictive[1, 0], np.exp(2 * one.log_sigma_pred), rtol=1e-5)
+    assert one.log_sigma_gen is not None
+    np.testing.assert_allclose(many.vars_generalization[1, 0], np.exp(2 * one.log_sigma_gen), rtol=1e-5)
 
     stages = iter(model.stages)
     first = next(i for i, stage in enumerate(model.stages) if is_stochastic(stage))
