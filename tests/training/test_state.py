@@ -185,7 +185,7 @@ def test_packed_arrays_are_the_tree_again():
 def test_devices_that_share_a_batch_take_the_step_of_one(parts, trajectories, tiny):
     """Devices as an axis of a vmap: five pairs are no multiple of 2 or 4, and masks make their weights differ."""
     config = tiny.replace(
-        num_blocks=1, batch_size=5, observed_fraction=0.5, mask_per="pair", score_on="observed", num_samples=3
+        num_blocks=1, batch_size=5, observed_fraction=0.5, mask_per="step", score_on="observed", num_samples=3
     )
     data = make_data(trajectories, config.data)
     model = build_model(config.model, data.train, key=jax.random.key(0))
