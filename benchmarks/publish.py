@@ -85,7 +85,7 @@ def compact(row: dict[str, Any]) -> dict[str, Any]:
     """
     sigma = {site: float(np.exp(np.mean(np.log(values)))) for site, values in row["sigma"].items()}
     train = row.get("train") if "+" not in row["method"] else None
-    kept = {k: v for k, v in row.items() if k not in ("on", "key", "settings")} | {"sigma": sigma}
+    kept = {k: v for k, v in row.items() if k not in ("on", "key", "settings", "trained_with")} | {"sigma": sigma}
     kept["train"] = {name: train[name] for name in _OF_TRAIN} if train else None
     return rounded({k: v for k, v in kept.items() if k == "changes" or v not in (None, {})})
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from crossreg.errors import InputError as InputError
     from crossreg.export.tensors import read_model as read_model
     from crossreg.export.write import export_model as export_model
+    from crossreg.in_units import InUnits as InUnits
     from crossreg.methods.conformal import fit_conformal as fit_conformal
     from crossreg.methods.correlation import fit_correlation as fit_correlation
     from crossreg.methods.ensemble import EnsemblePredictor as EnsemblePredictor
@@ -75,6 +76,7 @@ _HOMES = {
     "nn.heads": ("Heads", "make_heads"),
     "nn.noise": ("AbstractNoise", "Dropout", "GaussianNoise", "gaussian_noise"),
     "nn.surrogate": ("Surrogate", "predict"),
+    "in_units": ("InUnits",),
     "predictive": ("Mixture", "Recalibrated"),
     "studies.presets": ("preset",),
     "studies.run_folder": ("Run", "load_run"),

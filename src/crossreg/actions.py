@@ -103,7 +103,7 @@ def evaluate(command: Evaluate) -> None:
 
 
 def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> None:
-    from crossreg.report.tables import channel_table, decomposition_table, scores_table, sigma_lines
+    from crossreg.report.tables import channel_table, decomposition_table, scores_table, sigma_lines, times_text
     from crossreg.studies.run_folder import channel_names, scored_name
 
     if as_json:
@@ -111,6 +111,8 @@ def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> No
         return
     print(scores_table({scored_name(folder): metrics}))
     print(decomposition_table(metrics))
+    if metrics.get("test_times"):
+        print(times_text(metrics["test_times"]))
     if channels := channel_table(metrics, channel_names(folder)):
         print(channels)
     if metrics["sigma"]:

@@ -150,7 +150,8 @@ class Sweep:
     """Train and score many runs as few programs; the same command on the same folder goes on."""
 
     name: tyro.conf.Positional[str]
-    """paper-observed, paper-train-size, paper (both), paper-regimes, equal-data, ablation, scenario, or grid."""
+    """paper-observed, paper-train-size, paper (both), paper-regimes, paper-exact (all of these with the paper's own
+    settings), equal-data, ablation, scenario, or grid."""
     out: Path
     """Folder of the sweep: new, empty, or of an earlier one, whose finished points are kept."""
     methods: str | None = None
@@ -160,7 +161,7 @@ class Sweep:
     first_seed: int = 0
     """The lowest of the seeds: others than those that a setting was chosen with confirm it."""
     steps: int | None = None
-    """Training steps; by default 10,000, and 30,000 for paper-regimes."""
+    """Training steps; by default 10,000, and 30,000 for paper-regimes and paper-exact."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """field=value,value for a config field; given several times, all combinations are run."""
     scenario: str | None = None

@@ -44,15 +44,20 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     }
 
 
+def all_settings(config: Config) -> dict[str, Any]:
+    """Every field of a config by its name, without the groups."""
+    return {name: value for part in to_dict(config).values() for name, value in part.items()}
+
+
 def default_settings() -> dict[str, Any]:
     """Every field of a config at its default."""
-    return {name: value for part in to_dict(Config()).values() for name, value in part.items()}
+    return all_settings(Config())
 
 
 def changed_fields(config: Config) -> dict[str, Any]:
     """The fields that are not at their defaults: what identifies a run, whatever fields later versions add."""
     defaults = default_settings()
-    return {k: v for fields in to_dict(config).values() for k, v in fields.items() if v != defaults[k]}
+    return {name: value for name, value in all_settings(config).items() if value != defaults[name]}
 
 
 def from_dict(values: Any, *, base: Config | None = None, where: str = "config") -> Config:

@@ -79,6 +79,11 @@ class Mixture(eqx.Module):
         return jnp.sqrt(self.variance)
 
     @property
+    def std_of_means(self) -> Float[Array, "*shape"]:
+        r"""$\mathrm{Std}_\omega[\mu]$."""
+        return jnp.sqrt(self.var_of_means)
+
+    @property
     def std_predictive(self) -> Float[Array, "*shape"]:
         """√U_pred."""
         return jnp.sqrt(self.var_predictive)
@@ -237,6 +242,10 @@ class Recalibrated(eqx.Module):
         return self.mixture.var_of_means
 
     @property
+    def std_of_means(self) -> Float[Array, "*shape"]:
+        return self.mixture.std_of_means
+
+    @property
     def std(self) -> Float[Array, "*shape"]:
         r"""$\sqrt{E(Y - m)^2}$ around the reported mean m: $E(Y-m)^2 = 2\int |x-m|\,P(Y \text{ beyond } x)\,dx$."""
         mean = self.mean
@@ -318,9 +327,6 @@ class Recalibrated(eqx.Module):
         each = (jnp.asarray(nodes, split.dtype), jnp.asarray(weights, split.dtype))
         total, _ = jax.lax.scan(add, jnp.zeros_like(split), each)
         return total
-
-
-Predictive = Mixture | Recalibrated
 
 
 @jax.custom_jvp

@@ -80,8 +80,12 @@ def test_a_model_predicts_and_learns_the_same(data, changes):
     """Noise that is not the same at all points of a channel, or on modes, leaves stages to the readable path."""
     config = ModelConfig(width=8, num_blocks=3, num_modes=5, log_sigma_gen_start=-1.0, **changes)
     model = build_model(config, data.train, key=jax.random.key(0))
+    # Heads that read their features, as after some training: they start as constants.
+    heads = lambda m: [m.heads.sigma_pred.linear.weight, m.heads.sigma_gen.linear.weight]  # noqa: E731
+    model = eqx.tree_at(heads, model, [0.05 * jax.random.normal(jax.random.key(5 + i), (2, 8)) for i in range(2)])
     batch = data.train.gather(jnp.arange(4))
-    x, y = (jnp.concatenate([f[..., :32], f[..., :32]], axis=0) for f in (batch.x, batch.y))
+    # 8 fields of 32 points: the kernels take 16 samples and 32 points at a time.
+    x, y = (jnp.tile(f, (2, 1, 2))[..., :32] for f in (batch.x, batch.y))
     parts = route(model)
 
     def run(theta_psi, rho, path):
@@ -105,6 +109,7 @@ def test_a_model_predicts_and_learns_the_same(data, changes):
     )
     for other in others:
         close(other, plain)
+    assert "pallas_call" in str(jax.make_jaxpr(lambda t: jax.grad(train)(t, "kernels"))(parts.theta_psi))
 
 
 def test_what_the_kernels_do_not_take():

@@ -11,6 +11,7 @@ import yaml
 from crossreg.cli import main
 from crossreg.config import Config, from_dict, load_yaml, to_dict
 from crossreg.errors import InputError
+from crossreg.studies.prediction import predict_file
 from crossreg.studies.presets import PRESETS, preset
 from crossreg.studies.run_folder import load_run
 
@@ -87,7 +88,7 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
     assert said[0] == said[1]
     metrics = json.loads(said[0])
     assert metrics == json.loads((folder / "metrics.json").read_text())
-    assert set(metrics) == {"test", "reg", "train", "sigma"}
+    assert set(metrics) == {"test", "reg", "train", "sigma", "test_times"}
     for split in ("test", "reg", "train"):
         assert {"nll", "ece_mix", "crps", "rmse", "std_mu", "coverage"} <= set(metrics[split])
         assert len(metrics[split]["coverage"]) == 9
@@ -118,7 +119,7 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
     run = load_run(str(folder))
     assert run.mask is not None
     hidden = ~run.mask
-    x[..., hidden] = 1e3
+    x[..., hidden] = 8.0
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "mask.npy", ~hidden)
 
@@ -207,7 +208,7 @@ def test_a_diverged_run_says_so_and_leaves_its_last_finite_state(cached_waves, c
     assert main(["train", "--out", str(out), *SMALL, "--learning-rate", "1e30"]) == 4
     assert "diverged at step" in capsys.readouterr().err
     metrics = json.loads((out / "metrics.json").read_text())
-    assert set(metrics) == {"test", "reg", "train", "sigma"}
+    assert set(metrics) == {"test", "reg", "train", "sigma", "test_times"}
     assert json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])["diverged_at"] > 0
     assert main(["evaluate", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == metrics
@@ -332,11 +333,15 @@ def test_prediction_overwrites_nothing_and_says_when_it_is_not_finite(cached_wav
     for source, target, message in (
         ("x.npy", run / "model.npz", "exists already"),
         ("x.npy", tmp_path / "x.npy", "exists already"),
-        ("far.npy", tmp_path / "far.npz", "is not finite for it"),
+        ("far.npy", tmp_path / "far.npz", "reaches 1e+30 in field 0, and the run was trained on inputs from -1 to 1;"),
     ):
         assert main(["predict", str(run), "--input", str(tmp_path / source), "--output", str(target), "--no-mask"]) == 2
         assert message in capsys.readouterr().err
     assert (run / "model.npz").read_bytes() == before
+    # A run of an older version does not say what its inputs were.
+    how: dict = {"levels": (0.5,), "mask_file": None, "no_mask": True}
+    with pytest.raises(InputError, match="is not finite for it"):
+        predict_file(load_run(run)._replace(input_range=None), tmp_path / "far.npy", tmp_path / "far.npz", **how)
     assert not (tmp_path / "far.npz").exists()
 
 

@@ -241,6 +241,13 @@ class Data(Generic[Some]):
         cut = size - max(1, round(_KEPT_SHARE * size))
         order = np.random.default_rng(seed).permutation(size).tolist()
         learned, kept = (self.reg.of(sorted(part)) for part in (order[:cut], order[cut:]))
+        from crossreg.data.files.measured import unmeasured
+
+        if unmeasured(learned) or unmeasured(kept):
+            raise InputError(
+                f"--reg-size {size}: a part of reg to learn from, or to calibrate on, has nothing that was measured;"
+                " hold out more"
+            )
         return dataclasses.replace(self, reg=learned, kept=kept)
 
     @property

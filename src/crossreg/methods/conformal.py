@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.in_units import Predictive, standardized, with_standard
 from crossreg.metrics.evaluation import Predictor, batches_of, calibration_key
 from crossreg.predictive import Mixture, Recalibrated
 
@@ -41,10 +42,11 @@ class Conformal(eqx.Module):
     targets: Float[Array, " knot"]
     tail: Float[Array, ""]
 
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Recalibrated:
-        mixture = self.predictor(batch, keys)
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Predictive:
+        predictive = self.predictor(batch, keys)
+        mixture, _ = standardized(predictive, batch.y)
         assert isinstance(mixture, Mixture)
-        return Recalibrated(mixture, self.knots, self.targets, self.tail)
+        return with_standard(predictive, Recalibrated(mixture, self.knots, self.targets, self.tail))
 
 
 def conformal_levels(scores: Float[np.ndarray, " point"]) -> Levels:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.in_units import standardized
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, batches_of, calibration_key
 from crossreg.nn.surrogate import Surrogate
 
@@ -24,7 +25,7 @@ from crossreg.nn.surrogate import Surrogate
 @eqx.filter_jit
 def _moments(predictor, batch: Batch, keys, size):
     """Both sides of the equation, without R and k, summed over a batch; pairs from `size` on only fill it up."""
-    mixture = predictor(batch, keys)
+    mixture, truth = standardized(predictor(batch, keys), batch.y)  # R has no units
     counts = (jnp.arange(batch.x.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
     weight = jnp.broadcast_to(batch.weight * counts, batch.y.shape)
 
@@ -35,7 +36,7 @@ def _moments(predictor, batch: Batch, keys, size):
         return jnp.matmul(flat.T, flat, precision="float32")
 
     # A point counts for two channels where it counts for both.
-    error = jnp.where(weight > 0, batch.y - mixture.mean, 0.0)
+    error = jnp.where(weight > 0, truth - mixture.mean, 0.0)
     spread = pairwise(mixture.means - mixture.mean) / mixture.num_samples
     sigmas = (jnp.sqrt(mixture.vars_predictive), jnp.sqrt(mixture.vars_generalization))
     return pairwise(error) - spread, sum(pairwise(sigma) for sigma in sigmas) / mixture.num_samples

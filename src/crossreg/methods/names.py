@@ -8,13 +8,15 @@ pooled. `-all-data` lets a method that needs nothing held out train on train and
 training. No JAX here.
 """
 
+import dataclasses
 import decimal
 import difflib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crossreg.config import Config
+from crossreg.config import Config, all_settings, changed_fields
 from crossreg.errors import InputError
 from crossreg.methods import dropout, fixed_noise, unregularized, xreg
 
@@ -40,7 +42,8 @@ class Method:
     """How a row of a table comes about.
 
     `candidates` are changes of the config; with more than one, the lowest NLL on held-out data decides. Each is
-    trained `members` times and pooled. A method without candidates is not trained.
+    trained `members` times and pooled. A method without candidates is not trained. `named` are the settings that the
+    words of its name stand for, as `mm` stands for a `reg_objective`.
     """
 
     name: str
@@ -51,10 +54,29 @@ class Method:
     sigma_temperature: bool = False
     conformal: bool = False
     all_data: bool = False
+    named: Collection[str] = ()
 
     def configs(self, config: Config, changes: dict[str, Any] | None = None) -> list[Config]:
         """The config of each candidate; `changes` are made last, so that a sweep may vary what a method sets."""
         return [candidate(config).replace(**(changes or {})) for candidate in self.candidates]
+
+    def check_settings(self, config: Config, changes: Mapping[str, Any]) -> None:
+        """Refuse settings that this method would replace by its own, so that something else would be trained.
+
+        `config` holds settings from before the method is applied: one at its default is taken as not given. `changes`
+        are made after it: they may vary what the method sets, but not contradict what its name says.
+        """
+        asked = {name: value for name, value in changed_fields(config).items() if name not in changes}
+        asked |= {name: value for name, value in changes.items() if name in self.named}
+        for candidate in self.candidates:
+            own = all_settings(candidate(config))
+            replaced = {name: value for name, value in asked.items() if own[name] != value}
+            if replaced:
+                said = [f"{k} to {json.dumps(own[k])}, not {json.dumps(v)}" for k, v in replaced.items()]
+                raise InputError(
+                    f"--methods {self.name}: this method sets {' and '.join(said)}; leave"
+                    f" {', '.join(replaced)} out, or name a method that has {'it' if len(said) == 1 else 'them'}"
+                )
 
     @property
     def wrapped(self) -> bool:
@@ -89,7 +111,8 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         if all(part in xreg.VARIANTS for part in words) and len(set(rest)) == len(rest):
             words = xreg.telling(words)
             said = "-".join(["xreg", *words, *(["ensemble"] if members > 1 else [])])
-            return Method(said, (lambda config: xreg.configure(config, words),), members)
+            named = frozenset(name for part in words for name in xreg.VARIANTS[part])
+            return Method(said, (lambda config: xreg.configure(config, words),), members, named=named)
     if name == "unregularized":
         return Method(name, (unregularized.configure,))
     if word == "ensemble" and len(rest) <= 1:
@@ -103,9 +126,11 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         )
     if word == "dropout" and len(rest) <= 1:
         if rest == ["reg"]:
-            return Method(name, tuple(_dropout(rate) for rate in dropout.RATES))
+            return Method(name, tuple(_dropout(rate) for rate in dropout.RATES), named=("dropout_rate",))
         rate = _number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE
-        return Method("dropout" if rate == dropout.RATE else f"dropout-{_written(rate)}", (_dropout(rate),))
+        if rate == dropout.RATE:
+            return Method("dropout", (_dropout(rate),))
+        return Method(f"dropout-{_written(rate)}", (_dropout(rate),), named=("dropout_rate",))
     if word == "fixed" and rest[:1] == ["noise"] and len(rest) <= 2:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
         said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{_written(sigma)}"
@@ -159,7 +184,7 @@ def _parse_method(name: str, forms: Sequence[str]) -> Method:
         raise InputError(f"--methods {name}: {without} {reason}, so that it cannot train on all data")
     said = "+".join([method.name + ALL_DATA * all_data, *wrappers])
     fields = dict.fromkeys((wrapper.replace("-", "_") for wrapper in wrappers), True)
-    return Method(said, method.candidates, method.members, all_data=all_data, **fields)
+    return dataclasses.replace(method, name=said, all_data=all_data, **fields)
 
 
 def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:

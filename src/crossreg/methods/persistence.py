@@ -10,28 +10,43 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.in_units import InUnits
+from crossreg.nn.units import Units
 from crossreg.predictive import Mixture
 
 _SMALLEST_VARIANCE = 1e-20
 
 
 class Persistence(eqx.Module):
-    """The mixture of one Gaussian around the observed input."""
+    """The mixture of one Gaussian around the observed input. Variances are those of the standardised fields."""
 
     var_seen: Float[Array, " channel"]
     var_hidden: Float[Array, " channel"]
+    units: Units | None = eqx.field(static=True, default=None)
 
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture:
-        mean = batch.x[:, : batch.y.shape[1]]
-        shape = (-1, *(1,) * (mean.ndim - 2))
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
+        mean = _standard(batch.x[:, : batch.y.shape[1]], self.units)
+        num_dims = mean.ndim - 2
+        shape = (-1, *(1,) * num_dims)
         var = jnp.where(batch.mask, self.var_seen.reshape(shape), self.var_hidden.reshape(shape))
-        return Mixture(mean[None], var[None], jnp.zeros_like(mean)[None])
+        mixture = Mixture(mean[None], var[None], jnp.zeros_like(mean)[None])
+        if self.units is None:
+            return mixture
+        return InUnits(mixture, self.units.offsets(num_dims), self.units.scales(num_dims))
+
+
+def _standard(fields: Float[Array, "batch channel *space"], units: Units | None):
+    if units is None:
+        return fields
+    num_dims = fields.ndim - 2
+    return (fields - units.offsets(num_dims)) / units.scales(num_dims)
 
 
 def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persistence:
     """Sizes the errors of persistence on a split."""
     batch = pairs.gather(jnp.arange(int(pairs.num_pairs)))
-    squared = (batch.y - batch.x[:, : batch.y.shape[1]]) ** 2
+    x, y = (_standard(fields, pairs.units) for fields in (batch.x[:, : batch.y.shape[1]], batch.y))
+    squared = (y - x) ** 2
     axes = (0, *range(2, squared.ndim))
 
     def mean_over(points):
@@ -42,5 +57,5 @@ def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persis
 
     if not knows_mask:
         var = mean_over(jnp.ones_like(batch.mask))
-        return Persistence(var, var)
-    return Persistence(mean_over(batch.mask), mean_over(~batch.mask))
+        return Persistence(var, var, pairs.units)
+    return Persistence(mean_over(batch.mask), mean_over(~batch.mask), pairs.units)

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.in_units import InUnits
 from crossreg.metrics.evaluation import Predictor, batches_of, calibration_key
 from crossreg.predictive import Mixture
 
@@ -34,11 +35,11 @@ class Tempered(eqx.Module):
     temperature: Float[Array, ""]
     form: Form = eqx.field(static=True, default="stretch")
 
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture:
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         return _widened(self.predictor(batch, keys), self.temperature, self.form)  # pyright: ignore[reportArgumentType]
 
 
-def _widened(mixture: Mixture, temperature: Float[Array, ""], form: Form) -> Mixture:
+def _widened(mixture: Mixture | InUnits, temperature: Float[Array, ""], form: Form) -> Mixture | InUnits:
     return mixture.tempered(temperature) if form == "stretch" else mixture.with_sigmas_times(temperature)
 
 

@@ -16,11 +16,12 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
+from crossreg.in_units import InUnits, Predictive, standardized
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.predictive import Mixture, Predictive
+from crossreg.predictive import Mixture
 from crossreg.streams import EVALUATION_STREAM
 
 # Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
@@ -56,7 +57,7 @@ def _points(mixture: Predictive, batch: Batch) -> Points:
         -mixture.log_prob(batch.y),
         mixture.cdf(batch.y),
         mixture.crps(batch.y),
-        jnp.sqrt(mixture.var_of_means),
+        mixture.std_of_means,
         mixture.std_predictive,
         mixture.std_generalization,
         mixture.std,
@@ -70,24 +71,27 @@ def _points_of_batch(predictor, batch: Batch, keys) -> Points:
 
 
 class Totals(NamedTuple):
-    """Sums over the points that count, from which the scores of a split follow."""
+    """Sums over the points of each channel that count, in the network's units; the scores of a split follow from them.
 
-    weight: Float[Array, ""]
-    nll: Float[Array, ""]
-    crps: Float[Array, ""]
-    squared_error: Float[Array, ""]
-    std_mu: Float[Array, ""]
-    std_predictive: Float[Array, ""]
-    std_generalization: Float[Array, ""]
-    std_total: Float[Array, ""]
-    var_predictive: Float[Array, ""]
-    var_generalization: Float[Array, ""]
+    `covered` is the sum over all channels, at each level. `scale` is what the network's units are multiplied by.
+    """
+
+    weight: Float[Array, " channel"]
+    nll: Float[Array, " channel"]
+    crps: Float[Array, " channel"]
+    squared_error: Float[Array, " channel"]
+    std_mu: Float[Array, " channel"]
+    std_predictive: Float[Array, " channel"]
+    std_generalization: Float[Array, " channel"]
+    std_total: Float[Array, " channel"]
+    var_predictive: Float[Array, " channel"]
+    var_generalization: Float[Array, " channel"]
     covered: Float[Array, " level"]
-    of_channels: Float[Array, "5 channel"]
+    scale: Float[Array, " channel"]
 
 
 class Scored(NamedTuple):
-    """A scored batch: its totals, and what all points are sorted by."""
+    """A scored batch: its totals, and what all points are sorted by, in units of the largest channel's scale."""
 
     totals: Totals
     error: Field
@@ -98,19 +102,19 @@ class Scored(NamedTuple):
 @eqx.filter_jit
 def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
     """Scores a batch on the device; pairs from `size` on only fill it up."""
-    p = _points(predictor(batch, keys), batch)
+    predictive = predictor(batch, keys)
+    standard, truth = standardized(predictive, batch.y)
+    scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((batch.y.shape[1],))
+    p = _points(standard, batch._replace(y=truth))
     counts = (jnp.arange(batch.y.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
     weight = p.weight * counts
     error = p.mean - p.truth
 
     def total(values):
-        return jnp.sum(weight * values)
-
-    def of_channels(values):
         return jnp.sum(weight * values, axis=(0, *range(2, values.ndim)))
 
     totals = Totals(
-        jnp.sum(weight),
+        total(jnp.ones_like(error)),
         total(p.nll),
         total(p.crps),
         total(error**2),
@@ -121,10 +125,11 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
         total(p.std_predictive**2),
         total(p.std_generalization**2),
         jnp.nan_to_num(coverage(p.pit, weight)) * jnp.sum(weight),  # a batch may have no point that counts
-        jnp.stack([of_channels(v) for v in (jnp.ones_like(error), p.nll, p.crps, error**2, p.std_total)])
-        if error.shape[1] > 1
-        else jnp.zeros((5, 0)),
+        scale.reshape(-1),
     )
+    if isinstance(predictive, InUnits):
+        relative = scale / jnp.max(scale)
+        return Scored(totals, relative * error, relative * p.std_total, weight)
     return Scored(totals, error, p.std_total, weight)
 
 
@@ -134,19 +139,23 @@ class SurrogatePredictor(eqx.Module):
     model: Surrogate
     num_samples: int = eqx.field(static=True)
 
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture:
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
 
 
 def batches_of(
-    pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None
+    pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None, steps: range | None = None
 ) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
     """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count.
 
-    With `most_pairs`, only so many of them, evenly spaced.
+    With `most_pairs`, only so many of them, evenly spaced; with `steps`, of those only the ones that are at these steps
+    of their rows.
     """
     # Fetched as it is: a product of it would wait behind all that the device still has to do.
     numbers = evenly_spaced(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs)
+    in_all = len(numbers)
+    if steps is not None:
+        numbers = numbers[np.isin(numbers % pairs.pairs_per_row, steps)]
     num_pairs = len(numbers)
     if not num_pairs:
         raise InputError("the split has nothing to score on")
@@ -154,9 +163,9 @@ def batches_of(
     points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
     chunk = max(1, points_per_call // math.prod(pairs.field_shape))
     if on_cpu:
-        # A power of two where few are enough: splits of about one size share a program. An accelerator takes longer to
-        # compile a further program than to score a split that is filled up.
-        chunk = min(chunk, 1 << (num_pairs - 1).bit_length())
+        # A power of two where few are enough: splits of about one size share a program, and so do all steps of one. An
+        # accelerator takes longer to compile a further program than to score a split that is filled up.
+        chunk = min(chunk, 1 << (in_all - 1).bit_length())
     starts = range(0, num_pairs, chunk)
     # Filled up with the last pair and gathered outside: one program serves all chunks.
     indices = [numbers[np.minimum(np.arange(start, start + chunk), num_pairs - 1)] for start in starts]
@@ -195,6 +204,7 @@ def _launch(
     key: PRNGKeyArray,
     progress: Callable[[int], None] | None = None,
     most_pairs: int | None = None,
+    steps: range | None = None,
 ) -> list[Scored]:
     """Sends all batches to the device, without waiting for them unless someone is to be told of each.
 
@@ -204,7 +214,7 @@ def _launch(
     launched, streams = [], isinstance(pairs, StreamedPairs)
     total = min(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs or math.inf) * math.prod(pairs.field_shape)
     every = math.ceil(total / _SORTED_POINTS) if streams else 1
-    for number, (batch, keys, size) in enumerate(batches_of(pairs, key=key, most_pairs=most_pairs)):
+    for number, (batch, keys, size) in enumerate(batches_of(pairs, key=key, most_pairs=most_pairs, steps=steps)):
         scored = _score_batch(predictor, batch, keys, jnp.asarray(size))
         if number % every:
             scored = Scored(scored.totals, *(points[:0] for points in scored[1:]))
@@ -218,23 +228,42 @@ def _launch(
 
 def mean_nll(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> float:
     """NLL per point of a split, to choose by."""
-    each = jax.device_get([batch.totals for batch in _launch(predictor, pairs, key)])
-    return float(sum(np.float64(t.nll) for t in each) / sum(np.float64(t.weight) for t in each))
+    totals = _totals(_launch(predictor, pairs, key))
+    return float(totals.nll.sum() / totals.weight.sum())
+
+
+def _totals(scored: list[Scored]) -> Totals:
+    """The totals of a split in the fields' own units, added up in float64, which holds the squares of any float32."""
+    each = jax.device_get([batch.totals for batch in scored])
+    sums = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
+    scale = np.asarray(each[0].scale, np.float64)
+    lengths = ("crps", "std_mu", "std_predictive", "std_generalization", "std_total")
+    squares = ("squared_error", "var_predictive", "var_generalization")
+    return sums._replace(
+        nll=sums.nll + sums.weight * np.log(scale),
+        **{name: getattr(sums, name) * scale for name in lengths},
+        **{name: getattr(sums, name) * scale**2 for name in squares},
+        scale=scale,
+    )
 
 
 def _summarize(scored: list[Scored]) -> dict[str, object]:
-    """The scores of a split, from its batches, whose sums are added up in float64."""
-    each = jax.device_get([batch.totals for batch in scored])
-    totals = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
-    mean = Totals(*(values / totals.weight for values in totals))
-    weight, *sums = totals.of_channels
-    with np.errstate(invalid="ignore", divide="ignore"):
-        nll, crps, squared, std = (values / weight for values in sums)
-    channels = {"nll": nll, "crps": crps, "rmse": np.sqrt(squared), "sharpness": std} if weight.size else {}
+    """The scores of a split, from its batches."""
+    totals = _totals(scored)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a channel, or a split, may have no point that counts
+        mean = Totals(*(values.sum() / totals.weight.sum() for values in totals))
+        covered = totals.covered / totals.weight.sum()
+        of_channels = Totals(*(values / totals.weight for values in totals._replace(covered=totals.weight)))
+    channels = {
+        "nll": of_channels.nll,
+        "crps": of_channels.crps,
+        "rmse": np.sqrt(of_channels.squared_error),
+        "sharpness": of_channels.std_total,
+    }
     rank_correlation, sparsification = localization(*([getattr(b, n) for b in scored] for n in Scored._fields[1:]))
     return {
         "nll": float(mean.nll),
-        "ece_mix": float(ece_from_coverage(mean.covered)),
+        "ece_mix": float(ece_from_coverage(covered)),
         "crps": float(mean.crps),
         "rmse": float(np.sqrt(mean.squared_error)),
         "std_mu": float(mean.std_mu),
@@ -245,8 +274,8 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
         "sharpness": float(mean.std_total),
         "spearman": rank_correlation,
         "ause": sparsification,
-        "coverage": mean.covered.tolist(),
-        **{f"channel_{name}": values.tolist() for name, values in channels.items()},
+        "coverage": covered.tolist(),
+        **({f"channel_{name}": values.tolist() for name, values in channels.items()} if len(totals.scale) > 1 else {}),
     }
 
 
@@ -275,11 +304,12 @@ def evaluate_all(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     most_pairs: Callable[[AbstractPairs], int | None] = lambda pairs: None,
+    steps: range | None = None,
 ) -> Iterator[dict[str, object]]:
     """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on.
 
     `progress` is told of every batch how many pairs were scored in it. `most_pairs` says of a split how many of its
-    pairs are scored; all where it says None.
+    pairs are scored; all where it says None. With `steps`, only pairs at these steps of their rows are.
     """
     # Points that wait for a worker stay on the device.
     workers = min(os.cpu_count() or 1, 4)
@@ -287,7 +317,7 @@ def evaluate_all(
     pending: deque[Future] = deque()
     with ThreadPoolExecutor(workers) as pool:
         for predictor, pairs in jobs:
-            launched = _launch(predictor, pairs, key, progress, most_pairs(pairs))
+            launched = _launch(predictor, pairs, key, progress, most_pairs(pairs), steps)
             pending.append(pool.submit(_summarize, launched))
             # A split's points wait in memory until they are sorted.
             if len(pending) > workers:

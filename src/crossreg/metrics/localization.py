@@ -35,6 +35,8 @@ def localization(
 def on_host(error: Points, std: Points, weight: Points) -> tuple[float, float]:
     """Both scores by NumPy."""
     error, std = np.abs(error[weight > 0]), std[weight > 0]
+    if not error.size:  # as of pairs of which no target was measured
+        return float("nan"), float("nan")
     orders = np.argsort(error, kind="stable"), np.argsort(std, kind="stable")
     return spearman(error, std, orders), ause(error, std, orders)
 

@@ -291,11 +291,11 @@ def _read_kernel(a_ref, first_ref, second_ref, weight_ref, bias_ref, out_ref, *,
 
 def _read_back_kernel(
     a_ref, first_ref, second_ref, weight_ref, grad_ref, da_ref, dfirst_ref, dsecond_ref, dweight_ref, dbias_ref,
-    *, gelu: bool, stopped: tuple[bool, ...],
+    *, gelu: bool,
 ):  # fmt: skip
     width, _, points = a_ref.shape
     group = pl.ds(pl.program_id(0) * _READ_GROUP, _READ_GROUP)
-    heads = len(stopped)
+    heads = weight_ref.shape[0]
 
     def add(chunk, sums):
         dfirst, dsecond, dweight, dbias = (list(part) for part in sums)
@@ -308,7 +308,7 @@ def _read_back_kernel(
             dh = jnp.zeros((_READ_GROUP, _CHUNK), jnp.float32)
             for r, grad in enumerate(grads):
                 dweight[r * width + c] += jnp.sum(grad * second * value, axis=1)
-                dh = dh if stopped[r] else dh + weight_ref[r, c] * grad
+                dh = dh + weight_ref[r, c] * grad
             dsecond[c] += jnp.sum(dh * value, axis=1)
             dh = dh * second * slope
             dfirst[c] += jnp.sum(dh * a, axis=1)
@@ -326,7 +326,7 @@ def _read_back_kernel(
             dweight_ref[r, c, group] = dweight[r * width + c]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def fused_read(
     a: Float[Array, "channel sample point"],
     first: Float[Array, "channel sample"],
@@ -334,14 +334,13 @@ def fused_read(
     weight: Float[Array, "head channel"],
     bias: Float[Array, " head"],
     gelu: bool,
-    stopped: tuple[bool, ...],
 ) -> Float[Array, "head sample point"]:
-    """V h + c for all heads at once, with h as in `fused_block`; from `stopped` heads no gradient goes back into h."""
+    """V h + c for all heads at once, with h as in `fused_block`."""
     [out] = _call(
         functools.partial(_read_kernel, gelu=gelu),
         a.shape[1] // _READ_GROUP,
         4 * _ROWS_PER_WARP,
-        [(len(stopped), *a.shape[1:])],
+        [(weight.shape[0], *a.shape[1:])],
         [_NO_SPEC],
         a,
         first,
@@ -352,18 +351,18 @@ def fused_read(
     return out
 
 
-def _read_forward(a, first, second, weight, bias, gelu, stopped):
-    return fused_read(a, first, second, weight, bias, gelu, stopped), (a, first, second, weight)
+def _read_forward(a, first, second, weight, bias, gelu):
+    return fused_read(a, first, second, weight, bias, gelu), (a, first, second, weight)
 
 
-def _read_backward(gelu, stopped, kept, grad):
+def _read_backward(gelu, kept, grad):
     a, first, second, weight = kept
     samples = a.shape[1]
     da, dfirst, dsecond, dweight, dbias = _call(
-        functools.partial(_read_back_kernel, gelu=gelu, stopped=stopped),
+        functools.partial(_read_back_kernel, gelu=gelu),
         samples // _READ_GROUP,
         4 * _ROWS_PER_WARP,
-        [a.shape, first.shape, second.shape, (*weight.shape, samples), (len(stopped), samples)],
+        [a.shape, first.shape, second.shape, (*weight.shape, samples), (weight.shape[0], samples)],
         [_NO_SPEC] * 5,
         *kept,
         grad,

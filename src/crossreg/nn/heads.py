@@ -30,7 +30,11 @@ class PredictiveHead(AbstractSigmaHead, Psi):
 
 
 class GeneralizationHead(AbstractSigmaHead, Rho):
-    """log σ_gen: in ρ, learned on reg only."""
+    """log σ_gen: in ρ, learned on reg only.
+
+    The head passes gradients on to the features that it reads, so that noise sites before it get all of ∇_ρ L_reg. In
+    the train objective σ_gen is a constant (`objectives.train_objective`): θ cannot learn to shrink it on train.
+    """
 
     linear: PointwiseLinear
     bounds: Bounds = eqx.field(static=True)
@@ -52,10 +56,7 @@ class Heads(eqx.Module):
     sigma_gen: GeneralizationHead | None
 
     def __call__(self, features: Float[Array, "width *space"]) -> Moments:
-        gen = None
-        if self.sigma_gen is not None:
-            # No gradient back into the features: θ would learn to shrink σ_gen on train.
-            gen = self.sigma_gen(jax.lax.stop_gradient(features))
+        gen = None if self.sigma_gen is None else self.sigma_gen(features)
         return Moments(self.mean(features), self.sigma_pred(features), gen)
 
     def reverse(self, features: Float[Array, "width *any_space"]) -> Moments:
@@ -63,8 +64,7 @@ class Heads(eqx.Module):
         pred = bound_in_reverse(self.sigma_pred.linear.reverse(features), self.sigma_pred.bounds)
         gen = None
         if self.sigma_gen is not None:
-            still = jax.lax.stop_gradient(features)
-            gen = bound_in_reverse(self.sigma_gen.linear.reverse(still), self.sigma_gen.bounds)
+            gen = bound_in_reverse(self.sigma_gen.linear.reverse(features), self.sigma_gen.bounds)
         return Moments(self.mean.reverse(features), pred, gen)
 
     def fused(self, waiting: Waiting) -> Moments | None:
@@ -76,9 +76,8 @@ class Heads(eqx.Module):
         fits = can_read(width, channels * len(layers), waiting.field.shape[1:])
         if not fits or waiting.field.dtype != jnp.float32:
             return None
-        stopped = (False,) * (2 * channels) + (True,) * (channels * (len(layers) - 2))
         weight, bias = (jnp.concatenate([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
-        out = jnp.asarray(fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu, stopped))
+        out = jnp.asarray(fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu))
         mean, pred, *gen = jnp.split(out, len(layers))
         sigma_gen = None if self.sigma_gen is None else bound_in_reverse(gen[0], self.sigma_gen.bounds)
         return Moments(mean, bound_in_reverse(pred, self.sigma_pred.bounds), sigma_gen)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from crossreg.in_units import InUnits
 from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
@@ -50,18 +51,19 @@ class Surrogate(eqx.Module):
     def sample(self, h: Float[Array, "width *space"], x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
         moments = self.heads(_run(self.stages[self._first_stochastic :], h, key))
-        return self.step_from(self.to_network(x), moments)
+        moments = self.step_from(self.to_network(x), moments)
+        return moments if self.units is None else self.units.from_network(moments)
 
     def to_network(self, x: Float[Array, "in *axes"]) -> Float[Array, "in *axes"]:
         """The input as the first stage reads it."""
         return x if self.units is None else self.units.to_network(x)
 
     def step_from(self, x: Float[Array, "in *axes"], moments: Moments) -> Moments:
-        """The moments of the next field, from what the heads say and the input, as `to_network` gives it."""
+        """The moments of the next field, from what the heads say and the input, both in the network's units."""
         if self.predict_increment:
             # Further channels of the input (a mask) are not part of the field.
             moments = eqx.tree_at(lambda m: m.mean, moments, x[: moments.mean.shape[0]] + moments.mean)
-        return moments if self.units is None else self.units.from_network(moments)
+        return moments
 
     def __call__(self, x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
         """One sampled Gaussian at every point."""
@@ -124,8 +126,10 @@ def predict(
     num_samples: int = 30,
     at: Int[Array, "batch point"] | None = None,
     path: Path = "plain",
-) -> Mixture:
+) -> Mixture | InUnits:
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
+
+    Where the model has units, the mixture is that of the standardised fields and what it says is in the fields' units.
 
     With `at`, only at these points of each input's grid, numbered in row-major order: (sample, batch, channel, point).
     `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
@@ -144,12 +148,16 @@ def predict(
             muted = eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
             instances = _only_at(at, _sample_moments(muted, x, keys, num_samples)).mean
     gen = moments.log_sigma_gen
-    return Mixture(
+    mixture = Mixture(
         moments.mean,
         jnp.exp(2 * moments.log_sigma_pred),
         jnp.zeros_like(moments.mean) if gen is None else jnp.exp(2 * gen),
         instances,
     )
+    if model.units is None:
+        return mixture
+    num_dims = mixture.means.ndim - 3
+    return InUnits(mixture, model.units.offsets(num_dims), model.units.scales(num_dims))
 
 
 def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
@@ -164,7 +172,7 @@ def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
 
 
 def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: Path = "plain") -> Moments:
-    """S sampled Gaussians for each input, (sample, batch, channel, *space).
+    """S sampled Gaussians for each input in the network's units, (sample, batch, channel, *space).
 
     The only place where samples and batch meet: both are folded into one axis, each pair with its own noise. That
     axis stands second, behind the channels, so that a vmapped pointwise layer stays one 2-D matrix product with

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from crossreg import paper
 from crossreg.report.comparison import (
     JUDGED,
     SCORES,
@@ -17,7 +18,6 @@ from crossreg.report.comparison import (
     varying,
     with_interval,
 )
-from crossreg.report.paper import PAPER
 from crossreg.report.verdicts import against_default, duels
 
 # What the printed tables show; the CSV has all.
@@ -33,10 +33,12 @@ DECOMPOSITION = tuple(
 
 
 def paper_of(line: Line) -> tuple[float, float, float] | None:
-    """The paper's test NLL, test ECE and reg ECE of a line; None where it has none."""
-    if "total" in line.regime or "scenario" in line.regime or setting_of(line.regime):
+    """The paper's test NLL, test ECE and reg ECE of a line that was trained with the paper's settings, else None."""
+    exact = all(line.regime.get(name) == value for name, value in paper.TRAINING.items())
+    if not exact or "total" in line.regime or "scenario" in line.regime:
         return None
-    return PAPER.get((line.regime["observed_fraction"], line.split[0]), {}).get(line.method)
+    regime = paper.PAPER.get((line.regime["observed_fraction"], line.split[0]), {})
+    return regime.get(paper.METHODS.get(line.method, ""))
 
 
 class Cell(NamedTuple):
@@ -71,8 +73,8 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
                     Cell(with_interval(line.interval(score), SCORES[score][2]), winners.get(score) == _identity(line))
                 )
             if has_paper:
-                paper = paper_of(line)
-                row += [Cell(signed(paper[0], 2)), Cell(signed(paper[1], 3))] if paper else [Cell("–"), Cell("–")]
+                theirs = paper_of(line)
+                row += [Cell(signed(theirs[0], 2)), Cell(signed(theirs[1], 3))] if theirs else [Cell("–"), Cell("–")]
             body.append(row)
     return header, body
 
@@ -91,7 +93,7 @@ def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
     """The paper's two tables where the lines are of its regimes, else one table without a title."""
     titles = {True: "Observed fraction, 50 trajectories", False: "Training trajectories, 0.7 observed"}
     regime = [(line.regime["observed_fraction"], line.split[0]) for line in lines]
-    if not all(r in PAPER for r in regime) or any("total" in line.regime for line in lines):
+    if not all(r in paper.PAPER for r in regime) or any("total" in line.regime for line in lines):
         return [("", list(lines))]
     parts: dict[str, list[Line]] = {}
     for line, (_, size) in zip(lines, regime, strict=True):

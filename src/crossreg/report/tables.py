@@ -79,6 +79,47 @@ def channel_table(scores: Mapping[str, Any], names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def times_cells(times: Mapping[str, Any]) -> list[list[str]]:
+    """Test scores within the times of train and beyond them, as cells of a table with a head; none where all is beyond.
+
+    `times` is what `studies/test_times.py` gives.
+    """
+    trained, tested = times["trained"], times["tested"]
+    spans = {"within": (1, trained), "beyond": (trained + 1, tested)}
+    columns = [column for column in _COLUMNS if column[1] == "test" and column[2] not in ("std_mu", "spearman")]
+    body = [
+        [
+            f"{first}–{last}" if first < last else f"{first}",
+            f"{scores['pairs']:,.0f}",
+            *(_cell(scores.get(key), form) for _, _, key, form in columns),
+        ]
+        for name, (first, last) in spans.items()
+        if (scores := times[name]) is not None
+    ]
+    head = ["test steps", "pairs", *(title.removeprefix("test ") for title, *_ in columns)]
+    return [head, *body] if body else []
+
+
+def times_sentence(times: Mapping[str, Any]) -> str:
+    """What the times of test mean for its scores."""
+    if not times["trained"]:
+        return (
+            "Test lies after train in time (--split time): its scores are those of times that nothing was learned from."
+        )
+    return (
+        f"Train and reg have {times['trained']:,} steps of each trajectory, test has {times['tested']:,}: where the"
+        " system changes with time, the later steps are unlike anything that was learned from."
+    )
+
+
+def times_text(times: Mapping[str, Any]) -> str:
+    """Both as lines of text."""
+    rows = times_cells(times)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([*lines, times_sentence(times)])
+
+
 def sigma_lines(sigma: Mapping[str, list[float]]) -> str:
     """σ of each site, one line per site."""
     width = max((len(name) for name in sigma), default=0)

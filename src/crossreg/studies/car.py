@@ -93,7 +93,8 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
 
     A folder with the same settings but other methods keeps these and gets those that it has not.
     """
-    methods_of(study)
+    for method in methods_of(study):
+        method.check_settings(study.config, {})
     known: dict[str, Training] = {}
     if (stored := check_folder(folder, study)) is not None:
         known = trainings_of(methods_of(stored), study.config)

@@ -13,10 +13,11 @@ from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point, settings_of
 from crossreg.studies.manifest import entered, record_json, recorded
-from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, TEST_FIELDS, check_free, open_run
+from crossreg.studies.run_folder import HISTORY, METRICS, MODEL, TEST_FIELDS, check_free, finite_or_none, open_run
 from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep_folder import load_points, point_key, read_rows
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
+from crossreg.studies.test_times import scores_by_time
 from crossreg.training.checkpoint import save_model
 
 
@@ -49,6 +50,8 @@ def extract(
         file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
     metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
+    if (by_time := scores_by_time(predictor, data, training.config.data)) is not None:
+        metrics["test_times"] = finite_or_none(by_time)
     fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
     with entered(out, TEST_FIELDS) as entry:
         write_test_fields(out / TEST_FIELDS, fields, announce=entry)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from crossreg import paper
 from crossreg.config import Config, ModelConfig, typed_field
 from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_method, parse_methods
@@ -62,7 +63,10 @@ ABLATION: list[dict[str, Any]] = [
     {"scaled_start": False},
     {"learning_rate": 1e-3, "schedule": "constant"},
 ]
-NAMES = ("paper-observed", "paper-train-size", "paper", "paper-regimes", "equal-data", "ablation", "scenario", "grid")
+NAMES = (
+    "paper-observed", "paper-train-size", "paper", "paper-regimes", "paper-exact", "equal-data", "ablation", "scenario",
+    "grid",
+)  # fmt: skip
 
 
 # A sweep of more would be days of work before it begins.
@@ -100,7 +104,7 @@ class Point:
 
 def default_steps(name: str) -> int:
     """How long the runs of a named sweep train, where nothing says otherwise."""
-    return 30_000 if name == "paper-regimes" else 10_000
+    return 30_000 if name in ("paper-regimes", "paper-exact") else 10_000
 
 
 def plan(
@@ -153,10 +157,12 @@ def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> N
 
 def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[str, Any], Method]]:
     """What a named sweep crosses: changes of the config, and methods."""
-    if name == "paper-regimes":
+    if name in ("paper-regimes", "paper-exact"):
         if methods is not None:
-            raise InputError("--methods: the four regimes have methods of their own")
-        return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
+            raise InputError(f"--methods: the sweep {name} has methods of its own")
+        if name == "paper-regimes":
+            return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
+        return _as_the_paper_trains()
     if name == "equal-data":
         listed = parse_methods(EQUAL_DATA_METHODS if methods is None else methods)
         return [
@@ -178,6 +184,17 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         "grid": [{}],
     }
     return list(itertools.product(regimes[name], parse_methods(PAPER_METHODS if methods is None else methods)))
+
+
+def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:
+    """The paper's two tables and its four regimes with its own settings, for both starts of log σ_pred."""
+    tables = [(regime, method) for regime in OBSERVED + TRAIN_SIZES for method in paper.METHODS]
+    figures = [({"observed_fraction": fraction, "train_size": 50}, method) for fraction, method in paper.REGIMES]
+    return [
+        (regime | paper.TRAINING | {"log_sigma_pred_start": start}, parse_method(method))
+        for start in paper.LOG_SIGMA_PRED_STARTS
+        for regime, method in [*tables, *figures]
+    ]
 
 
 def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:

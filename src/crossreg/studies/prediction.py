@@ -1,5 +1,6 @@
 """A trained run applied to a user's own fields."""
 
+import sys
 from pathlib import Path
 
 import equinox as eqx
@@ -11,13 +12,14 @@ from jaxtyping import Array, Bool, Float
 from crossreg.data.checks import check_mask, finite
 from crossreg.errors import InputError
 from crossreg.files import read_array, replacing
+from crossreg.in_units import Predictive
 from crossreg.memory import check_room
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.cohort import prediction_bytes
+from crossreg.studies.input_range import check_range, check_seen
 from crossreg.studies.run_folder import Run
 
 # Points per compiled call: bounds memory and changes no number.
@@ -157,6 +159,8 @@ def predict_file(
     x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
     check_grid(run.config.model.num_modes, x.shape[2:], str(source))
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
+    check_seen(x, mask, f"--input {source}")
+    warnings = [] if run.input_range is None else check_range(x, mask, run.input_range, f"--input {source}")
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
@@ -164,6 +168,8 @@ def predict_file(
                 f"--input {source}: {name} is not finite for it, which is far from what the run was trained on"
             )
     write_arrays(target, arrays)
+    for warning in warnings:
+        print(f"crossreg: {warning}", file=sys.stderr)
     return arrays
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.methods import TRAINED, xreg
+from crossreg.paper import TRAINING
 
 
 def reference(config: Config) -> Config:
@@ -49,16 +50,8 @@ def protocol(config: Config) -> Config:
 
     log σ_pred starts at −2; `--log-sigma-pred-start -5` is the paper's, which ruins it under partial observation.
     """
-    return reference(config).replace(
-        learning_rate=1e-3,
-        schedule="constant",
-        scaled_start=False,
-        log_sigma_pred_start=-2.0,
-        evaluation_samples=10,
-        reg_objective="moment-matched",
-        generalization_head=False,
-        settle=0.0,
-        clip=0.0,
+    return xreg.configure(config, ("internal", "mm")).replace(
+        observed_fraction=0.7, log_sigma_pred_start=-2.0, **TRAINING
     )
 
 

@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.in_units import Predictive, standardized
 from crossreg.metrics.evaluation import Predictor, batches_of
-from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 
 PIT_BINS = 20  # their edges are the ends of the central intervals of levels 0.1 … 0.9
@@ -64,7 +64,8 @@ def scan(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray, progr
             batches.append([part[:size] for part in jax.device_get(_scan_batch(predictor, batch, keys))])
             done += size
             display.update(done, total)
-    return join([np.concatenate(parts) for parts in zip(*batches, strict=True)], pairs.pairs_per_row)
+    sums = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+    return join(sums, pairs.pairs_per_row, None if pairs.units is None else pairs.units.scale)
 
 
 @eqx.filter_jit
@@ -75,25 +76,31 @@ def _scan_batch(
 
 
 def sums_of(mixture: Predictive, batch: Batch) -> tuple[Float[Array, "batch ..."], ...]:
-    """Of each pair: counts of PIT values, and sums over blocks of space of the weight, error² and U_tot."""
+    """Of each pair: counts of PIT values, and sums over blocks of space of the weight, and, in the network's units, of
+    error² and U_tot.
+    """
+    mixture, truth = standardized(mixture, batch.y)
     weight = jnp.broadcast_to(batch.weight, batch.y.shape)
-    bins = jnp.clip(jnp.floor(PIT_BINS * mixture.cdf(batch.y)), 0, PIT_BINS - 1)
+    bins = jnp.clip(jnp.floor(PIT_BINS * mixture.cdf(truth)), 0, PIT_BINS - 1)
     inner = tuple(range(1, batch.y.ndim))
     pit = jnp.stack([jnp.sum(weight * (bins == number), axis=inner) for number in range(PIT_BINS)], axis=1)
-    sums = [weight, weight * (mixture.mean - batch.y) ** 2, weight * mixture.variance]
+    sums = [weight, weight * (mixture.mean - truth) ** 2, weight * mixture.variance]
     for axis in range(2, batch.y.ndim):
         sums = [_add_up(values, axis, BLOCK_POINTS) for values in sums]
     return pit, *sums
 
 
-def join(sums: Sequence[Float[np.ndarray, "pair ..."]], pairs_per_row: int) -> Scan:
-    """The scan of whole trajectories, from `sums_of` all of their pairs."""
+def join(
+    sums: Sequence[Float[np.ndarray, "pair ..."]], pairs_per_row: int, scale: Sequence[float] | None = None
+) -> Scan:
+    """The scan of whole trajectories, from `sums_of` all of their pairs; `scale` is that of each channel's units."""
     pit, *parts = (np.asarray(part, np.float64) for part in sums)
     weight, squared, variance = (
         _add_up(part.reshape(-1, pairs_per_row, *part.shape[1:]), 1, BLOCK_STEPS) for part in parts
     )
+    unit = np.reshape([1.0] if scale is None else scale, (-1, *(1,) * (weight.ndim - 3)))
     with np.errstate(invalid="ignore"):  # a block may have no point that counts
-        return Scan(pit.sum(0), np.sqrt(squared / weight), np.sqrt(variance / weight))
+        return Scan(pit.sum(0), unit * np.sqrt(squared / weight), unit * np.sqrt(variance / weight))
 
 
 def _add_up(values: Any, axis: int, size: int) -> Any:

@@ -2,10 +2,11 @@
 
 config.yaml     every setting, resolved
 metrics.jsonl   one line per evaluation on reg
-metrics.json    final scores on test, reg and train, σ per site
+metrics.json    final scores on test, reg and train, σ per site; of test also by times within and beyond train's
 model.npz       the trained arrays
 test_fields.npz predictions of some test trajectories, and where they are worst (`studies/stored_fields.py`)
-versions.json   packages and device; fields.json, mask.npy: what the fields are, and where they are observed
+versions.json   packages and device
+fields.json     what the fields are, and the range of the inputs; mask.npy: where they are observed
 manifest.json   the SHA-256 of each of them (`studies/manifest.py`)
 snapshots/      what a killed training goes on from (`studies/snapshots.py`); lock keeps a second process out
 """
@@ -36,11 +37,13 @@ from crossreg.nn.units import Units
 from crossreg.report.progress import CountDisplay
 from crossreg.report.progress_file import PROGRESS
 from crossreg.sealed import is_sealed, seal_or_none
+from crossreg.studies.input_range import InputRange, input_range, stored_range
 from crossreg.studies.locks import LOCK
 from crossreg.studies.machine import describe_machine
 from crossreg.studies.manifest import MANIFEST, begin_again, check_files, is_sound, read_manifest, recorded, vouch
 from crossreg.studies.snapshots import SNAPSHOTS
 from crossreg.studies.stored_fields import TEST_FIELDS
+from crossreg.studies.test_times import scores_by_time, trained_steps
 from crossreg.training.checkpoint import load_model
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"
@@ -113,7 +116,7 @@ def write_beginning(folder: Path, config: Config, data: Data) -> None:
     files: dict[str, Callable[[], bytes]] = {
         CONFIG: lambda: to_yaml(config).encode(),
         VERSIONS: lambda: _json_bytes(describe_machine()),
-        FIELDS: lambda: _json_bytes(fields),
+        FIELDS: lambda: _json_bytes(fields | _described(input_range(data.train))),
     }
     if data.run_mask is not None:
         files[MASK] = lambda: _npy_bytes(np.asarray(data.run_mask))
@@ -123,6 +126,10 @@ def write_beginning(folder: Path, config: Config, data: Data) -> None:
                 print(f"crossreg: {folder / name}: is harmed; written again", file=sys.stderr)
             with recorded(folder, name) as file:
                 file.write(content())
+
+
+def _described(known: InputRange) -> dict[str, Any]:
+    return {"input_low": list(known.low), "input_high": list(known.high)}
 
 
 def _json_bytes(value: Any) -> bytes:
@@ -160,6 +167,8 @@ def final_metrics(
 ) -> dict[str, Any]:
     """Scores on test, reg and train, and σ per site: what `crossreg evaluate` prints. Not finite becomes None.
 
+    Where test has times that train has not, `test_times` has the scores within those of train and beyond them apart.
+
     In the `folder` of a run that was just trained, `progress.json` says meanwhile how far it is.
     """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
@@ -170,11 +179,16 @@ def final_metrics(
     def most(pairs: AbstractPairs) -> int | None:
         return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
 
-    total = sum(min(int(pairs.num_pairs), most(pairs) or int(pairs.num_pairs)) for pairs in there.values())
+    # Where test goes beyond the times of train, it is scored once more, in two parts.
+    twice = [data.test] if trained_steps(data, config.data) else []
+    total = sum(min(int(p.num_pairs), most(p) or int(p.num_pairs)) for p in [*there.values(), *twice])
     with CountDisplay("pairs scored", enabled=progress, folder=folder, steps=config.train.steps) as display:
         jobs = ((predictor, pairs) for pairs in there.values())
-        scores = dict(zip(there, evaluate_all(jobs, progress=display.adder(total), most_pairs=most), strict=True))
-    return finite_or_none({name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)})
+        how: dict[str, Any] = {"progress": display.adder(total), "most_pairs": most}
+        scores = dict(zip(there, evaluate_all(jobs, **how), strict=True))
+        by_time = scores_by_time(predictor, data, config.data, **how)
+    found = {name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)}
+    return finite_or_none(found if by_time is None else found | {"test_times": by_time})
 
 
 def check_scored(folder: Path) -> None:
@@ -224,6 +238,7 @@ class Run(NamedTuple):
     space: tuple[int, ...]
     mask: Bool[np.ndarray, "*space"] | None
     digest: str
+    input_range: InputRange | None = None
 
     def load_data(self, path: Path | None = None) -> Data:
         """The run's own splits; own data that have moved are at `path`. Others than it was trained on are refused."""
@@ -251,6 +266,7 @@ class _Fields(NamedTuple):
     digest: str
     units: Units | None
     names: tuple[str, ...]
+    input_range: InputRange | None
 
 
 def channel_names(folder: Path) -> tuple[str, ...]:
@@ -266,7 +282,8 @@ def _read_fields(folder: Path) -> _Fields:
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
             names = tuple(map(str, fields.get("names", ())))
-            return _Fields(channels, space, digest, units_in(fields, channels), names)
+            units = units_in(fields, channels)
+            return _Fields(channels, space, digest, units, names, stored_range(fields, channels, units))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
@@ -298,9 +315,9 @@ def load_run(folder: Path | str) -> Run:
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
     check_files(folder, [FIELDS, MASK, MODEL])
-    channels, space, digest, units, _ = _read_fields(folder)
+    channels, space, digest, units, _, known_range = _read_fields(folder)
     mask = None
     if config.data.mask_per == "run":
         mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
     like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
-    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest)
+    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest, known_range)

@@ -1,11 +1,12 @@
 """From trained replicas to the rows of a sweep."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator
 from typing import Any
 
-from crossreg.config import changed_fields
+from crossreg.config import DataConfig, changed_fields
 from crossreg.data.pairs import AbstractPairs, make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.methods.early import Trained
@@ -37,7 +38,10 @@ def scored_on() -> dict[str, str]:
 def score_points(
     points: dict[str, Point], trained: dict[str, Trained], trajectories: Trajectories
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of points whose trainings are done."""
+    """The rows of points whose trainings are done.
+
+    `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it.
+    """
     reads: list[ReadOut] = []
     splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
 
@@ -54,6 +58,11 @@ def score_points(
     scores = evaluate_all(jobs())
     for number, (key, point) in enumerate(points.items()):
         by_split = {name: next(scores) for name in _splits(point)}
+        if by_split["test"]["std_mu"]:
+            test = splits_of(point.config.data).test
+            last = range(test.pairs_per_row - 1, test.pairs_per_row)
+            [slice_scores] = evaluate_all([(reads[number].predictor, test)], steps=last)
+            by_split["test"]["std_mu_final"] = slice_scores["std_mu"]
         yield key, _row(point, reads[number], by_split)
 
 
@@ -65,6 +74,8 @@ def _splits(point: Point) -> tuple[str, ...]:
 def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
     data = point.config.data
     settings = changed_fields(point.config) | point.changes
+    trained_with = changed_fields(without_idle(point.configs[read.chosen])) if point.configs else {}
+    of_data = {field.name for field in dataclasses.fields(DataConfig)}
     return finite_or_none(
         {
             "scenario": data.scenario,
@@ -75,6 +86,7 @@ def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict
             "seed": point.config.train.seed,
             "steps": point.config.train.steps,
             "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
+            "trained_with": {k: v for k, v in trained_with.items() if k not in (*_COLUMNS, *of_data)},
             "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
             "test": scores["test"],
             "reg": scores.get("reg"),

@@ -51,6 +51,10 @@ def check_points(points: Sequence[Point]) -> None:
             )
         for config in point.configs:
             check_learnable(config)
+    # Seeds are alike in this, and there may be thousands.
+    unseeded = {str((p.method.name, p.changes, p.base.model, vars(p.base.train) | {"seed": 0})): p for p in points}
+    for point in unseeded.values():
+        point.method.check_settings(point.base, point.changes)
 
 
 def _source(config: Config) -> tuple:

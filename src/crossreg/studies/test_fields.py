@@ -31,8 +31,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from crossreg.data.files.streamed import StreamedPairs, hold
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
+from crossreg.in_units import Predictive, error_of, standardized
 from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
-from crossreg.predictive import Predictive
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.regions import Region, join, rank_regions, scan, sums_of
 from crossreg.studies.run_folder import SCORED_PAIRS, channel_names, load_run
@@ -238,9 +238,9 @@ def _predicted(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyA
     truth = jnp.where(known, batch.y, jnp.nan)
     fields = {
         "truth": truth,
-        "error": mixture.mean - truth,
+        "error": error_of(mixture, truth),
         "gap_mean": jnp.where(known, jnp.nan, mixture.mean),
-        "std_mu": jnp.sqrt(mixture.var_of_means),
+        "std_mu": mixture.std_of_means,
         "std_predictive": mixture.std_predictive,
         "std_generalization": mixture.std_generalization,
         "observed": batch.mask[:, 0],
@@ -254,7 +254,8 @@ def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
     The normal score of the distribution function, $\Phi^{-1}(F(m + g\sqrt{U_{tot}}))$, is nearly linear in g, so that
     it is inverted by interpolation on a grid. A search for each level would take ten times as long.
     """
-    mean, std = mixture.mean, mixture.std
+    mixture, mean = standardized(mixture, mixture.mean)
+    std = mixture.std
     grid = jnp.asarray(_GRID, mean.dtype)
     # float32 comes no nearer to 1.
     cdf = jax.lax.map(lambda g: jnp.clip(mixture.cdf(mean + g * std), 1e-7, 1 - 1e-7), grid)

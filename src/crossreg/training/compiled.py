@@ -156,7 +156,7 @@ def split_scores(model: Surrogate, pairs: AbstractPairs, num_samples: int, path:
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
         mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
         weight = jnp.broadcast_to(batch.weight, batch.y.shape)
-        return mixture.cdf(batch.y), -mixture.log_prob(batch.y), jnp.sqrt(mixture.var_of_means), weight
+        return mixture.cdf(batch.y), -mixture.log_prob(batch.y), mixture.std_of_means, weight
 
     pit, nll, std_mu, weight = share.together(jax.lax.map(score, share.numbers(num_chunks)))
     return weighted_mean(nll, weight), ece(pit, weight), weighted_mean(std_mu, weight)

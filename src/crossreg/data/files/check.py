@@ -227,6 +227,8 @@ def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
             )
     if source.samples < 3 and source.splits is None:
         few = "1 trajectory" if source.samples == 1 else f"{source.samples} trajectories"
-        how = "its times can be divided instead" if source.times >= 6 else "too short to be divided in time"
+        how = "too short to be divided in time"
+        if source.times >= 6:
+            how = "its times can be divided instead; test is then later than anything that is learned from"
         notes.append(f"{few}, where train, reg and test need one each: {how}")
     return notes

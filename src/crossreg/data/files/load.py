@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
+from crossreg.data.files.measured import check_measured
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
@@ -62,7 +63,12 @@ def load_files(config: DataConfig) -> Data:
         return _pairs(read_part(source, part), part, number, config, units)
 
     train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
-    return Data(train, reg, test, source.digest, names=source.names)
+    return _checked(Data(train, reg, test, source.digest, names=source.names), source)
+
+
+def _checked(data: Data, source: Source) -> Data:
+    check_measured(data, f"--data {source.path}")
+    return data
 
 
 def used_bytes(source: Source, parts: dict[str, Part]) -> int:
@@ -104,7 +110,7 @@ def in_memory(
     train, reg, test = (
         _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
     )
-    return Data(train, reg, test, source.digest, names=source.names)
+    return _checked(Data(train, reg, test, source.digest, names=source.names), source)
 
 
 def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:

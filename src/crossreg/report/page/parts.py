@@ -7,6 +7,7 @@ from typing import Any
 from crossreg.report.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
 from crossreg.report.comparison_tables import Cell, cells, common_setting, duel_cells, sections, settings_cells
 from crossreg.report.page.lines import Group, method_label, regime_label
+from crossreg.report.tables import times_cells, times_sentence
 from crossreg.report.verdicts import verdicts
 
 _SPLIT_SCORES = ("rmse", "rms_predictive", "rms_generalization")
@@ -28,6 +29,7 @@ def scores(group: Group) -> str:
         parts.append("<h4>In how many regimes, beyond the 95% interval</h4>" + table(counted, "Wins, draws and losses"))
     if changed := settings_cells(lines):
         parts.append("<h4>Difference from the default</h4>" + table(changed, "Difference from the default"))
+    parts.append(_times(group))
     if residuals := _residuals(group):
         parts.append(
             f"<details><summary>Residuals and both parts of the uncertainty, by split</summary>{residuals}"
@@ -53,6 +55,20 @@ def _scores_table(part: Sequence[Line], lines: Sequence[Line], label: str) -> st
         rows += [[row[i] for i in columns] for row in body[done : done + len(group)]]
         done += len(group)
     return table(rows, label)
+
+
+def _times(group: Group) -> str:
+    """Test scores within the times of train and beyond them, of the runs that have them apart."""
+    own = {row["key"]: times for row in group.rows if (times := row.get("test_times"))}
+    rows: list[list[str]] = []
+    for name, times in own.items():
+        head, *body = times_cells(times) or [[]]
+        rows += [["run", *head]] if head and not rows else []
+        rows += [[name, *cells] for cells in body]
+    said = dict.fromkeys(map(times_sentence, own.values()))
+    title = "Within the times that were trained on, and beyond"
+    shown = f"<h4>{title}</h4>{table(rows, title)}" if rows else ""
+    return shown + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in said)
 
 
 def _residuals(group: Group) -> str:

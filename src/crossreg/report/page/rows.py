@@ -1,6 +1,6 @@
 """A run folder as what a row of a sweep holds, so that runs compare as rows do. Scores may be anything in a file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from crossreg.config import Config, changed_fields
 from crossreg.methods.names import UNTRAINED, parse_method
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.comparison import regime_of
-from crossreg.report.history import number
+from crossreg.report.history import number, whole
 from crossreg.report.watch.folders import method_of
 
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
@@ -35,7 +35,7 @@ def row_of_run(name: str, config: Config, metrics: Mapping[str, Any], history: H
             "changes": {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()},
             "diverged": any(line["diverged_at"] >= 0 for line in history[-1:]),
             **{k: getattr(data, k) for k in ("scenario", "observed_fraction", "train_size", "reg_size")},
-            **{k: metrics.get(k) for k in ("test", "reg", "train", "sigma")},
+            **{k: metrics.get(k) for k in ("test", "reg", "train", "sigma", "test_times")},
         }
     )
 
@@ -61,7 +61,17 @@ def scored_row(row: Row) -> Row:
         "diverged": bool(row["diverged"]),
         "sigma": {str(site): [number(v) for v in values] for site, values in sigma.items() if isinstance(values, list)},
         **{split: scores(row.get(split)) for split in ("test", "reg", "train")},
+        "test_times": _times(row.get("test_times"), scores),
     }
+
+
+def _times(times: Any, scores: Callable[[Any], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Scores of test by time, with nothing but numbers; None where there are none."""
+    counts = {name: whole(times.get(name)) for name in ("trained", "tested")} if isinstance(times, dict) else {}
+    if not counts or None in counts.values():
+        return None
+    parts = {name: scores(times.get(name)) for name in ("within", "beyond")}
+    return counts | {name: part if part and part.get("pairs") is not None else None for name, part in parts.items()}
 
 
 def reference_rows(name: str, summary: Mapping[str, Any], row: Row) -> list[Row]:
@@ -72,7 +82,11 @@ def reference_rows(name: str, summary: Mapping[str, Any], row: Row) -> list[Row]
     scored = {method: s for source in sources for method, s in source.items() if isinstance(s, dict)}
     place = Path(name).as_posix()
     return [
-        scored_row(row | {"key": f"{place}: {method}", "method": method, "diverged": False, "sigma": {}} | metrics)
+        scored_row(
+            row
+            | {"key": f"{place}: {method}", "method": method, "diverged": False, "sigma": {}, "test_times": None}
+            | metrics
+        )
         for method, metrics in scored.items()
         if method in UNTRAINED and isinstance(metrics.get("test"), dict)
     ]

@@ -1,0 +1,136 @@
+"""Test times beyond those trained on: both parts are scored apart, and commands and pages say so."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from crossreg.cli import main
+from crossreg.config import DataConfig, save_yaml
+from crossreg.data.files.load import load_file
+from crossreg.data.pairs import make_data
+from crossreg.metrics.calibration import coverage, ece_from_coverage
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_predictor, evaluation_key, score_points
+from crossreg.nn.build import build_model
+from crossreg.report.page.rows import row_of_run, scored_row
+from crossreg.report.page.write import write_report
+from crossreg.report.tables import times_cells, times_sentence
+from crossreg.studies.run_folder import final_metrics
+from crossreg.studies.test_times import scores_by_time, trained_steps
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "data" / "files"))
+from made_fields import fields
+
+TRAINED, TESTED, TRAJECTORIES = 3, 5, 4
+
+
+@pytest.fixture(scope="module")
+def predictor(data, tiny):
+    model = build_model(tiny.replace(log_sigma_gen_start=-1.0).model, data.train, key=jax.random.key(4))
+    return SurrogatePredictor(model, 5)
+
+
+def test_both_parts_are_scored_as_their_pairs_are_in_all_of_test(data, tiny, predictor):
+    found = scores_by_time(predictor, data, tiny.data)
+    assert found is not None
+    assert (found["trained"], found["tested"]) == (TRAINED, TESTED)
+    points = score_points(predictor, data.test, key=evaluation_key(0))
+    step = np.tile(np.arange(TESTED), TRAJECTORIES)  # pairs are numbered trajectory by trajectory
+    whole = evaluate_predictor(predictor, data.test)
+    for name, chosen in (("within", step < TRAINED), ("beyond", step >= TRAINED)):
+        scores = found[name]
+        assert scores["pairs"] == chosen.sum() == {"within": 12, "beyond": 8}[name]
+        assert scores["nll"] == pytest.approx(np.mean(points.nll[chosen]), rel=1e-5)
+        error = np.asarray(points.mean)[chosen] - np.asarray(points.truth)[chosen]
+        assert scores["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-5)
+        covered = coverage(points.pit[chosen], points.weight[chosen])
+        assert scores["ece_mix"] == pytest.approx(float(ece_from_coverage(np.asarray(covered))), abs=1e-6)
+        assert scores["std_mu"] == pytest.approx(np.mean(points.std_mu[chosen]), rel=1e-5)
+        assert scores.keys() - {"pairs"} == whole.keys()
+        assert scores["nll"] != pytest.approx(whole["nll"], rel=1e-3)
+    both = (12 * found["within"]["nll"] + 8 * found["beyond"]["nll"]) / 20
+    assert whole["nll"] == pytest.approx(both, rel=1e-5)
+
+
+def test_only_times_beyond_those_of_train_are_set_apart(trajectories, tiny, predictor):
+    cut = trajectories._replace(test=trajectories.test[:, : TRAINED + 1])
+    same = make_data(cut, DataConfig(train_size=7, reg_size=6, test_size=4), check=False)
+    assert trained_steps(same, tiny.data) is None
+    assert scores_by_time(predictor, same, tiny.data) is None
+    assert "test_times" not in final_metrics(predictor.model, same, tiny)
+
+
+def test_pairs_that_are_not_scored_are_in_no_part(data, tiny, predictor):
+    """Of 20 pairs 4 evenly spaced ones are all at the first step: nothing of them lies beyond."""
+    found = scores_by_time(predictor, data, tiny.data, most_pairs=lambda pairs: 4)
+    assert found is not None
+    assert found["within"]["pairs"] == 4
+    assert found["beyond"] is None
+    assert found["within"]["nll"] == final_metrics(predictor.model, data, tiny.replace(scored_pairs=4))["test"]["nll"]
+
+
+def test_train_evaluate_and_the_page_say_it(tiny, cached_waves, tmp_path, capsys):
+    save_yaml(tiny.replace(steps=10), tmp_path / "c.yaml")
+    out = tmp_path / "run"
+    assert main(["train", "--config", str(tmp_path / "c.yaml"), "--out", str(out), "--quiet"]) == 0
+    said = capsys.readouterr().out
+    stored = json.loads((out / "metrics.json").read_text())
+    times = stored["test_times"]
+    assert [row[:2] for row in times_cells(times)] == [["test steps", "pairs"], ["1–3", "12"], ["4–5", "8"]]
+    assert f"{times['beyond']['nll']:.3f}" in times_cells(times)[2]
+    sentence = times_sentence(times)
+    assert sentence.startswith("Train and reg have 3 steps of each trajectory, test has 5: where the system changes")
+    lines = said.splitlines()
+    assert sentence in lines
+    assert lines[lines.index(sentence) - 1].split() == times_cells(times)[2]
+    assert main(["evaluate", str(out), "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stored
+    page = write_report(out, None, progress=False).read_text()
+    assert sentence in page
+    assert f"<td>4–5</td><td>8</td><td>{times['beyond']['nll']:.3f}</td>" in page
+    # Test that ends with train has nothing to say.
+    cut = cached_waves._replace(test=cached_waves.test[:, :4])
+    np.savez(tmp_path / "own.npz", u=np.concatenate([cut.train[:9], cut.test[:3]]))
+    own = ["train", "--data", str(tmp_path / "own.npz"), "--config", str(tmp_path / "own.yaml"), "--quiet"]
+    shape = "model: {width: 4, num_blocks: 2, num_modes: 5}\ntrain: {steps: 10, evaluation_samples: 3}\n"
+    (tmp_path / "own.yaml").write_text(shape)
+    assert main([*own, "--out", str(tmp_path / "same")]) == 0
+    assert "Train and reg have" not in capsys.readouterr().out
+    assert "test_times" not in json.loads((tmp_path / "same" / "metrics.json").read_text())
+
+
+def test_splits_in_time_say_that_test_is_later(tiny, tmp_path, capsys):
+    np.save(tmp_path / "own.npy", fields(samples=2, times=13))
+    split = load_file(tmp_path / "own.npy", split="time")
+    config = DataConfig(data=str(tmp_path / "own.npy"), split="time", train_size=None, reg_size=None, test_size=None)
+    assert trained_steps(split, config) == 0
+    model = build_model(tiny.model, split.train, key=jax.random.key(0))
+    found = scores_by_time(SurrogatePredictor(model, 2), split, config)
+    assert found == {"trained": 0, "tested": split.test.pairs_per_row, "within": None, "beyond": None}
+    assert "--split time" in times_sentence(found)
+    assert times_cells(found) == []
+    assert main(["data", "check", str(tmp_path / "own.npy"), "--picture", str(tmp_path / "p.png")]) == 0
+    assert "test is then later than anything that is learned from" in capsys.readouterr().out
+
+
+def test_a_page_takes_no_times_but_numbers(tiny):
+    """Files may hold anything, and may be of before there were parts."""
+    metrics = {name: {"nll": 1.0} for name in ("test", "reg", "train")}
+    for given, kept in (
+        (None, None),
+        ("x", None),
+        ({"trained": "3", "tested": 5}, None),
+        ({"trained": 3, "tested": 5, "within": {"nll": 1.0}, "beyond": 7}, (None, None)),
+        ({"trained": 3, "tested": 5, "within": {"nll": "x", "pairs": 4}, "beyond": None}, (4.0, None)),
+    ):
+        row = row_of_run("r", tiny, metrics | {"test_times": given}, [])
+        times = scored_row(row)["test_times"]
+        if kept is None:
+            assert times is None
+        else:
+            parts = [part and part["pairs"] for part in (times["within"], times["beyond"])]
+            assert tuple(parts) == kept
+            times_cells(times)

@@ -1,0 +1,212 @@
+"""Inputs that nobody should get an answer for, and data that nothing can be learned from or scored on."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from crossreg.cli import main
+from crossreg.data.files.load import load_file
+from crossreg.data.files.measured import unmeasured
+from crossreg.errors import InputError
+from crossreg.metrics.localization import on_host
+from crossreg.nn.units import Units
+from crossreg.studies.input_range import InputRange, check_range, check_seen, input_range, stored_range
+from crossreg.studies.manifest import record_json
+from crossreg.studies.run_folder import load_run
+
+SHAPE = ["--width", "4", "--num-blocks", "2", "--num-modes", "4", "--steps", "10", "--batch-size", "4", "--quiet"]
+SAMPLES, TIMES, CHANNELS, POINTS = 11, 5, 2, 14
+
+
+def own_fields() -> np.ndarray:
+    """Random fields around 1013 with a spread of 12, and around 0 with one of 0.5, (sample, time, channel, x)."""
+    fields = np.random.default_rng(3).uniform(-1, 1, (SAMPLES, TIMES, CHANNELS, POINTS))
+    return (fields * [[12.0], [0.5]] + [[1013.0], [0.0]]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    np.save(folder / "own.npy", own_fields())
+    assert main(["train", "--data", str(folder / "own.npy"), *SHAPE, "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def predicts(own_run, tmp_path, capsys):
+    """Runs `crossreg predict` on some fields; gives its exit code, its errors, and whether it has written anything."""
+
+    def predict(x, *flags, folder=own_run):
+        np.save(tmp_path / "x.npy", x)
+        target = tmp_path / "p.npz"
+        capsys.readouterr()
+        code = main(["predict", str(folder), "--input", str(tmp_path / "x.npy"), "--output", str(target), *flags])
+        written = target.exists()
+        target.unlink(missing_ok=True)
+        return code, capsys.readouterr().err, written
+
+    return predict
+
+
+def test_the_range_is_that_of_the_inputs_as_they_are_seen(data, trajectories):
+    """In 7 trajectories of 3 steps the last time is no input, and what the mask hides is 0."""
+    seen = trajectories.train[:7, :3] * np.asarray(data.run_mask)
+    low, high = (pick(seen, axis=(0, 1, 3)) for pick in (np.min, np.max))
+    assert input_range(data.train) == InputRange(tuple(low.tolist()), tuple(high.tolist()))
+
+
+def test_a_run_knows_the_range_of_its_inputs(own_run):
+    run = load_run(own_run)
+    assert run.input_range is not None
+    (low, small), (high, large) = run.input_range
+    assert 1001 <= low < 1002
+    assert 1024 < high <= 1025
+    assert -0.5 <= small < -0.45
+    assert 0.45 < large <= 0.5
+
+
+def test_fields_in_other_units_are_refused(predicts):
+    x = own_fields()[:3, 0]
+    assert predicts(x) == (0, "", True)
+    for wrong, channel, value in ((x * 1000, 0, x[:, 0].max() * 1000), (x / 10, 0, x[:, 0].min() / 10)):
+        code, said, written = predicts(wrong)
+        assert (code, written) == (2, False)
+        assert said.count("\n") == 1
+        assert f"x.npy: channel {channel} reaches {value:.4g} in field " in said
+        assert "and the run was trained on inputs from 1001 to 1025; give fields in the units of the run's data" in said
+    spike = x.copy()
+    spike[2, 1, 5] = 30.0
+    assert "channel 1 reaches 30 in field 2, and the run was trained on inputs from -0.5" in predicts(spike)[1]
+    # What is hidden does not count.
+    mask = np.arange(POINTS) != 5
+    assert check_range(spike, mask, InputRange((1001, -0.5), (1025, 0.5)), "x") == []
+
+
+def test_fields_a_little_outside_are_warned_of(predicts):
+    x = own_fields()[:3, 0]
+    x[1, 1, 4] = -3.0
+    code, said, written = predicts(x)
+    assert (code, written) == (0, True)
+    assert "channel 1 reaches -3 in field 1, and the run was trained on inputs from -0.5" in said
+    assert said.endswith("its error bars may not hold there\n")
+    x = own_fields()[:3, 0]
+    x[:, 1] /= 1000
+    code, said, written = predicts(x)
+    assert (code, written) == (0, True)
+    assert "channel 1 varies by 0.00" in said
+    assert said.endswith("are these the units of the run's data?\n")
+
+
+@pytest.mark.parametrize(
+    ("beyond", "expected"), [(0.9, "nothing"), (1.1, "warned"), (9.9, "warned"), (10.1, "refused")]
+)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_how_far_is_too_far(beyond, sign, expected):
+    """In units of the range's width, 4, below its lower and above its upper end."""
+    x = np.linspace(2.0, 6.0, 12, dtype=np.float32).reshape(2, 1, 6)
+    x[1, 0, 3] = 4 + sign * (2 + 4 * beyond)
+    known, mask = InputRange((2.0,), (6.0,)), np.ones(6, bool)
+    if expected == "refused":
+        with pytest.raises(InputError, match=r"channel 0 reaches .* in field 1"):
+            check_range(x, mask, known, "x")
+    else:
+        assert len(check_range(x, mask, known, "x")) == (expected == "warned")
+
+
+def test_fields_of_which_nothing_is_seen_are_refused(predicts, tmp_path):
+    x = own_fields()[:3, 0]
+    x[1] = np.nan
+    code, said, written = predicts(x)
+    assert (code, written) == (2, False)
+    assert "x.npy: nothing of field 1 is seen, since every value is NaN or hidden by the mask" in said
+    assert said.count("\n") == 1
+    # A gap in a field is allowed, also one of a whole channel; a mask over what is left is not.
+    x[1, 1, 3:] = 0.2
+    assert predicts(x) == (0, "", True)
+    np.save(tmp_path / "mask.npy", np.arange(POINTS) < 3)
+    assert "nothing of field 1 is seen" in predicts(x, "--mask", str(tmp_path / "mask.npy"))[1]
+    np.save(tmp_path / "mask.npy", np.zeros(POINTS))
+    assert "hides every point" in predicts(x, "--mask", str(tmp_path / "mask.npy"))[1]
+    check_seen(x, np.ones(POINTS, bool), "x")
+
+
+def test_a_run_of_an_older_version_has_the_range_of_its_units(own_run, predicts, tmp_path):
+    """Four standard deviations around the mean; a scenario's run says nothing, and predicts as it did."""
+    older = tmp_path / "older"
+    shutil.copytree(own_run, older)
+    fields = json.loads((older / "fields.json").read_text())
+    record_json(older, "fields.json", {k: v for k, v in fields.items() if not k.startswith("input_")})
+    known = load_run(older).input_range
+    assert known is not None
+    spread = 12 / np.sqrt(3)  # of a uniform distribution
+    np.testing.assert_allclose((known.low[0], known.high[0]), (1013 - 4 * spread, 1013 + 4 * spread), atol=2)
+    assert predicts(own_fields()[:3, 0], folder=older) == (0, "", True)
+    assert predicts(own_fields()[:3, 0] * 1000, folder=older)[0] == 2
+    assert stored_range({}, 2, None) is None
+    assert stored_range({}, 1, Units((3.0,), (0.5,))) == InputRange((1.0,), (5.0,))
+
+
+@pytest.mark.parametrize(
+    "ends", [([0.0], [1.0]), ([0.0, float("nan")], [1.0, 1.0]), ([0.0, 2.0], [1.0, 1.0]), ([0.0, 0.0], [1.0, 1.0, 1.0])]
+)
+def test_a_range_that_cannot_be_is_refused(ends):
+    with pytest.raises(ValueError, match="input_low and input_high"):
+        stored_range(dict(zip(("input_low", "input_high"), ends, strict=True)), 2, None)
+
+
+@pytest.mark.parametrize("memory", ["1.0", "0.0"])
+@pytest.mark.parametrize("split", ["train", "reg", "test"])
+def test_a_split_without_a_measured_target_is_refused_before_training(split, memory, tmp_path, capsys):
+    """Of each trajectory of the split only the first time was measured, which is no target."""
+    for number, name in enumerate(("train", "valid", "test")):
+        fields = own_fields()[3 * number : 3 * number + 3]
+        if name == {"reg": "valid"}.get(split, split):
+            fields[:, 1:] = np.nan
+        (tmp_path / "data" / name).mkdir(parents=True)
+        np.save(tmp_path / "data" / name / "u.npy", fields)
+    out = tmp_path / "run"
+    command = ["train", "--data", str(tmp_path / "data"), *SHAPE, "--in-memory-gib", memory, "--out", str(out)]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert f"no target of {split} was measured: every value is missing or hidden by the file's mask" in said
+    assert said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_mask_that_hides_all_is_refused_before_training(tmp_path, capsys):
+    mask = np.zeros((SAMPLES, TIMES, POINTS), bool)
+    np.savez(tmp_path / "own.npz", u=own_fields(), mask=mask)
+    command = ["train", "--data", str(tmp_path / "own.npz"), *SHAPE, "--out", str(tmp_path / "run")]
+    assert main(command) == 2
+    assert "no input of train was measured" in capsys.readouterr().err
+    assert main([*command, "--score-on", "observed"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    sweep = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", "persistence", "--data", str(tmp_path / "own.npz")]
+    assert main([*sweep, "--out", str(tmp_path / "s"), "--quiet"]) == 2
+    assert "no input of train was measured" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    # One point in the last trajectory that is looked at is enough.
+    mask[:, :, 2] = True
+    np.savez(tmp_path / "own.npz", u=own_fields(), mask=mask)
+    assert unmeasured(load_file(tmp_path / "own.npz").test) == []
+
+
+def test_a_part_of_reg_without_a_measured_target_calibrates_nothing(tmp_path):
+    fields = own_fields()
+    np.save(tmp_path / "own.npy", fields)
+    sizes = {"train_size": 4, "reg_size": 4, "test_size": 3}
+    rows = load_file(tmp_path / "own.npy", **sizes).reg.trajectories[:, 0, 0, 0]
+    measured = np.flatnonzero(np.isin(fields[:, 0, 0, 0], np.asarray(rows)[2:3]))  # one of the four
+    hidden = [i for i in np.flatnonzero(np.isin(fields[:, 0, 0, 0], np.asarray(rows))) if i not in measured]
+    fields[hidden, 1:] = np.nan
+    np.save(tmp_path / "own.npy", fields)
+    data = load_file(tmp_path / "own.npy", **sizes)
+    assert unmeasured(data.reg) == []
+    with pytest.raises(InputError, match=r"--reg-size 4: a part of reg .* has nothing that was measured"):
+        data.keep_part_of_reg(0)
+
+
+def test_pairs_without_a_target_have_no_localization():
+    assert np.isnan(on_host(np.ones(3), np.ones(3), np.zeros(3))).all()
