@@ -171,7 +171,7 @@ def follows(config: Config, factors, due, trajectories) -> None:
             assert line["reg_loss"] == pytest.approx(np.mean(losses["reg"]), abs=2e-5)
             expected = oracle.scores(config.train.evaluation_samples)
             assert line["reg_nll"] == pytest.approx(expected["reg_nll"], abs=2e-5)
-            assert line["reg_ece"] == pytest.approx(expected["reg_ece"], abs=2e-3)  # one point in 240 may cross a level
+            assert line["reg_ece"] == pytest.approx(expected["reg_ece"], abs=1e-3)  # one point may cross a level
             assert line["reg_std_mu"] == pytest.approx(expected["reg_std_mu"], rel=1e-3)
             losses = {"train": [], "reg": []}
     found = named_arrays(eqx.filter(result.model, eqx.is_inexact_array))
