@@ -92,6 +92,7 @@ def test_a_training_that_goes_on_from_disk_ends_in_the_same_bits(started, report
     loaded = load_arrays(tmp_path / "five.npz", eqx.filter_eval_shape(first_snapshot, models))
     assert_same(loaded, stopped)
     again = list(train_replicas(models, tasks, config, start=loaded))
+    assert again[0].step == 6  # it does not begin again
     assert_same(again[-1].snapshot, reports[-1].snapshot)
     records = {report.step: report.record for report in reports if report.record is not None}
     for report in again:
@@ -212,7 +213,8 @@ def test_devices_that_share_a_batch_take_the_step_of_one(parts, trajectories, ti
 
 def test_splits_of_stacked_tasks_are_in_their_places(trajectories, tiny):
     datas = [make_data(trajectories, tiny.replace(train_size=size, reg_size=5).data) for size in (3, 6)]
-    parted = [data.keep_part_of_reg(1) for data in datas]
+    parted = [data.keep_part_of_reg(seed) for seed, data in enumerate(datas)]
+    assert (parted[0].reg.rows != parted[1].reg.rows).any()
     stacked = stack_tasks([make_task(data, seed) for seed, data in enumerate(parted)])
     assert isinstance(stacked, Task)
     assert stacked.train.num_rows.tolist() == [3, 6]
