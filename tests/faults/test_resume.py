@@ -97,6 +97,9 @@ def test_a_stop_saves_where_the_clock_has_not(whole, tiny, tmp_path, monkeypatch
     assert [path.name for path in (tmp_path / "run" / SNAPSHOTS).iterdir()] == ["train.000000017.npz"]
     train_run(tiny, tmp_path / "run", progress=False)
     assert state_hash(tmp_path / "run") == state_hash(whole)
+    # Of every look there is a line, those before the stop too, and none twice.
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [10, 20, 30]
 
 
 def test_a_training_on_data_in_files_ends_in_the_same_bits(tiny, tmp_path, monkeypatch, capsys):

@@ -2,14 +2,17 @@
 
 from collections import deque
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from tiny_sweep import MOST, OFTEN, check_whole, workers
 
 from crossreg.studies import sweep
+from crossreg.studies.grids import plan
 from crossreg.studies.launchers.base import Job, Launcher, Outcome, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import work
+from crossreg.studies.programs import read_programs
 from crossreg.studies.sweep import run_sweep
 
 
@@ -34,6 +37,47 @@ class Here(Launcher):
 
     def cancel(self) -> None:
         self.queue.clear()
+
+
+class Refusing(Here):
+    """Ends every job with an error, and trains nothing."""
+
+    again = False
+    taken: ClassVar[list[str]] = []
+
+    def ended(self, seconds):
+        job = self.queue.popleft()
+        self.taken.append(job.name)
+        return [(job, Outcome(error="cannot be", again=self.again))]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_no_other_try_would_mend_is_not_tried_again(again, points, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(sweep, "open_launcher", Refusing)
+    monkeypatch.setattr(Refusing, "again", again)
+    monkeypatch.setattr(Refusing, "taken", taken := [])
+    rows = run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    # Three programs and the rows of persistence, which needs none; nothing that has failed is a row.
+    assert rows == []
+    tries = {name: taken.count(name) for name in taken}
+    assert list(tries.values()) == [1 + again] * 4
+    said = capfd.readouterr().err
+    assert said.count("given up") == 4
+    assert said.count("tried again") == 4 * again
+    assert "4 of 4 jobs failed" in said
+
+
+def test_the_longest_jobs_go_out_first(small, points, tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "open_launcher", Refusing)
+    monkeypatch.setattr(Refusing, "taken", taken := [])
+    asked = [
+        point
+        for steps in (40, 400, 160)
+        for point in plan("grid", methods="unregularized", seeds=1, steps=steps, grid=["mask_seed=3"], base=small)
+    ]
+    run_sweep(asked, tmp_path / "s", progress=False, workers=workers("local"))
+    steps = {program.name: program.config.train.steps for program in read_programs(tmp_path / "s")}
+    assert [steps[name] for name in taken] == [400, 160, 40]
 
 
 def test_a_trained_file_that_is_harmed_is_made_again(points, wanted, tmp_path, monkeypatch, capfd):

@@ -1,5 +1,8 @@
 """The whole network, and its start, against what the docstrings say, written in NumPy."""
 
+import dataclasses
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -55,7 +58,7 @@ def with_random_heads(model):
 )
 def test_a_sample_is_the_network_written_out(data, changes):
     """lift → L × (spectral + pointwise, GELU) → heads; noise after each GELU but the last, and around the last."""
-    model = with_random_heads(build_model(ModelConfig(**vars(CONFIG) | changes), data.train, key=jax.random.key(0)))
+    model = with_random_heads(build_model(dataclasses.replace(CONFIG, **changes), data.train, key=jax.random.key(0)))
     x = data.train.gather(jnp.arange(1)).x[0]
     key = jax.random.key(7)
     found = model(x, key=key)
@@ -68,7 +71,7 @@ def test_a_sample_is_the_network_written_out(data, changes):
     assert one.log_sigma_gen is not None
     np.testing.assert_allclose(many.vars_generalization[1, 0], np.exp(2 * one.log_sigma_gen), rtol=1e-5)
 
-    stages = iter(model.stages)
+    stages: Any = iter(model.stages)
     first = next(i for i, stage in enumerate(model.stages) if is_stochastic(stage))
     noisy = {id(stage): fold_in(key, i - first) for i, stage in enumerate(model.stages) if is_stochastic(stage)}
 
@@ -79,7 +82,8 @@ def test_a_sample_is_the_network_written_out(data, changes):
 
     h, names = linear(next(stages), np.asarray(x, np.float64)), []
     for number in (1, 2, 3):
-        block, factor = next(stages), 1.0
+        block: Any = next(stages)
+        factor = 1.0
         if is_stochastic(block):
             factor = block.spectral.noise.factor((4, 5), key=noisy[id(block)], dtype=jnp.float32)
         h = convolution(block.spectral, h, factor) + linear(block.pointwise, h)
@@ -93,14 +97,14 @@ def test_a_sample_is_the_network_written_out(data, changes):
     assert next(stages, None) is None
     mean = linear(model.heads.mean, h) + (np.asarray(x) if changes.get("predict_increment") else 0)
     np.testing.assert_allclose(found.mean, mean, atol=2e-6)
-    for name, moment in (("sigma_pred", found.log_sigma_pred), ("sigma_gen", found.log_sigma_gen)):
-        head = getattr(model.heads, name)
+    for name in ("pred", "gen"):
+        head, moment = getattr(model.heads, f"sigma_{name}"), getattr(found, f"log_sigma_{name}")
         np.testing.assert_allclose(moment, b(linear(head.linear, h), -12.0, 3.0), atol=5e-6, err_msg=name)
 
 
 def test_the_noise_of_a_config_is_what_its_names_say(data):
     def site(place=2, **changes):
-        model = build_model(ModelConfig(**vars(CONFIG) | changes), data.train, key=jax.random.key(0))
+        model = build_model(dataclasses.replace(CONFIG, **changes), data.train, key=jax.random.key(0))
         return [stage for stage in model.stages if isinstance(stage, AbstractNoise)][place]
 
     def parts(noise):
@@ -122,15 +126,17 @@ def test_the_noise_of_a_config_is_what_its_names_say(data):
     assert isinstance(lifted, FixedNoise)
     assert lifted.sigma == 0.2
     assert parts(site(0, sites=("pre_head",)))[1] == "pre_head"
-    model = build_model(ModelConfig(**vars(CONFIG) | {"mode_noise": "predictive"}), data.train, key=jax.random.key(0))
-    assert parts(model.stages[1].spectral.noise) == ("PredictiveScale", "modes1", (1, 5), "element")
+    model = build_model(dataclasses.replace(CONFIG, mode_noise="predictive"), data.train, key=jax.random.key(0))
+    block: Any = model.stages[1]
+    assert parts(block.spectral.noise) == ("PredictiveScale", "modes1", (1, 5), "element")
 
 
 def test_log_sigmas_start_where_the_config_says(data):
-    config = ModelConfig(**vars(CONFIG) | {"log_sigma_pred_start": -3.5, "log_sigma_gen_start": -2.5})
+    config = dataclasses.replace(CONFIG, log_sigma_pred_start=-3.5, log_sigma_gen_start=-2.5)
     model = build_model(config, data.train, key=jax.random.key(0))
     moments = model(data.train.gather(jnp.arange(1)).x[0], key=jax.random.key(1))
     np.testing.assert_allclose(moments.log_sigma_pred, -3.5, atol=1e-5)
+    assert moments.log_sigma_gen is not None
     np.testing.assert_allclose(moments.log_sigma_gen, -2.5, atol=1e-5)
     for stage in model.stages:
         if isinstance(stage, GaussianNoise):
@@ -178,12 +184,10 @@ def test_heads_read_the_same_in_reverse_where_no_weight_is_0():
 
 
 def test_a_model_of_the_config_has_the_heads_it_names(data):
-    without = build_model(
-        ModelConfig(**vars(CONFIG) | {"generalization_head": False}), data.train, key=jax.random.key(0)
-    )
+    without = build_model(dataclasses.replace(CONFIG, generalization_head=False), data.train, key=jax.random.key(0))
     assert without.heads.sigma_gen is None
     bounds = {"head_log_sigma_min": -9.0, "head_log_sigma_max": 2.0, "log_sigma_min": -7.0, "log_sigma_max": 1.0}
-    model = build_model(ModelConfig(**vars(CONFIG) | bounds), data.train, key=jax.random.key(0))
+    model = build_model(dataclasses.replace(CONFIG, **bounds), data.train, key=jax.random.key(0))
     assert model.heads.sigma_gen is not None
     assert model.heads.sigma_gen.bounds == model.heads.sigma_pred.bounds == (-9.0, 2.0)
     assert {s.scale.bounds for s in model.stages if isinstance(s, GaussianNoise)} == {(-7.0, 1.0)}

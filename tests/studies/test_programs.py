@@ -13,9 +13,9 @@ from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
 from crossreg.studies import programs
 from crossreg.studies import sweep as module
-from crossreg.studies.cohort import start_cohort
+from crossreg.studies.cohort import bytes_of, start_cohort
 from crossreg.studies.grids import Point, plan
-from crossreg.studies.programs import FORMAT, digest_of, plan_programs
+from crossreg.studies.programs import FORMAT, Training, digest_of, most_replicas, plan_programs
 from crossreg.studies.scoring import trainings_of
 from crossreg.studies.sweep import run_sweep
 from crossreg.studies.sweep_folder import point_key
@@ -75,6 +75,24 @@ def test_hashes_tell_settings_apart(tiny):
     ]
     assert len(set(keys)) == len(keys)
     assert point_key(point(), "a") == keys[0]
+
+
+def test_a_training_is_known_by_its_data_too(tiny):
+    """And by all else that makes other numbers."""
+    one = Training(tiny, 0, False)
+    others = [(one, "b"), (one._replace(member=1), "a"), (one._replace(keeps_part_of_reg=True), "a")]
+    others += [(one._replace(config=tiny.replace(seed=1)), "a")]
+    keys = [one.key("a"), *(training.key(digest) for training, digest in others)]
+    assert len(set(keys)) == 5
+    assert Training(tiny.replace(), 0, False).key("a") == keys[0]
+
+
+def test_replicas_take_half_of_the_memory(tiny):
+    """The other half is for what is compiled and scored beside them."""
+    each = bytes_of(tiny, 40)
+    assert most_replicas(tiny, 40, 20 * each, devices=1) == 10
+    assert most_replicas(tiny, 40, each, devices=1) == 1
+    assert most_replicas(tiny, 40, 10**6 * each, devices=3) == 3 * 512
 
 
 def test_the_same_settings_give_the_same_numbers_as_before(tiny, trajectories):

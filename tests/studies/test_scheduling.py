@@ -54,6 +54,13 @@ def test_grahams_bound_is_reached_by_its_own_example():
     assert optimum([3, 3, 2, 2, 2], 2) == 6
 
 
+def test_the_longest_goes_first():
+    """However they are listed: 4 beside 1 + 1 + 1 + 1, where the shortest first would end at 2 + 4."""
+    for groups in ([Group(1, 4.0), Group(4, 1.0)], [Group(4, 1.0), Group(1, 4.0)]):
+        assert list_schedule(groups, 2).makespan == 4
+        assert simulate(groups, 2, Trouble(), draw()).makespan == 4
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_sums_over_groups_are_the_schedule_job_by_job(seed):
     random = draw(seed)

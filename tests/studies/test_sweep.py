@@ -65,7 +65,9 @@ def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
         for seed in (0, 1):
             alone, plain = by["ensemble-1", fraction, seed], by["unregularized", fraction, seed]
             assert alone["test"] == plain["test"]
-            assert by["ensemble", fraction, seed]["test"]["std_mu"] > 0
+            # Members that start apart and train on other batches are apart by about their error, not by rounding.
+            pooled = by["ensemble", fraction, seed]["test"]
+            assert pooled["std_mu"] > 0.1 * pooled["rmse"]
             assert plain["test"]["std_mu"] == 0
     assert by["persistence", 0.5, 0]["test"] == by["persistence", 0.5, 1]["test"]
     assert by["dropout+temperature", 0.5, 0]["notes"]["temperature"] > 0
@@ -312,7 +314,7 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
     assert scores["test"]["nll"] == pytest.approx(row["test"]["nll"], rel=1e-5)
     assert scores == json.loads((tmp_path / "run" / "metrics.json").read_text())
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["step"] == 20
+    assert [line["step"] for line in lines] == [10, 20]
     for arguments, message in (
         (["--where", "observed_fraction=0.5"], "already holds a run"),
         (["--out", str(tmp_path / "a")], "2 runs fit; the sweep has observed_fraction 0.5, 1.0"),

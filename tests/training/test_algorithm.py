@@ -5,6 +5,7 @@ moves as a list. From the package: batches, and the mixture that a model predict
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -91,6 +92,7 @@ class Oracle:
         pairs = self.data.train if kind == "train" else self.data.reg
         stream = TRAIN_STREAM if kind == "train" else REG_STREAM
         samples = self.config.train_samples if kind == "train" else self.config.num_samples
+        assert samples is not None
 
         def loss(parameters, step):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.config.seed), stream), step)
@@ -117,7 +119,7 @@ class Oracle:
         index = jnp.arange(int(pairs.num_pairs))
         keys = jax.vmap(lambda i: jax.random.fold_in(evaluation_key(0), i))(index)
         batch = pairs.gather(index)
-        m = eqx.filter_jit(predict)(self.model(self.parameters), batch.x, key=keys, num_samples=samples)
+        m: Any = eqx.filter_jit(predict)(self.model(self.parameters), batch.x, key=keys, num_samples=samples)
         y, counts = np.asarray(batch.y, np.float64), np.broadcast_to(np.asarray(batch.weight) > 0, batch.y.shape)
         means, sigma = np.asarray(m.means, np.float64), np.sqrt(np.asarray(m.variances, np.float64))
         nll = -np.log(norm.pdf(y, means, sigma).mean(0))[counts].mean()
@@ -126,7 +128,7 @@ class Oracle:
         spread = means.std(0)
         if m.instance_means is not None:  # a part of it is ψ's
             spread = np.minimum(np.asarray(m.instance_means, np.float64).std(0), spread)
-        return {"reg_nll": nll, "reg_ece": error, "reg_std_mu": spread[counts].mean()}
+        return {"reg_nll": float(nll), "reg_ece": float(error), "reg_std_mu": float(spread[counts].mean())}
 
 
 def lively(model, key):

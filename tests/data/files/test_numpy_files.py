@@ -105,6 +105,23 @@ def test_equal_content_is_known_again_and_other_content_is_not(tmp_path):
     assert open_source(tmp_path / "a.npy").digest not in digests
 
 
+def test_masks_names_and_the_order_of_channels_are_part_of_what_data_are_known_by(tmp_path):
+    a, b = (fields(1, channels=1, seed=seed)[:, :, 0] for seed in (0, 1))
+    mask = np.ones(a.shape, bool)
+    hidden = mask.copy()
+    hidden[-1, -1, -1] = False
+    files = [
+        {"a": a, "b": b}, {"a": b, "b": a}, {"x": a, "b": b},
+        {"a": a, "b": b, "mask": mask}, {"a": a, "b": b, "mask": hidden},
+    ]  # fmt: skip
+    found = set()
+    for arrays in files:
+        np.savez(tmp_path / "u.npz", **arrays)
+        names = ",".join(name for name in arrays if name != "mask")
+        found.add(open_source(tmp_path / "u.npz", field=names, axes="btx").digest)
+    assert len(found) == len(files)
+
+
 def test_a_folder_of_files_is_one_source_and_split_folders_are_kept(tmp_path):
     u = fields(1)
     for folder, rows in (("train", slice(0, 6)), ("valid", slice(6, 8)), ("test", slice(8, 11))):

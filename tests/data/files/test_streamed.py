@@ -70,6 +70,21 @@ def test_batches_are_those_of_data_in_memory(path, mask_per):
     assert files.digest == memory.digest
 
 
+@pytest.mark.parametrize("options", [{"time_stride": 2}, {"split": "time"}, {"train_horizon": 2, "test_horizon": 4}])
+def test_steps_are_those_of_data_in_memory(path, options):
+    """Whatever times of the file a split has: every pair is a step and the next of its own split."""
+    memory, files = both(path, **options)
+    for split in ("train", "reg", "test"):
+        there, streamed = getattr(memory, split), getattr(files, split)
+        assert (streamed.horizon, int(streamed.num_pairs)) == (there.horizon, int(there.num_pairs))
+        numbers = np.arange(int(there.num_pairs))
+        expected, found = (p.gather(jnp.asarray(numbers)) for p in (there, streamed.hold(numbers)))
+        np.testing.assert_array_equal(found.x, expected.x)
+        np.testing.assert_array_equal(found.y, expected.y)
+        np.testing.assert_array_equal(found.weight, np.broadcast_to(expected.weight, found.weight.shape))
+    assert files.train.units == memory.train.units
+
+
 def test_rows_by_number_keep_their_masks(path):
     memory, files = both(path, mask_per="trajectory", observed_fraction=0.5)
     rows = [4, 1]

@@ -1,0 +1,130 @@
+"""What a worker refuses, who has a program to itself, and the order in which jobs are taken; nothing is trained."""
+
+import fcntl
+import pickle
+import threading
+from collections import deque
+from pathlib import Path
+
+import pytest
+from tiny_sweep import OFTEN
+
+from crossreg.config import Config
+from crossreg.data import cache
+from crossreg.errors import InputError
+from crossreg.methods.names import parse_method
+from crossreg.studies.grids import Point
+from crossreg.studies.launchers import work as module
+from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
+from crossreg.studies.launchers.settings import Workers
+from crossreg.studies.launchers.work import _alone, work
+from crossreg.studies.machine import source_digest
+from crossreg.studies.sweep_folder import point_key
+
+
+@pytest.fixture
+def job(trajectories, tmp_path) -> Job:
+    """A job of nothing, in a folder that a worker sees."""
+    (tmp_path / "jobs").mkdir()
+    cache.write(tmp_path / "jobs" / "data.npz", trajectories)
+    (tmp_path / "jobs" / "token").write_text("ours")
+    about = (str(tmp_path), "ours", trajectories.digest, source_digest())
+    return Job("name", "label", *about, OFTEN, {}, None, {}, {})
+
+
+def test_a_worker_of_other_code_or_other_data_does_nothing(job):
+    done = work(job)
+    assert (done.error, done.rows) == ("", {})
+    for changed, said in (
+        ({"source": "0123"}, f"the worker has another crossreg ({source_digest()}) than the driver (0123)"),
+        ({"digest": "0123"}, "data.npz: is not of the sweep's data"),
+        ({"token": "another's"}, f"the worker does not see {job.folder}"),
+    ):
+        refused = work(job._replace(**changed))
+        assert said in refused.error
+        assert not refused.again  # no second try would help
+
+
+def test_what_goes_wrong_in_a_worker_is_an_error_that_is_worth_another_try(job, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("out of memory\nand more")
+
+    monkeypatch.setattr(module, "_do", fails)
+    outcome = work(job)
+    assert (outcome.error, outcome.again, outcome.rows) == ("RuntimeError: out of memory", True, {})
+
+
+def test_a_worker_that_does_not_see_the_folder_works_on_what_it_fetches(job, trajectories, monkeypatch):
+    fetched, places = [], []
+    content = (Path(job.folder) / "jobs" / "data.npz").read_bytes()
+    usual = module._do
+
+    def fetch(name: str) -> bytes:
+        fetched.append(name)
+        return content
+
+    monkeypatch.setattr(module, "_do", lambda job, place: places.append(place) or usual(job, place))
+    assert work(job._replace(token="another's"), fetch).error == ""
+    assert fetched == ["jobs/data.npz"]
+    assert places[0] != Path(job.folder)
+    assert not places[0].exists()
+
+
+def test_a_program_has_one_worker_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SECONDS_TO_LET_GO", 0.3)
+    path = tmp_path / "p.lock"
+    with _alone(path):
+        with pytest.raises(RuntimeError, match="another worker has this program"), _alone(path):
+            pass
+        with path.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    monkeypatch.setattr(module, "_SECONDS_TO_LET_GO", 60.0)
+    entered = []
+    with _alone(path):
+        waiting = threading.Thread(target=lambda: _enter(path, entered))
+        waiting.start()
+        waiting.join(0.3)
+        assert entered == []
+    waiting.join(30)
+    assert entered == [path]
+
+
+def _enter(path: Path, entered: list[Path]) -> None:
+    with _alone(path):
+        entered.append(path)
+
+
+def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job):
+    a, b, c, d, e = (job._replace(name=name) for name in "abcde")
+    queue = deque([a])
+    put_in(queue, [b, c], first=False)
+    put_in(queue, [d, e], first=True)
+    assert [job.name for job in queue] == ["d", "e", "a", "b", "c"]
+
+
+def test_a_point_arrives_as_it_was_sent():
+    base = Config().replace(seed=5, train_size=9)
+    for method, changes in (
+        ("xreg", {"k_reg": 3}),
+        ("dropout+temperature", {"observed_fraction": 0.4}),
+        ("ensemble", {}),
+    ):
+        point = Point(base.replace(**changes), parse_method(method), changes)
+        found = pickle.loads(pickle.dumps(Wired.of(point))).point()
+        assert found.configs == point.configs
+        assert (found.base, found.config, found.changes) == (point.base, point.config, changes)
+        assert found.method.name == method
+        assert point_key(found, "digest") == point_key(point, "digest")
+
+
+def test_the_last_words_are_the_last():
+    said = "\n".join(f"line {number}" for number in range(20)) + "\n\n" + "x" * 400
+    kept = last_lines(said).splitlines()
+    assert kept == [*(f"line {number}" for number in range(13, 20)), "x" * 300]
+    assert last_lines(None) == ""
+
+
+def test_memory_is_said_in_gib():
+    assert Workers(launcher="slurm", worker_memory=1.5).memory == 3 * 2**29
+    with pytest.raises(InputError, match="needs --worker-memory"):
+        Workers(launcher="slurm").checked()

@@ -1,0 +1,122 @@
+"""The numbers of a plan on several devices, and those of trouble, by hand; what a step draws; what scoring takes."""
+
+import math
+
+import pytest
+
+from crossreg.config import Config
+from crossreg.methods.names import parse_method
+from crossreg.nn.sites import site_names
+from crossreg.studies import cost, device_costs
+from crossreg.studies.demand import Asked, priced_rows
+from crossreg.studies.device_costs import Around, Device
+from crossreg.studies.grids import Point
+from crossreg.studies.planning import Risks, make_plan
+
+# Elements of fields in a step of a plain model at the defaults: batch × blocks × width × points.
+ELEMENTS = 16 * 4 * 8 * 160
+START, NEW, KNOWN, STEP, REPLICA = 5.0, 10.0, 2.0, 1e-3, 1e-3
+ASKED = Asked("paper", methods="unregularized", seeds=800)  # 6,400 replicas of 10,000 steps
+
+
+@pytest.fixture(autouse=True)
+def _measured(monkeypatch):
+    """A GPU on which a step of R plain models takes STEP + R REPLICA seconds."""
+    around = Around(
+        memory=64 * 2**30, start=START, new=(NEW, NEW), known=(KNOWN, KNOWN), ahead=(3.0, 1.0), replica=0.0,
+        look=(0.0, 0.0), row=(0.0, 0.0), held=(2.0**30, 0.1), compilers=0, crowding=1.0,
+    )  # fmt: skip
+    gpu = Device("Some GPU", (STEP, 0.0, 0.0, 0.0, REPLICA / ELEMENTS, 0.0), (0.1, 0.5), around)
+    monkeypatch.setattr(device_costs, "_known", lambda: {"gpu": gpu})
+
+
+def test_device_hours_and_shares_are_of_all_devices():
+    """In one process on four devices: four jobs of 1,600 replicas, 400 on each device."""
+    made = make_plan(ASKED, "gpu:4")
+    [way] = [way for way in made["ways"] if way["name"] == "one process, all devices"]
+    job = 10_000 * (STEP + 400 * REPLICA)
+    seconds = START + NEW + 4 * job
+    assert (way["num_jobs"], way["widest"], way["seconds"]) == (4, 1600, pytest.approx(seconds))
+    assert way["device_hours"] == pytest.approx(4 * seconds / 3600)
+    # Useful is every replica in a job of 512, as wide as can be; all of it has to fit into what four devices have.
+    useful = 6400 / 512 * 10_000 * (STEP + 512 * REPLICA)
+    assert way["efficiency"] == pytest.approx(useful / (4 * seconds))
+    expected = {"useful": useful, "narrow": 16 * job - useful, "setup": 4 * (START + NEW), "idle": 0.0}
+    assert way["shares"] == {name: pytest.approx(part / (4 * seconds)) for name, part in expected.items()}
+    assert [one["devices"] for one in made["by_devices"]] == [1, 2, 4, 8, 16]
+    for one in made["by_devices"]:
+        assert one["efficiency"] == pytest.approx(useful / (one["devices"] * one["seconds"]))
+    assert made["device_hours"] == pytest.approx(4 * made["seconds"] / 3600)
+
+
+def test_as_many_failures_as_devices_work_hours():
+    """Poisson: the rate of each device times the time that devices work, starts again aside."""
+    rate = 0.05
+    made = make_plan(ASKED, "gpu:4", risks=Risks(failures_per_hour=rate, save_every=1.0, retries=1000, runs=400))
+    for way in made["ways"]:
+        # Snapshots every second lose nothing, and a start again takes seconds of the hours that a job has.
+        busy = 10_000 * (STEP + 400 * REPLICA) * 16 / 3600
+        if way["name"] in ("workers, best width", "one process, all devices"):
+            spread = 4 * math.sqrt(rate * busy / 400)
+            assert way["failures"] == pytest.approx(rate * busy, abs=spread)
+            assert way["given_up"] == 0
+
+
+def test_the_band_holds_95_percent_of_the_runs():
+    """One job that is slowed three times as long with a chance of 10%: in 97.5% of the runs it is not, or it is."""
+    one = Asked("unregularized", seeds=1, steps=1000)
+    calm = make_plan(one, "gpu:1")["seconds"]
+    work = 1000 * (STEP + REPLICA)
+    slowed = pytest.approx(calm + 2 * work)
+    for rate, wanted in ((0.005, [calm, calm]), (0.1, [calm, slowed]), (0.9, [calm, slowed]), (0.995, [slowed] * 2)):
+        made = make_plan(one, "gpu:1", risks=Risks(straggler_rate=rate, runs=2000))
+        assert made["band"] == [pytest.approx(edge) if isinstance(edge, float) else edge for edge in wanted], rate
+
+
+def test_what_a_step_draws():
+    """Variates for single elements: of every site, and of every mode, in train and reg updates alike."""
+    base = Config().replace(steps=100, k_reg=10**6, settle=0.0, num_samples=6, batch_size=3, width=5, num_blocks=3)
+
+    def work(method: str, **fields) -> cost.Work:
+        [config] = parse_method(method).configs(base)
+        return cost.work_of(config.replace(**fields), (24,), "cpu")
+
+    def drawn(method: str) -> int:
+        """Batch × samples × sites × width × points."""
+        [config] = parse_method(method).configs(base)
+        samples = config.train.train_samples or config.train.num_samples
+        return 3 * samples * len(config.model.sites or site_names(3)) * 5 * 24
+
+    assert work("xreg", epsilon_per="element").variates == drawn("xreg") == 3 * 6 * 4 * 5 * 24
+    assert work("xreg", epsilon_per="channel").variates == 0
+    # Every second update is one of ρ besides: it draws as many.
+    both = work("xreg", epsilon_per="element", k_reg=2)
+    assert both.updates == 1.5
+    assert both.variates == 1.5 * drawn("xreg")
+    assert both.dft / work("xreg", epsilon_per="element").dft == pytest.approx(1 + 0.88 / 2)
+    assert work("unregularized").variates == 0
+    assert work("dropout").variates == drawn("dropout")
+
+
+def test_what_scoring_takes_in_train_steps():
+    """Forward passes of all pairs of the three splits, a third of what a step takes for each of its own."""
+    sizes = {"train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5}
+    config = Config().replace(**sizes, evaluation_samples=9, batch_size=8, num_samples=2)
+    assert cost.scoring_steps(config, 5) == pytest.approx(5 * (4 * 5 + 13 * 3) * 9 / (3 * 8 * 2))
+    assert cost.scoring_steps(config, 0) == cost.scoring_steps(config, 1)
+
+
+def test_rows_are_priced_by_their_members_and_by_what_is_fitted_on_reg():
+    asked = []
+
+    def seconds(config, members, more_reg) -> float:
+        asked.append((members, more_reg))
+        return 10.0 * members + more_reg
+
+    price = priced_rows(seconds)
+    config = Config()
+    names = ("xreg", "ensemble-4", "ensemble-4+temperature", "persistence")
+    found = {name: price(Point(config, parse_method(name), {})) for name in names}
+    assert found == {"xreg": 10.0, "ensemble-4": 40.0, "ensemble-4+temperature": 41.0, "persistence": 0.0}
+    price(Point(config.replace(seed=9), parse_method("xreg"), {}))
+    assert len(asked) == 4  # another seed takes as long, and is not asked for again
