@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 from crossreg.in_units import InUnits, error_of, standardized
+from crossreg.objectives import REG_OBJECTIVES, train_objective
 from crossreg.predictive import Mixture
 
 OFFSET, SCALE = (30.0, -2.0), (5.0, 0.25)
 PROPERTIES = ("mean", "means", "std", "variance", "std_predictive", "var_predictive", "std_generalization",
-              "var_generalization", "var_of_means")  # fmt: skip
+              "var_generalization", "var_of_means", "vars_predictive", "vars_generalization", "variances")  # fmt: skip
 
 
 def ones(values: tuple[float, ...]) -> jnp.ndarray:
@@ -43,7 +44,8 @@ def test_all_that_it_says_is_what_the_mixture_of_the_fields_says(both, truth):
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-4, err_msg=name)
     np.testing.assert_allclose(found.std_of_means**2, wanted.var_of_means, rtol=2e-4)
     assert found.num_samples == 4
-    for name in ("log_prob", "cdf", "log_tail", "crps"):
+    np.testing.assert_allclose(found.distance_within(), wanted.distance_within(), rtol=2e-4)
+    for name in ("log_prob", "cdf", "log_tail", "crps", "distance_to"):
         values = [getattr(one, name)(truth) for one in both]
         np.testing.assert_allclose(*values, rtol=2e-4, atol=2e-5, err_msg=name)
     for level in (0.05, 0.5, 0.9):
@@ -53,10 +55,12 @@ def test_all_that_it_says_is_what_the_mixture_of_the_fields_says(both, truth):
 def test_what_is_changed_or_combined_stays_in_its_units(both):
     found, wanted = both
     weights = np.asarray([[1.0, 2.0], [0.0, -3.0], [0.5, 0.0]])
+    related = np.asarray([[1.0, 0.6], [0.6, 1.0]])
     for one, other in (
         (found.tempered(1.7), wanted.tempered(1.7)),
         (found.with_sigmas_times(0.6), wanted.with_sigmas_times(0.6)),
         (found.combined(weights), wanted.combined(weights)),
+        (found.combined(weights, correlation=related), wanted.combined(weights, correlation=related)),
     ):
         for name in ("mean", "std", "std_predictive", "std_generalization"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=2e-4, atol=1e-5, err_msg=name)
@@ -69,6 +73,12 @@ def test_errors_and_standardised_truths(both, standard, truth):
     own, z = standardized(found, truth)
     assert own is standard
     np.testing.assert_allclose(z, (truth - ones(OFFSET)) / ones(SCALE), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", [train_objective, *REG_OBJECTIVES.values()])
+def test_losses_are_those_of_the_standardised_field(objective, both, standard, truth):
+    z = (truth - ones(OFFSET)) / ones(SCALE)
+    np.testing.assert_allclose(objective(both[0], truth), objective(standard, z), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("offset", "scale"), [(101325.0, 12.0), (0.0, 1e18), (1e-20, 1e-22)])

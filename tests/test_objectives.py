@@ -15,6 +15,7 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import REG_OBJECTIVES, mixture_nll, train_objective
 from crossreg.predictive import Mixture
 from crossreg.studies.fit import fit
+from written_out import REG_LOSSES, train_loss, weighted
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,33 @@ def test_train_objective_is_the_mixture_of_p_hier():
     pred, gen = np.asarray(mixture.vars_predictive), np.asarray(mixture.vars_generalization)
     p_hier = np.exp(-0.5 * (np.log(2 * np.pi * pred) + ((y - mixture.means) ** 2 + gen) / pred))
     np.testing.assert_allclose(train_objective(mixture, y), -np.log(p_hier.mean(0)).mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [4, 5])  # pairs of an even number are counted by other shifts
+@pytest.mark.parametrize("name", REG_OBJECTIVES)
+def test_every_objective_is_its_formula(name, samples):
+    """With some points that do not count, and weights that differ between points and are shared by others."""
+    mixture, y = draw(samples)
+    weight = jnp.asarray([[1.0], [0.0], [0.25]])
+    expected = weighted(REG_LOSSES[name](mixture.means, mixture.variances, y), weight)
+    np.testing.assert_allclose(REG_OBJECTIVES[name](mixture, y, weight), expected, rtol=1e-12)
+    parts = mixture.means, mixture.vars_predictive, mixture.vars_generalization
+    np.testing.assert_allclose(train_objective(mixture, y, weight), weighted(train_loss(*parts, y), weight), rtol=1e-12)
+
+
+@pytest.mark.parametrize("objective", [train_objective, *REG_OBJECTIVES.values()])
+def test_a_batch_in_which_nothing_counts_says_nothing(objective):
+    """As it may be in data with gaps: the loss is 0, and so is its gradient."""
+    mixture, y = draw()
+    value, gradient = jax.value_and_grad(lambda m: objective(m, y, jnp.zeros(y.shape)))(mixture)
+    assert value == 0
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_fair_needs_one_sample_or_four():
+    for samples in (2, 3):
+        with pytest.raises(ValueError, match=f"4 or more samples, not {samples}"):
+            REG_OBJECTIVES["fair"](*draw(samples))
 
 
 def test_without_a_gen_head_p_hier_is_the_density():

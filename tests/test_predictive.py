@@ -54,6 +54,41 @@ def test_the_two_cases_of_u_gen():
     np.testing.assert_allclose(head_only.var_predictive, [1.0, 1.0])
 
 
+def test_instance_means_tell_the_two_reasons_of_the_spread_apart():
+    """Of a spread of 4 in the means, instances explain 1: the rest is predictive; they never explain more than all."""
+    means = jnp.asarray([[0.0, 0.0], [4.0, 4.0]])
+    instances = jnp.asarray([[1.0, -5.0], [3.0, 5.0], [1.0, -5.0], [3.0, 5.0]])
+    of_both = Mixture(means, jnp.full((2, 2), 0.5), jnp.full((2, 2), 0.25), instances)
+    np.testing.assert_allclose(of_both.var_of_means, [1.0, 4.0])
+    np.testing.assert_allclose(of_both.var_generalization, [1.25, 4.25])
+    np.testing.assert_allclose(of_both.var_predictive, [3.5, 0.5])
+    np.testing.assert_allclose(of_both.variance, [4.75, 4.75])
+    np.testing.assert_allclose(of_both.std_generalization, np.sqrt([1.25, 4.25]), rtol=1e-6)
+    np.testing.assert_allclose(of_both.std_predictive, np.sqrt([3.5, 0.5]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5, 6])
+def test_the_distance_within_is_the_double_sum(samples):
+    """Of all pairs, or of different ones, which one sample has none of: it stands for itself."""
+    keys = jax.random.split(jax.random.key(1), 2)
+    means, variances = jax.random.normal(keys[0], (samples, 3)), jnp.exp(jax.random.normal(keys[1], (samples, 3)))
+    mixture = Mixture(means, variances, jnp.zeros_like(means))
+    mu, v = np.asarray(means, np.float64), np.asarray(variances, np.float64)
+    sigma = np.sqrt(v[:, None] + v)
+    z = (mu[:, None] - mu) / sigma
+    distance = sigma * (2 * norm.pdf(z) + z * (2 * norm.cdf(z) - 1))
+    np.testing.assert_allclose(mixture.distance_within(), distance.mean((0, 1)), rtol=1e-5)
+    different = distance[~np.eye(samples, dtype=bool)].mean(0) if samples > 1 else distance[0, 0]
+    np.testing.assert_allclose(mixture.distance_within(distinct=True), different, rtol=1e-5)
+
+
+def test_sigmas_times_a_factor_leave_the_means(mixture):
+    wide = mixture.with_sigmas_times(3.0)
+    np.testing.assert_array_equal(wide.means, mixture.means)
+    np.testing.assert_allclose(wide.variances, 9 * mixture.variances, rtol=1e-6)
+    np.testing.assert_allclose(wide.vars_generalization, 9 * mixture.vars_generalization, rtol=1e-6)
+
+
 @pytest.mark.parametrize("level", [0.001, 0.05, 0.5, 0.9, 0.999])
 def test_quantile_inverts_the_cdf(mixture, level):
     np.testing.assert_allclose(mixture.cdf(mixture.quantile(level)), level, atol=2e-6)

@@ -17,6 +17,7 @@ from crossreg.nn.noise import AbstractNoiseScale
 from crossreg.nn.surrogate import predict
 from crossreg.objectives import REG_OBJECTIVES, moment_matched_nll, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
+from crossreg.training.checkpoint import named_arrays
 from crossreg.training.replicas import make_task
 from crossreg.training.step import init_state, path_of, reg_step, train_step
 from foreign_modules import FOREIGN
@@ -213,11 +214,22 @@ def test_a_users_own_rho_has_the_rate_of_rho(tiny):
 
 
 def test_rates_follow_from_the_owner(data, tiny):
-    config = tiny.replace(feature_noise="both", generalization_head=True)
+    """Four rates that are all different, so that none can stand for another."""
+    rates_set = {"learning_rate": 1e-3, "site_learning_rate": 2e-3, "generalization_head_learning_rate": 3e-3}
+    config = tiny.replace(feature_noise="both", mode_noise="generalization", generalization_head=True, **rates_set)
     model = build_model(config.model, data.train, key=jax.random.key(0))
-    rates = learning_rates(model, config.train)
-    assert rates.heads.mean.weight == rates.heads.sigma_pred.linear.bias == rates.stages[0].weight == 2e-3
-    assert rates.heads.sigma_gen.linear.weight == 1e-3
-    chain = rates.stages[3].noises
-    assert [float(n.scale.raw) for n in chain] == [1e-2, 1e-2]
-    assert np.isclose(config.train.site_learning_rate, 1e-2)
+    for name, rate in named_arrays(learning_rates(model, config.train)).items():
+        expected = 2e-3 if "scale.raw" in name else 3e-3 if "sigma_gen" in name else 1e-3
+        assert rate == expected, name
+
+
+def test_labels_are_those_of_the_types(data, tiny):
+    """ρ and ψ of sites and heads by name; everything else is θ."""
+    config = tiny.replace(feature_noise="both", generalization_head=True)
+    labels = named_arrays(groups(build_model(config.model, data.train, key=jax.random.key(0))))
+    assert len(labels) > 20
+    for name, label in labels.items():
+        if "noises[0].scale" in name or "sigma_pred" in name:
+            assert label == "psi", name
+        else:
+            assert label == ("rho" if "noises[1].scale" in name or "sigma_gen" in name else "theta"), name
