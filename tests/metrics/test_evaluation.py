@@ -10,7 +10,9 @@ import scoringrules
 from scipy.stats import norm, spearmanr
 
 from crossreg.config import DataConfig, TrainConfig
+from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data
+from crossreg.in_units import InUnits
 from crossreg.metrics import evaluation
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import (
@@ -59,7 +61,16 @@ def sparsification_error(error, std):
     return np.mean(gaps) / np.sqrt(np.mean(error**2))
 
 
-def test_every_score_is_its_definition_over_the_points_that_count(trajectories):
+def varied_in_units(batch, keys):
+    """The same distribution, as a network that sees standardised fields gives it."""
+    offset, scale = jnp.asarray([0.5, -2.0])[:, None], jnp.asarray([0.25, 3.0])[:, None]
+    raw = varied(batch, keys)
+    parts = (raw.vars_predictive / scale**2, raw.vars_generalization / scale**2)
+    return InUnits(Mixture((raw.means - offset) / scale, *parts), offset, scale)
+
+
+@pytest.mark.parametrize("predictor", [varied, varied_in_units])
+def test_every_score_is_its_definition_over_the_points_that_count(trajectories, predictor):
     """In float64 by SciPy and scoringrules; 20 pairs are scored in one batch that is filled up to 32."""
     settings = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.6, score_on="observed")
     data = make_data(trajectories, settings)
@@ -103,13 +114,27 @@ def test_every_score_is_its_definition_over_the_points_that_count(trajectories):
         "channel_rmse": np.sqrt((error**2).mean(1)),
         "channel_sharpness": std.mean(1),
     }
-    scores = evaluate_predictor(varied, data.test)
+    scores = evaluate_predictor(predictor, data.test)
     assert scores.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(np.asarray(scores[name]), value, rtol=2e-5, atol=1e-6, err_msg=name)
     # No two of them are the same by chance.
     single = sorted(value for value in expected.values() if np.ndim(value) == 0)
     assert np.diff(single).min() > 1e-3
+
+
+def test_a_channel_that_is_often_missing_counts_by_its_points(tmp_path):
+    fields = np.random.default_rng(0).normal(size=(10, 4, 2, 9)).astype(np.float32)
+    fields[:, :, 0, 2:] = np.nan
+    np.save(tmp_path / "gaps.npy", fields)
+    pairs = load_file(tmp_path / "gaps.npy").test
+    points = score_points(varied, pairs, key=evaluation_key(0))
+    seen = points.weight > 0
+    assert seen.mean((0, 2)).tolist() == [np.float32(2 / 9), 1.0]
+    scores = evaluate_predictor(varied, pairs)
+    assert scores["nll"] == pytest.approx(points.nll[seen].mean(), rel=1e-5)
+    assert scores["sharpness"] == pytest.approx(points.std_total[seen].mean(), rel=1e-5)
+    assert mean_nll(varied, pairs, key=evaluation_key(0)) == scores["nll"]
 
 
 def test_chunks_leave_no_trace(data, tiny, monkeypatch):

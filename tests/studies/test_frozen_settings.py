@@ -165,6 +165,27 @@ def test_the_papers_grids():
         assert point.config.replace(observed_fraction=0.7, train_size=50, steps=30_000) == Config()
 
 
+def test_the_grid_with_the_papers_own_settings():
+    """Its two tables and four regimes, log σ_pred from −5 and from −2."""
+    training = {
+        "learning_rate": 1e-3, "schedule": "constant", "settle": 0.0, "clip": 0.0, "scaled_start": False,
+        "evaluation_samples": 10,
+    }  # fmt: skip
+    tables = itertools.product([*OBSERVED, *TRAIN_SIZES], ("xreg-internal-mm", "dropout", "ensemble"))
+    figures = [
+        ((0.7, 50), "xreg-internal-mm"),
+        ((0.3, 50), "xreg-heads-mm"),
+        ((0.7, 50), "xreg-heads-mm"),
+        ((0.7, 50), "unregularized"),
+    ]
+    rows = [*tables, *figures]
+    assert listed("paper-exact") == [
+        (dict(zip(REGIME, regime, strict=True)) | training | {"log_sigma_pred_start": start}, method)
+        for start in (-5.0, -2.0)
+        for regime, method in rows
+    ]
+
+
 def test_the_grid_of_equal_data():
     expected = []
     for fraction, total, method in itertools.product((0.4, 0.7, 1.0), HELD_OUT, EQUAL_DATA):
@@ -189,7 +210,8 @@ def test_the_grids_of_the_ablation_and_of_one_scenario():
 def test_steps_and_seeds_of_a_sweep():
     for name in ("paper-observed", "paper-train-size", "paper", "equal-data", "ablation", "scenario"):
         assert {point.config.train.steps for point in plan(name, seeds=1)} == {10_000}
-    assert {point.config.train.steps for point in plan("paper-regimes", seeds=1)} == {30_000}
+    for name in ("paper-regimes", "paper-exact"):
+        assert {point.config.train.steps for point in plan(name, seeds=1)} == {30_000}
     assert {point.config.train.steps for point in plan("paper-regimes", seeds=1, steps=70)} == {70}
     assert {point.config.train.steps for point in plan("paper", seeds=1, base=Config().replace(steps=90))} == {90}
     of_the_file = Config().replace(k_reg=3, seed=77)
