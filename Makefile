@@ -56,7 +56,10 @@ bench: $(READY) .venv/bench/ready
 	PYTHONPATH=.venv/bench $(BIN)/python benchmarks/speed.py
 
 .venv/bench/ready: benchmarks/peers/requirements.txt $(READY)
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target .venv/bench -r $<
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --require-hashes \
+	  --target .venv/bench -r $<
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target .venv/bench \
+	  $$(grep '^torch==' benchmarks/peers/requirements.in)
 	touch $@
 
 # The documentation, in site/, from docs/ and the docstrings; nothing is fetched, and a warning is an error.
@@ -70,16 +73,19 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/pyright
 
-# The lock holds versions and hashes for every supported Python and no address of an index.
-lock: pyproject.toml
-	$(PYTHON) -m venv .venv/lock
-	.venv/lock/bin/pip install -q uv
-	.venv/lock/bin/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-header --no-emit-index-url --upgrade -o requirements.lock
+# The locks hold versions and hashes for every supported Python and no address of an index. The tool that writes them
+# is in the first of them. The peers keep the versions that they were measured with.
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+  --no-emit-index-url
+
+lock: $(READY) pyproject.toml benchmarks/peers/requirements.in
+	$(COMPILE) --all-extras --upgrade pyproject.toml -o requirements.lock
+	$(COMPILE) --no-deps --no-emit-package torch benchmarks/peers/requirements.in -o benchmarks/peers/requirements.txt
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("crossreg needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip uninstall -q -y setuptools  # an old one comes with Python 3.11; nothing here needs it
 	touch $(READY)

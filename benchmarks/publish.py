@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from crossreg.config import Config, to_dict
+from crossreg.paper import PAPER
 from crossreg.report.comparison import (
+    JUDGED,
     Line,
     clearly_best,
     collect,
@@ -52,7 +54,8 @@ DRAWN = ("xreg", "dropout", "ensemble", "unregularized")
 DRAWN_EQUAL_DATA = ("xreg", "dropout", "ensemble", "ensemble+early+conformal", "unregularized+conformal")
 INTRODUCTION = [
     "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the interval of"
-    " the difference. Seeds vary weights, batches and noise, not the data, nor the mask where nothing else is said."
+    " the difference. Seeds vary weights, batches and noise, not the data, nor the mask where nothing else is said;"
+    " where several masks are compared, the interval is over them."
     " Rows and how to get them: `docs/results/`. Written by `python benchmarks/publish.py`."
 ]
 TITLES = {
@@ -159,8 +162,10 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         *said,
         "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`): the"
-        " numbers of `xreg` are those of a setting that was looked for here. About twenty rivals, eight regimes and"
-        " four scores are compared without correction: a few differences beyond the 95% interval are chance.",
+        " numbers of `xreg` are those of a setting that was looked for here. At 10,000 steps"
+        f" {len({row['method'] for row in rows if not row['method'].startswith('xreg')})} rivals, {len(PAPER)} regimes"
+        f" and {len(JUDGED)} scores are compared without correction: a few differences beyond the 95% interval are"
+        " chance.",
     ]
 
 
@@ -227,6 +232,30 @@ def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
+def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """How the intervals of several masks are to be read, and how many comparisons there are."""
+    lines = collect(rows)
+    ours = next(line for line in lines if line.regime["observed_fraction"] < 1)
+    masks = len(ours.mask_means("test_nll"))
+    rivals = {line.method for line in lines} - {"xreg"}
+    count = len(regimes(lines)) * len(rivals) * len(JUDGED)
+    return [
+        f"Runs with the same mask are not independent of each other. The intervals are over the means of the {masks}"
+        f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask; with everything observed"
+        f" there is no mask, and they are over seeds. {count} comparisons are made here ({len(regimes(lines))} regimes,"
+        f" {len(rivals)} rivals, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them would"
+        " leave the 95% interval by chance alone."
+    ]
+
+
+LEADS = {
+    "equal_data": lead_equal_data,
+    "paper": lead,
+    "confirmation": lead_confirmation,
+    "regimes": lead_regimes,
+}
+
+
 def readme_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The README's table: test NLL / ECE of the paper's three methods at 10,000 steps."""
     shown = {"xreg": "XReg", "dropout": "MC dropout", "ensemble": "3-member ensemble"}
@@ -267,34 +296,45 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
 
 
 def _other_defaults(made: dict[str, Any]) -> str:
-    """What was another default when the rows were made."""
+    """The defaults that were others when the rows were made.
+
+    Settings of data that did not exist then are those of files, which the sweeps here do not read.
+    """
     then, now = made["config"], to_dict(Config())
     fields = [(part, name) for part in now for name in now[part] if name not in ("steps", "seed")]
     others = [
         f"`{name}` {then[part][name]}" if name in then[part] else f"no `{name}`"
         for part, name in fields
-        if then[part].get(name, "none") != now[part][name]
+        if (then[part][name] != now[part][name] if name in then[part] else part != "data" and _is_on(now[part][name]))
     ]
     return f" The default was another one then: {', '.join(others)}." if others else ""
 
 
-def section(name: str, title: str) -> list[str]:
-    """What the page says of one set of rows; its tables go into a page of their own."""
+def _is_on(value: Any) -> bool:
+    return value not in (None, "none")
+
+
+def read(name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The published rows of a set, and how each part of them was made."""
     rows = [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
-    made = json.loads((RESULTS / f"{name}.json").read_text())
+    return rows, json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The lines about one set of rows on the page of results, and those of the page with all of its tables.
+
+    `figures` are the Markdown lines that show its figures.
+    """
+    rows, made = read(name)
     parts = [f"## {title}", ""]
     for one in made:
         device = one["starts"][-1]
         kept = f" ({one['kept']})" if "kept" in one else ""
         parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.{_other_defaults(one)}")
-    if name == "paper":
-        write_readme(rows)
-        parts += ["", *lead(rows), "", *draw(rows, FIGURES / "paper")]
-    if name == "equal_data":
-        parts += ["", *lead_equal_data(rows), "", *draw(rows, FIGURES)]
-    if name == "regimes":
-        shown = [f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))]
-        parts += ["", *lead_regimes(rows), "", *shown]
+    if name in LEADS:
+        parts += ["", *LEADS[name](rows)]
+    if figures:
+        parts += ["", *figures]
     tables = [f"# {title}: all tables", "", *INTRODUCTION]
     for steps in sorted({row["steps"] for row in rows}):
         lines = collect(row for row in rows if row["steps"] == steps)
@@ -314,17 +354,26 @@ def section(name: str, title: str) -> list[str]:
         said = [f"- {sentence}" for sentence in verdicts(lines)]
         parts += ["", *(sentence for sentence in said if not sentence.startswith(("- test CRPS", "- test RMSE")))]
         tables += ["", *said]
-    target = RESULTS / f"{name}.md"
-    target.write_text("\n".join(tables) + "\n")
-    return [*parts, "", f"[All tables]({target.relative_to(PAGE.parent)})"]
+    return [*parts, "", f"[All tables]({(RESULTS / f'{name}.md').relative_to(PAGE.parent)})"], tables
+
+
+def drawn(name: str) -> list[str]:
+    """Draws the figures of a set of rows; returns the lines that show them."""
+    if name == "regimes":  # drawn by `publish`, from the trained models
+        return [f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))]
+    folders = {"paper": FIGURES / "paper", "equal_data": FIGURES}
+    return draw(read(name)[0], folders[name]) if name in folders else []
 
 
 def page() -> None:
-    """Writes docs/results.md, and the tables beside the rows."""
+    """Writes docs/results.md, the tables beside the rows, and the README's table."""
     parts = ["# Results", "", *INTRODUCTION]
     for name, title in TITLES.items():
         if (RESULTS / f"{name}.jsonl").exists():
-            parts += ["", *section(name, title)]
+            lines, tables = section(name, title, drawn(name))
+            parts += ["", *lines]
+            (RESULTS / f"{name}.md").write_text("\n".join(tables) + "\n")
+    write_readme(read("paper")[0])
     PAGE.write_text("\n".join(parts) + "\n")
     print(PAGE)
 

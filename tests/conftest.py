@@ -1,4 +1,4 @@
-"""Shared by all tests: where compiled programs and real data are kept, and small made-up fields."""
+"""Shared by all tests: where compiled programs and real data are kept, and fixtures of small made-up fields."""
 
 import os
 from importlib.metadata import version
@@ -16,36 +16,23 @@ if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
 os.environ.setdefault("XLA_FLAGS", " ".join(_QUICK))
 
 import jax
-import numpy as np
 import pytest
 
+from car_files import REAL_CARS, write_stand_ins
 from crossreg.config import Config, DataConfig
 from crossreg.data import cache
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
-from crossreg.data.trajectories import Trajectories, digest
+from crossreg.data.trajectories import Trajectories
 from crossreg.studies.memory_maps import release_programs
+from long_tests import skip_long
+from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
 
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-# Every axis has a size of its own.
-POINTS, HORIZON, TEST_HORIZON, CHANNELS = 20, 3, 5, 2
 
 
-def waves(num_samples: int, horizon: int, seed: int, points: int = POINTS, channels: int = CHANNELS) -> np.ndarray:
-    """Travelling waves of random phase and speed, (sample, time + 1, channel, x)."""
-    rng = np.random.default_rng(seed)
-    phase = rng.uniform(0, 2 * np.pi, (num_samples, 1, channels, 1))
-    speed = rng.uniform(0.1, 0.5, (num_samples, 1, channels, 1))
-    wave = rng.integers(1, 4, (num_samples, 1, channels, 1))
-    time = np.arange(horizon + 1).reshape(1, -1, 1, 1)
-    x = np.linspace(0, 2 * np.pi, points, endpoint=False)
-    return np.sin(wave * x + phase + speed * time).astype(np.float32)
-
-
-def make_trajectories(points: int = POINTS, channels: int = CHANNELS) -> Trajectories:
-    train = waves(POOL_SIZE, HORIZON, 0, points, channels)
-    test = waves(len(TEST_POOL), TEST_HORIZON, 1, points, channels)
-    return Trajectories(train, test, {"source": "travelling waves"}, digest(train, test))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    skip_long(items)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,12 +42,13 @@ def _room_for_programs():
     release_programs(share=0.1)
 
 
-@pytest.fixture(scope="session")
-def real_cars() -> Path:
-    """The folder of four real cars and of the reference's maps, which is no part of the repository."""
-    folder = Path(os.environ.get("CROSSREG_CARS") or Path(__file__).parents[2] / "shared" / "cars")
-    if not (folder / "neuraloperator_mini").is_dir():
-        pytest.skip(f"no real cars at {folder}; set CROSSREG_CARS to the folder that has neuraloperator_mini")
+@pytest.fixture(scope="session", params=["stand-ins", *(["real"] if REAL_CARS.is_dir() else [])])
+def released_cars(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of four cars as neuraloperator released them: made-up ones, and the real ones where they are on disk."""
+    if request.param == "real":
+        return REAL_CARS.parent
+    folder = tmp_path_factory.mktemp("cars")
+    write_stand_ins(folder)
     return folder
 
 

@@ -40,6 +40,21 @@ class InUnits(eqx.Module):
         return self.offset + self.scale * self._mixture.means
 
     @property
+    def vars_predictive(self) -> Float[Array, "sample *shape"]:
+        """σ_pred,s² of each component."""
+        return self.scale**2 * self._mixture.vars_predictive
+
+    @property
+    def vars_generalization(self) -> Float[Array, "sample *shape"]:
+        """σ_gen,s² of each component."""
+        return self.scale**2 * self._mixture.vars_generalization
+
+    @property
+    def variances(self) -> Float[Array, "sample *shape"]:
+        """σ_s² of each component."""
+        return self.scale**2 * self._mixture.variances
+
+    @property
     def mean(self) -> Float[Array, "*shape"]:
         """The mean."""
         return self.offset + self.scale * self.standard.mean
@@ -103,6 +118,14 @@ class InUnits(eqx.Module):
     def crps(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """The continuous ranked probability score, in the fields' units."""
         return self.scale * self.standard.crps(self.to_standard(y))
+
+    def distance_to(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        r"""$E|X - y|$, in the fields' units."""
+        return self.scale * self._mixture.distance_to(self.to_standard(y))
+
+    def distance_within(self, *, distinct: bool = False) -> Float[Array, "*shape"]:
+        r"""$E|X - X'|$, in the fields' units."""
+        return self.scale * self._mixture.distance_within(distinct=distinct)
 
     def tempered(self, temperature: float | Float[Array, ""]) -> "InUnits":
         """Widened about its mean, as `Mixture.tempered` has it."""

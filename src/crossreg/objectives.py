@@ -2,7 +2,8 @@ r"""What train and reg minimise. Each is taken per point (x, t), then averaged.
 
 $\mu_s$, $\sigma_{pred,s}$ and $\sigma_{gen,s}$ are those of the mixture's components. Where a model has no σ_gen head,
 $\sigma_{gen} = 0$ and the generalization noise is in the spread of the $\mu_s$; where it has no internal noise,
-S = 1 and these are the head-only special case.
+S = 1 and these are the head-only special case. Losses of fields in units are those of the standardised fields: a loss
+does not depend on the unit of a field, and no channel counts for more because its numbers are larger.
 """
 
 from collections.abc import Callable
@@ -12,10 +13,12 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
+from crossreg.in_units import InUnits, standardized
 from crossreg.predictive import LOG_2PI, Mixture
 from crossreg.settings import RegObjective
 
 Weight = Float[Array, "*#shape"] | None
+Sampled = Mixture | InUnits
 
 
 def weighted_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
@@ -34,7 +37,7 @@ def batch_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Float[A
     return jnp.sum(weight * values) / jnp.maximum(jnp.sum(weight), jnp.finfo(values.dtype).tiny)
 
 
-def train_objective(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def train_objective(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{train} = -\log \frac1S \sum_s p_{hier}(y \mid x, \omega_s)$ with
 
     $$ \log p_{hier} = -\tfrac12\left[
@@ -43,6 +46,7 @@ def train_objective(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight 
 
     σ_gen enters as a constant. p_hier is an objective, not a density: no reported NLL uses it.
     """
+    mixture, y = standardized(mixture, y)
     gen = jax.lax.stop_gradient(mixture.vars_generalization)
     pred = mixture.vars_predictive
     log_p = -0.5 * (LOG_2PI + jnp.log(pred) + ((y - mixture.means) ** 2 + gen) / pred)
@@ -50,24 +54,26 @@ def train_objective(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight 
     return batch_mean(nll, weight)
 
 
-def mixture_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def mixture_nll(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{reg}^{mix} = -\log \frac1S \sum_s \mathcal N(y; \mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$."""
+    mixture, y = standardized(mixture, y)
     return batch_mean(-mixture.log_prob(y), weight)
 
 
-def moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def moment_matched_nll(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{reg}^{mm} = -\log \mathcal N(y; \mu_{mm}, \sigma_{mm}^2)$ with
 
     $$ \mu_{mm} = E[\mu_s], \qquad \sigma_{mm}^2 = E[\sigma_s^2 + \mu_s^2] - \mu_{mm}^2, $$
 
     the mixture's own mean and variance.
     """
+    mixture, y = standardized(mixture, y)
     variance = mixture.variance
     nll = 0.5 * (LOG_2PI + jnp.log(variance) + (y - mixture.mean) ** 2 / variance)
     return batch_mean(nll, weight)
 
 
-def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def fair_moment_matched_nll(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{reg}^{mm}$ of infinitely many samples, estimated from S of them.
 
     With S samples, $\mu_{mm}$ strays by $s^2/S$, where $s^2 = \frac{1}{S-1}\sum_s(\mu_s - \mu_{mm})^2$, and
@@ -82,6 +88,7 @@ def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight:
     there is. The last case is the ensemble-adjusted logarithmic score (Siegert et al. 2019). With one sample there is
     nothing to correct. Needs S = 1 or S ≥ 4.
     """
+    mixture, y = standardized(mixture, y)
     num_samples = mixture.num_samples
     if num_samples in (2, 3):
         raise ValueError(f"the fair objective needs 4 or more samples, not {num_samples}")
@@ -94,17 +101,19 @@ def fair_moment_matched_nll(mixture: Mixture, y: Float[Array, "*shape"], weight:
     return batch_mean(nll, weight)
 
 
-def fair_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def fair_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$E|X - y| - \tfrac12 E|X - X'|$ of infinitely many samples, estimated without bias from S (Ferro 2014)."""
+    mixture, y = standardized(mixture, y)
     return batch_mean(mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True), weight)
 
 
-def scaled_crps(mixture: Mixture, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+def scaled_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\frac{E|X - y|}{E|X - X'|} + \tfrac12\log E|X - X'|$, the scaled CRPS (Bolin and Wallin 2023).
 
     Proper and, as the likelihood, free of the local scale; but it grows with the error's size, not its square, so that
     a few large errors do not widen all the rest.
     """
+    mixture, y = standardized(mixture, y)
     within = mixture.distance_within(distinct=True)
     return batch_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
 

@@ -11,8 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr, logsumexp, ndtr
 from jaxtyping import Array, ArrayLike, Float, Real
+
+from crossreg.errors import InputError
 
 _NODES = 32
 LOG_2PI = 1.8378770664093453
@@ -115,6 +118,7 @@ class Mixture(eqx.Module):
         The root lies between the smallest and the largest quantile of the components; 60
         halvings reach the last bit of a float32 or, nearly, of a float64.
         """
+        _check_level(level)
         if isinstance(level, float) and level > 0.5:  # 1 − F keeps its digits far out, where F rounds to 1
             return -eqx.tree_at(lambda m: m.means, self, -self.means).quantile(1 - level)
         sigma = jnp.sqrt(self.variances)
@@ -294,6 +298,7 @@ class Recalibrated(eqx.Module):
 
     def quantile(self, level: float | Float[Array, ""]) -> Float[Array, "*shape"]:
         """The value below which F' puts the probability `level`."""
+        _check_level(level)
         level = jnp.asarray(level, self.knots.dtype)
         tail = 0.5 * jnp.exp(-self._inverse_depth(-jnp.log(2 * jnp.minimum(level, 1 - level))))
         # In the upper half by reflection: 1 − tail would round to 1.
@@ -327,6 +332,12 @@ class Recalibrated(eqx.Module):
         each = (jnp.asarray(nodes, split.dtype), jnp.asarray(weights, split.dtype))
         total, _ = jax.lax.scan(add, jnp.zeros_like(split), each)
         return total
+
+
+def _check_level(level: float | Float[Array, ""]) -> None:
+    """Refuse a level that no quantile has; of a level that is computed in a compiled program nothing is known."""
+    if not isinstance(level, Tracer) and not 0 < float(level) < 1:
+        raise InputError(f"the level {float(level):g} must lie in (0, 1)")
 
 
 @jax.custom_jvp

@@ -8,7 +8,7 @@ import pytest
 
 from crossreg.config import DataConfig
 from crossreg.data import cache
-from crossreg.data.apebench import generate, load_trajectories
+from crossreg.data.apebench import cached_file, generate, load_trajectories
 from crossreg.data.pairs import load
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
@@ -53,6 +53,22 @@ def test_another_scenario_in_two_dimensions(tmp_path, monkeypatch):
     assert data.train.trajectories.shape == (150, 3, 2, 12, 12)
     assert data.test.trajectories.shape == (30, 4, 2, 12, 12)
     assert len(list(tmp_path.glob("*.npz"))) == 1
+    apebench = pytest.importorskip("apebench", reason="made by APEBench")
+    sizes = {"num_train_samples": 150, "train_temporal_horizon": 2, "num_test_samples": 30, "test_temporal_horizon": 3}
+    own = apebench.scenarios.scenario_dict["diff_burgers"](num_spatial_dims=2, num_points=12, **sizes)
+    np.testing.assert_array_equal(data.train.trajectories, own.get_train_data())
+    np.testing.assert_array_equal(data.test.trajectories, own.get_test_data())
+    # Other starts, not only more steps from the same ones.
+    assert not np.isclose(data.test.trajectories[:, 0], data.train.trajectories[:30, 0]).all((1, 2, 3)).any()
+
+
+def test_trajectories_of_other_settings_have_a_file_of_their_own():
+    sizes = ({"num_points": 96}, {"num_spatial_dims": 2}, {"train_horizon": 7}, {"test_horizon": 7})
+    changes = ({"scenario": "diff_adv"}, *sizes)
+    files = [cached_file(DataConfig(**change)) for change in ({}, *changes)]
+    assert len(set(files)) == 6
+    # Sizes of splits and masks choose among the same trajectories.
+    assert cached_file(DataConfig(train_size=20, reg_size=3, test_size=5, mask_seed=4, one_pool=True)) == files[0]
 
 
 def test_an_unknown_scenario_is_named_with_its_neighbours():

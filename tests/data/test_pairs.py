@@ -9,19 +9,45 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
-from crossreg.data.observation import draw_mask
+from crossreg.data.observation import draw_mask, draw_masks
 from crossreg.data.pairs import make_data, replica_axes, stack_pairs
-from crossreg.data.split import REG_POOL, TRAIN_POOL, split_trajectories
+from crossreg.data.split import REG_POOL, split_trajectories
 from crossreg.errors import InputError
 
 SMALL = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.4)
 
 
-def test_splits_share_no_trajectory():
-    split = split_trajectories(70, 50, 30)
-    assert not set(split.train) & set(split.reg)
-    assert list(split_trajectories(20, 5, 3).train) == list(TRAIN_POOL[:20])
-    assert list(split_trajectories(20, 5, 3).reg) == list(REG_POOL[:5])
+def test_the_pools_of_the_protocol():
+    """0 to 69 for train, 70 to 119 for reg, of each the first ones; test has trajectories of its own."""
+    assert split_trajectories(70, 50, 30) == (range(70), range(70, 120), range(30))
+    assert split_trajectories(20, 5, 3) == (range(20), range(70, 75), range(3))
+    assert split_trajectories(20, 0, 3).reg == range(70, 70)
+
+
+def test_one_pool_gives_train_the_first_and_reg_the_next():
+    assert split_trajectories(20, 5, 3, one_pool=True) == (range(20), range(20, 25), range(3))
+    assert split_trajectories(100, 50, 30, one_pool=True) == (range(100), range(100, 150), range(30))
+    assert split_trajectories(80, 0, 30, one_pool=True).reg == range(80, 80)
+    with pytest.raises(InputError, match="together at most 150 trajectories"):
+        split_trajectories(100, 51, 30, one_pool=True)
+
+
+def steps_of(pairs) -> np.ndarray:
+    """The fields before and after each step of a split, (row, step, before or after, channel, x)."""
+    batch = pairs.gather(jnp.arange(int(pairs.num_pairs)))
+    both = np.stack([batch.x, batch.y], axis=1)
+    return both.reshape(-1, pairs.horizon, *both.shape[1:])
+
+
+@pytest.mark.parametrize("one_pool", [False, True])
+def test_each_split_has_the_steps_of_its_own_trajectories(trajectories, one_pool):
+    config = dataclasses.replace(SMALL, observed_fraction=1.0, one_pool=one_pool)
+    data = make_data(trajectories, config)
+    reg = slice(7, 13) if one_pool else slice(70, 76)
+    fields = {"train": trajectories.train[:7], "reg": trajectories.train[reg], "test": trajectories.test[:4]}
+    for name, array in fields.items():
+        expected = np.stack([array[:, :-1], array[:, 1:]], axis=2)
+        np.testing.assert_array_equal(steps_of(getattr(data, name)), expected)
 
 
 @pytest.mark.parametrize("sizes", [(71, 50, 30), (0, 50, 30), (50, 51, 30), (50, 50, 31)])
@@ -63,10 +89,13 @@ def test_sampling_reaches_every_pair_and_no_other(trajectories):
     np.testing.assert_array_equal(first, expected)
 
 
-@pytest.mark.parametrize("fraction", [0.05, 0.3, 0.7, 1.0])
-def test_a_mask_observes_exactly_its_fraction(fraction):
-    mask = draw_mask(jax.random.key(0), (20, 8), fraction)
-    assert mask.sum() == round(fraction * 160)
+@pytest.mark.parametrize(
+    ("fraction", "count"), [(0.05, 8), (0.3, 48), (0.333, 53), (0.698, 112), (0.7, 112), (1.0, 160)]
+)
+def test_a_mask_observes_exactly_its_fraction(fraction, count):
+    """Of 160 points, to the nearest."""
+    assert draw_mask(jax.random.key(0), (20, 8), fraction).sum() == count
+    np.testing.assert_array_equal(draw_masks(jax.random.key(0), 3, (20, 8), fraction).sum((1, 2)), count)
 
 
 def test_masks_of_one_seed_are_nested():
@@ -89,6 +118,40 @@ def test_masks_per_run_are_one_for_all_splits(trajectories):
     assert len(patterns) == 1
     other = make_data(trajectories, dataclasses.replace(SMALL, mask_seed=1))
     assert (other.run_mask != data.run_mask).any()  # pyright: ignore[reportOptionalOperand, reportAttributeAccessIssue]
+
+
+def test_masks_depend_on_their_own_seed_alone(trajectories):
+    """Methods and seeds that are compared see the same points, whatever the sizes of their splits."""
+    for mask_per in ("run", "trajectory", "pair"):
+        config = dataclasses.replace(SMALL, mask_per=mask_per, mask_seed=2)
+        masks = np.asarray(make_data(trajectories, config).train.masks)
+        for changes in ({"split_seed": 5}, {"one_pool": True}, {"reg_size": 2}, {"score_on": "observed"}):
+            other = make_data(trajectories, dataclasses.replace(config, **changes)).train.masks
+            np.testing.assert_array_equal(other, masks)
+        fewer = np.asarray(make_data(trajectories, dataclasses.replace(config, train_size=3)).train.masks)
+        np.testing.assert_array_equal(fewer, masks[: len(fewer)])
+        reseeded = np.asarray(make_data(trajectories, dataclasses.replace(config, mask_seed=3)).train.masks)
+        assert (reseeded != masks).any((1,)).all()
+
+
+def test_every_point_is_hidden_as_often_as_any_other():
+    masks = np.asarray(draw_masks(jax.random.key(0), 2000, (20,), 0.4))
+    assert (masks.sum(1) == 8).all()
+    # Five standard deviations of 2,000 draws.
+    np.testing.assert_allclose(masks.mean(0), 0.4, atol=5 * np.sqrt(0.4 * 0.6 / 2000))
+
+
+@pytest.mark.parametrize(("mask_per", "per"), [("run", 18), ("trajectory", 3), ("pair", 1)])
+def test_a_mask_hides_the_points_of_the_pairs_that_it_is_drawn_for(trajectories, mask_per, per):
+    """Of 18 pairs of reg; where a point is hidden, all channels are 0, and no target is."""
+    pairs = make_data(trajectories, dataclasses.replace(SMALL, mask_per=mask_per)).reg
+    batch = pairs.gather(jnp.arange(18))
+    masks = np.repeat(np.asarray(pairs.masks), per, axis=0)
+    np.testing.assert_array_equal(batch.mask[:, 0], masks)
+    before, after = (trajectories.train[70:76, s].reshape(18, 2, 20) for s in (slice(0, -1), slice(1, None)))
+    np.testing.assert_array_equal(batch.x, np.where(masks[:, None], before, 0))
+    np.testing.assert_array_equal(batch.y, after)
+    assert (np.asarray(batch.weight) == 1).all()
 
 
 @pytest.mark.parametrize(("mask_per", "count"), [("trajectory", 2), ("pair", 4), ("step", 4)])

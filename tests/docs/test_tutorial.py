@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import crossreg as xr
-from conftest import HORIZON, TEST_HORIZON, make_trajectories
 from crossreg.cli import main
 from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.methods import fixed_noise
 from crossreg.metrics.evaluation import SurrogatePredictor
+from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
 
 ROOT = Path(__file__).parents[2]
 # A page's data, model and training at a size for a test. Each must occur where it is used.

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 from jax import export
 from safetensors.numpy import load_file
 
+import crossreg
 from crossreg.cli import main
 from crossreg.errors import InputError
 from crossreg.export.check import check_artefacts, examples_of_run
@@ -132,6 +134,15 @@ def test_the_artefact_is_for_any_batch_and_three_platforms(exported):
     assert opset >= 17
 
 
+def test_no_file_says_where_the_machine_that_made_it_has_its_packages(exported, folder):
+    for path in exported.iterdir():
+        content = path.read_bytes()
+        for place in (Path(crossreg.__file__).parent, Path(jax.__file__).parent, folder, Path(__file__)):
+            assert str(place).encode() not in content, path.name
+    assert not re.search(rb"[\w./-]+\.py\b", (exported / "model.stablehlo").read_bytes())
+    assert jax.config.jax_traceback_in_locations_limit != 0  # as before the export
+
+
 def test_everything_runs_where_crossreg_cannot_be_imported(exported, fields, wanted, tmp_path):
     np.save(tmp_path / "fields.npy", fields)
     script = f"""{PREAMBLE}
@@ -169,6 +180,11 @@ def test_the_examples_serve_it_without_crossreg(name, exported, fields, wanted):
         body = io.BytesIO()
         np.savez(body, fields=fields)
         answer = _post(f"http://127.0.0.1:{port}", body.getvalue(), server)
+        with socket.create_connection(("127.0.0.1", port)) as slow:  # it keeps nobody waiting
+            slow.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nhalf")
+            assert _post(f"http://127.0.0.1:{port}", body.getvalue(), server, timeout=30) == answer
+            slow.settimeout(30)
+            assert slow.recv(1) == b""  # and is not waited for
     finally:
         server.kill()
         server.wait()
@@ -176,11 +192,11 @@ def test_the_examples_serve_it_without_crossreg(name, exported, fields, wanted):
         _assert_close(dict(found), wanted)
 
 
-def _post(address: str, body: bytes, server: subprocess.Popen) -> bytes:
+def _post(address: str, body: bytes, server: subprocess.Popen, timeout: float = 120) -> bytes:
     for _ in range(600):
         assert server.poll() is None, server.stdout and server.stdout.read()
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, data=body), timeout=120) as answer:
+            with urllib.request.urlopen(urllib.request.Request(address, data=body), timeout=timeout) as answer:
                 return answer.read()
         except urllib.error.URLError:  # not yet listening
             time.sleep(0.1)

@@ -22,8 +22,6 @@ from crossreg.config import Config, save_yaml
 from crossreg.data.pairs import Pairs
 from crossreg.studies import programs
 
-long = pytest.mark.skipif(os.environ.get("CROSSREG_FAULTS") != "long", reason="long: `make faults` runs it")
-
 
 def commands(config: Config, folder: Path) -> dict[str, list[str]]:
     """A training, and a sweep of two programs with two replicas each, of a network that is small and quick to compile.

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import long
+
+from long_tests import long
 
 SUMS = """
 import hashlib, os, sys

@@ -1,10 +1,9 @@
 """Processes that are killed at any moment, asked to stop in any phase, or that find the folder taken.
 
-`make faults` runs the long ones: 200 and more SIGKILLs over train and sweep.
+`make faults` runs the long ones, 200 and more SIGKILLs over train and sweep; CI a tenth of them.
 """
 
 import functools
-import os
 import signal
 import subprocess
 import sys
@@ -12,9 +11,11 @@ import time
 
 import numpy as np
 import pytest
-from harness import commands, launched, long, state_hash
+from harness import commands, launched, state_hash
 
-KILLS = int(os.environ.get("CROSSREG_KILLS", "200"))
+from long_tests import amount, long
+
+KILLS = amount(0, 200)
 
 
 @pytest.fixture(scope="module")

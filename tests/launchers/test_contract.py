@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tiny_sweep import ENGINES, METHODS, MOST, OFTEN, STEPS, Killer, check_whole, engine, long, workers
+from tiny_sweep import ENGINES, METHODS, MOST, OFTEN, STEPS, Killer, check_whole, engine, workers
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
 from crossreg.studies.sweep import run_sweep
+from long_tests import long
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
 every_engine = pytest.mark.parametrize("name", [engine(name) for name in ENGINES], indirect=True)

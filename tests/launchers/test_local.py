@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_sweep import METHODS, MOST, STEPS, check_whole, long
+from tiny_sweep import METHODS, MOST, STEPS, check_whole
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
@@ -16,6 +16,7 @@ from crossreg.errors import InputError
 from crossreg.studies.launchers import local
 from crossreg.studies.launchers.local import worker_environments
 from crossreg.studies.launchers.settings import Workers
+from long_tests import long
 
 
 @pytest.fixture

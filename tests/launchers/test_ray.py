@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_sweep import METHODS, MOST, OFTEN, STEPS, check_whole, long, workers
+from tiny_sweep import METHODS, MOST, OFTEN, STEPS, check_whole, workers
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
@@ -17,6 +17,7 @@ from crossreg.errors import InputError
 from crossreg.studies import sweep
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep import run_sweep
+from long_tests import long
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs

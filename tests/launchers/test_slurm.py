@@ -13,13 +13,14 @@ from typing import Any
 
 import fake_slurm
 import pytest
-from tiny_sweep import METHODS, MOST, OFTEN, STEPS, Killer, check_whole, long
+from tiny_sweep import METHODS, MOST, OFTEN, STEPS, Killer, check_whole
 
 from crossreg.cli import main
 from crossreg.config import save_yaml
 from crossreg.errors import InputError
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep import run_sweep
+from long_tests import long
 
 pytest.importorskip("submitit")
 

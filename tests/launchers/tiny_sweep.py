@@ -24,7 +24,6 @@ ENGINES: dict[str, dict[str, Any]] = {
     "ray": {"launcher": "ray", "workers": 2},
     "slurm": {"launcher": "slurm", "workers": 2, "worker_memory": 1.0, "slurm_options": "cluster=local"},
 }
-long = pytest.mark.skipif(os.environ.get("CROSSREG_FAULTS") != "long", reason="long: `make faults` runs it")
 PACKAGES = {"ray": "ray", "slurm": "submitit"}
 
 

@@ -1,5 +1,8 @@
 """Ensembles and wrappers: what leaves a prediction as it is, what calibrates it, and what none may read."""
 
+import math
+from fractions import Fraction
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -147,6 +150,22 @@ def _many():
     return DataConfig(train_size=60, reg_size=50, test_size=4, observed_fraction=1.0)
 
 
+@pytest.mark.parametrize("n", [18, 19, 20, 37, 199, 400])
+def test_split_conformal_covers_one_more_point_at_least_as_often_as_it_says(n):
+    """A further exchangeable score has each of n + 1 ranks equally often: level k/20 needs ⌈(n + 1)k/20⌉ of them."""
+    scores = np.sort(np.random.default_rng(n).exponential(size=n))
+    knots = conformal_levels(scores).knots
+    for k in range(1, 20):
+        inside = int((scores <= knots[k]).sum())
+        needed = math.ceil(Fraction(k * (n + 1), 20))
+        if needed > n:
+            assert knots[k] > scores[-1] + 9
+        else:
+            assert knots[k] == scores[needed - 1]
+            assert inside == needed
+            assert Fraction(inside, n + 1) >= Fraction(k, 20) > Fraction(inside - 1, n + 1)
+
+
 def test_conformal_levels_are_the_ranks_of_split_conformal():
     scores = np.random.default_rng(1).exponential(size=199)
     knots, targets, tail = conformal_levels(scores)
@@ -215,7 +234,7 @@ def test_the_lowest_nll_on_reg_decides(data, tiny):
     def trained(last, best, diverged_at=-1):
         return [Trained(last, best, 0.0, diverged_at)]
 
-    candidates = [trained(built[0], built[1]), trained(built[1], built[2]), trained(broken, broken, 7)]
+    candidates = [trained(built[0], built[1], 7), trained(built[1], built[2]), trained(broken, broken, 7)]
     chosen = read_out(parse_method("dropout-reg"), candidates, data, 4)
     assert (chosen.chosen, chosen.failed) == (1, False)
     assert chosen.notes == {"dropout_rate": dropout.RATES[1]}

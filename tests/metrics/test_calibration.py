@@ -50,6 +50,18 @@ def test_coverage_equals_uncertainty_toolbox_for_gaussians():
     np.testing.assert_allclose(coverage(mixture.cdf(jnp.asarray(y))), theirs, atol=1e-3)
 
 
+def test_levels_and_error_of_a_few_points():
+    """|2u − 1| is 0, 0.25, 0.5, 0.96 and 1; an interval that ends at the truth covers it."""
+    assert LEVELS == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    pit = np.array([0.5, 0.375, 0.75, 0.98, 0.0])
+    covered = np.array([1, 1, 2, 2, 3, 3, 3, 3, 3]) / 5
+    np.testing.assert_allclose(coverage(pit), covered, rtol=1e-12)
+    np.testing.assert_allclose(ece(pit), np.mean([0.1, 0, 0.1, 0, 0.1, 0, 0.1, 0.2, 0.3]), rtol=1e-12)
+    some = np.array([0.0, 1, 1, 0, 1])
+    np.testing.assert_allclose(coverage(pit, some), np.array([0, 0, 1, 1, 2, 2, 2, 2, 2]) / 3, rtol=1e-12)
+    np.testing.assert_allclose(ece(pit, some), ece(pit[some > 0]), rtol=1e-12)
+
+
 def test_far_truths_are_simply_not_covered():
     mixture = Mixture(jnp.zeros((3, 2)), jnp.ones((3, 2)), jnp.zeros((3, 2)))
     pit = mixture.cdf(jnp.asarray([-40.0, 40.0]))

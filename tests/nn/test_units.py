@@ -1,25 +1,39 @@
 r"""A surrogate in units is the same one in standardised fields: $u = s z + o$ in, $s\mu + o$ and $s\sigma$ out."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.config import DataConfig
+from crossreg.data.pairs import make_data
+from crossreg.errors import InputError
+from crossreg.in_units import error_of, standardized, with_standard
+from crossreg.methods.ensemble import EnsemblePredictor
+from crossreg.methods.persistence import fit_persistence
+from crossreg.metrics.evaluation import evaluate, evaluate_predictor
+from crossreg.nn.build import build_model
 from crossreg.nn.fno import fno
 from crossreg.nn.heads import Moments
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict
 from crossreg.nn.units import Units
+from crossreg.predictive import Recalibrated
+from crossreg.studies.fit import fit
 
 UNITS = Units((30.0, -2.0), (5.0, 0.25))
 KEY = jax.random.key(4)
 
 
-def _in_units(field):
-    """A batch of standardised fields, or of means, in their units."""
-    return field * UNITS.scales(field.ndim - 2) + UNITS.offsets(field.ndim - 2)
+def _in(units, field):
+    """A batch of standardised fields, or of means, in units."""
+    return field * units.scales(field.ndim - 2) + units.offsets(field.ndim - 2)
+
+
+_in_units = functools.partial(_in, UNITS)
 
 
 @pytest.mark.parametrize("increment", [False, True])
@@ -47,6 +61,151 @@ def test_predictions_are_those_of_the_standardised_fields(increment, mask_channe
     np.testing.assert_allclose(found.quantile(0.9), _in_units(wanted.quantile(0.9)), rtol=1e-4, atol=1e-4)
     for name in ("std", "std_predictive", "std_generalization"):
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name) * scale, rtol=1e-4, atol=1e-4)
+
+
+def _model(units, *, key=KEY):
+    model = fno(
+        1,
+        2,
+        2,
+        width=4,
+        num_blocks=1,
+        num_modes=3,
+        feature_noise=lambda name, shape: gaussian_noise(name, shape, owner="generalization", start=-3.0),
+        generalization_head=True,
+        key=key,
+    )
+    return dataclasses.replace(model, units=units)
+
+
+# Pressures in Pa and a concentration of parts per million: no power of two, and offsets far from the spread.
+PRESSURE = Units((101325.0, 3.1e-6), (12.0, 2.7e-8))
+
+
+@pytest.mark.parametrize("wrap", ["plain", "tempered", "sigmas", "recalibrated"])
+def test_what_is_said_at_a_large_offset_is_exact(wrap):
+    """101325 ± 12: float32 has steps of 0.008 there, and the spread of the means is of that size."""
+    z = jax.random.normal(KEY, (3, 2, 12))
+    x = _in(PRESSURE, z)
+    z = (x - PRESSURE.offsets(1)) / PRESSURE.scales(1)  # as the network reads what is left of it
+    found = predict(_model(PRESSURE), x, key=KEY, num_samples=5)
+    wanted = predict(_model(None), z, key=KEY, num_samples=5)
+    y = _in(PRESSURE, jax.random.normal(jax.random.key(1), (3, 2, 12)))
+    truth = (y - PRESSURE.offsets(1)) / PRESSURE.scales(1)
+    if wrap == "tempered":
+        found, wanted = (m.tempered(1.3) for m in (found, wanted))
+    elif wrap == "sigmas":
+        found, wanted = (m.with_sigmas_times(1.3) for m in (found, wanted))
+    elif wrap == "recalibrated":
+        knots = jnp.asarray([0.0, 0.5, 1.5])
+        found, wanted = (
+            with_standard(m, Recalibrated(standardized(m, y)[0], knots, 0.8 * knots, jnp.asarray(0.9)))
+            for m in (found, wanted)
+        )
+    scale = np.asarray(PRESSURE.scales(1), np.float64)
+    for name in ("std", "std_predictive", "std_generalization", "std_of_means"):
+        np.testing.assert_allclose(getattr(found, name) / scale, getattr(wanted, name), rtol=1e-6)
+    np.testing.assert_allclose(found.var_of_means, np.asarray(found.std_of_means) ** 2, rtol=1e-6)
+    np.testing.assert_allclose(found.crps(y) / scale, wanted.crps(truth), rtol=1e-5)
+    np.testing.assert_allclose(found.cdf(y), wanted.cdf(truth), rtol=1e-6)
+    np.testing.assert_allclose(found.log_prob(y) + np.log(scale), wanted.log_prob(truth), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(error_of(found, y) / scale, wanted.mean - truth, rtol=1e-6)
+    offset = np.asarray(PRESSURE.offset, np.float64)[:, None]
+    for got, want in ((found.mean, wanted.mean), (found.quantile(0.9), wanted.quantile(0.9))):
+        np.testing.assert_allclose(got, offset + scale * np.asarray(want, np.float64), rtol=1.2e-7)
+
+
+def test_sums_of_channels_in_units_are_those_of_their_components():
+    """Weights that cancel the offset, and weights that cancel nothing; R as given."""
+    mixture = predict(_model(UNITS), _in_units(jax.random.normal(KEY, (3, 2, 12))), key=KEY, num_samples=5)
+    weights, correlation = np.array([[1.0, 15.0], [0.5, -2.0], [0.0, 0.0]]), np.array([[1.0, 0.4], [0.4, 1.0]])
+    combined = mixture.combined(weights, correlation=correlation)
+    scale = np.asarray(UNITS.scale)[:, None]
+    means = np.einsum("oc,sbcx->sbox", weights, np.asarray(mixture.means, np.float64))
+    np.testing.assert_allclose(combined.means, means, rtol=1e-5, atol=1e-4)
+    variances = 0.0
+    for part in (mixture.standard.vars_predictive, mixture.standard.vars_generalization):
+        sigma = scale * np.sqrt(np.asarray(part, np.float64))
+        each = np.einsum("oc,od,cd,sbcx,sbdx->sbox", weights, weights, correlation, sigma, sigma)
+        variances = variances + each
+    np.testing.assert_allclose(combined.variance, variances.mean(0) + means.var(0), rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e10, 1e30])
+def test_scores_do_not_depend_on_the_size_of_the_fields(size, trajectories, tiny):
+    """The same fields in other units: the same loss and ECE, errors in proportion, NLL by the logarithm."""
+    made = {}
+    for factor in (1.0, size):
+        made[factor] = data = _own(trajectories, factor)
+        np.testing.assert_allclose(data.train.units.scale, np.asarray(made[1.0].train.units.scale) * factor, rtol=1e-5)
+    scores, losses = {}, {}
+    for factor, data in made.items():
+        model = build_model(tiny.model, data.train, key=KEY)
+        result = fit(model, data, dataclasses.replace(tiny.train, steps=6), progress=False)
+        scores[factor] = evaluate(result.model, data.test, num_samples=5)
+        losses[factor] = [line["train_loss"] for line in result.history]
+    one, other = scores[1.0], scores[size]
+    np.testing.assert_allclose(losses[size], losses[1.0], rtol=1e-4)
+    assert other["ece_mix"] == pytest.approx(one["ece_mix"], abs=2e-3)
+    for name in ("rmse", "crps", "sharpness", "std_mu", "rms_predictive", "rms_generalization"):
+        assert other[name] / size == pytest.approx(one[name], rel=1e-3), name
+    assert other["nll"] - np.log(size) == pytest.approx(one["nll"], abs=1e-3)
+    np.testing.assert_allclose(np.asarray(other["channel_rmse"]) / size, one["channel_rmse"], rtol=1e-3)
+    persistence = {f: evaluate_predictor(fit_persistence(data.train), data.test) for f, data in made.items()}
+    assert persistence[size]["ece_mix"] == pytest.approx(persistence[1.0]["ece_mix"], abs=1e-3)
+    assert persistence[size]["rmse"] / size == pytest.approx(persistence[1.0]["rmse"], rel=1e-4)
+
+
+def _own(trajectories, factor):
+    """Both sets of trajectories in units of their own, as a user's files have them."""
+    data = make_data(trajectories, DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.7))
+    fields = np.asarray(data.train.trajectories, np.float64)[:7]
+    own = Units(
+        tuple(map(float, (factor * fields.mean((0, 1, 3))).astype(np.float32))),
+        tuple(map(float, (factor * fields.std((0, 1, 3))).astype(np.float32))),
+    )
+
+    def scaled(pairs):
+        larger = (np.asarray(pairs.trajectories, np.float64) * factor).astype(np.float32)
+        return dataclasses.replace(pairs, trajectories=jnp.asarray(larger), units=own)
+
+    return dataclasses.replace(data, train=scaled(data.train), reg=scaled(data.reg), test=scaled(data.test))
+
+
+def test_a_pool_of_members_in_units_is_the_pool_of_their_components(trajectories):
+    data = _own(trajectories, 100.0)
+    batch = data.test.gather(jnp.arange(3))
+    models = [_model(data.train.units, key=jax.random.key(n)) for n in range(2)]
+    keys = jax.random.split(KEY, 3)
+    pool = EnsemblePredictor(models, 6)(batch, keys)
+    assert pool.num_samples == 6
+    own = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
+    parts = [predict(m, batch.x, key=k, num_samples=3) for m, k in zip(models, (keys, own), strict=True)]
+    np.testing.assert_array_equal(pool.means, np.concatenate([part.means for part in parts]))
+    np.testing.assert_array_equal(pool.scale, data.train.units.scales(1))
+
+
+def test_what_no_prediction_can_be_made_of_is_refused():
+    model, plain = _model(UNITS), _model(None)
+    z = jax.random.normal(KEY, (3, 2, 12))
+    refused = functools.partial(pytest.raises, InputError)
+    for one in (model, plain):
+        with refused(match="x is not finite"):
+            predict(one, z.at[1, 0, 3].set(jnp.nan), key=KEY)
+        with refused(match="num_samples is 0"):
+            predict(one, z, key=KEY, num_samples=0)
+        with refused(match="x has shape"):
+            predict(one, z[0], key=KEY)
+    with refused(match="x has 1 channels; the model reads fields of 2"):
+        predict(model, z[:, :1], key=KEY)
+    with refused(match="the input has 4 channels; the network reads 2"):
+        predict(plain, jnp.concatenate([z, z], axis=1), key=KEY)
+    mixture = predict(plain, z, key=KEY, num_samples=2)
+    recalibrated = Recalibrated(mixture, jnp.asarray([0.0, 1.0]), jnp.asarray([0.0, 1.0]), jnp.asarray(1.0))
+    for level in (1.5, 0.0, 1.0, -0.1, float("nan")):
+        for one in (mixture, recalibrated, predict(model, z, key=KEY, num_samples=2)):
+            with refused(match="level"):
+                one.quantile(level)
 
 
 def test_there_and_back_is_the_identity():

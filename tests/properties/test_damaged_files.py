@@ -4,7 +4,6 @@ A few files of each kind here; 30,000 in all with CROSSREG_FAULTS=long.
 """
 
 import logging
-import os
 import resource
 import sys
 import tracemalloc
@@ -18,7 +17,9 @@ from damage import damaged, damaged_inside
 from entrances import ENTRANCES, Entrance
 from outcomes import Refused, outcome
 
-FILES = -(-30_000 // len(ENTRANCES)) if os.environ.get("CROSSREG_FAULTS") == "long" else 24
+from long_tests import amount
+
+FILES = amount(24, -(-30_000 // len(ENTRANCES)))
 # What reading takes besides the file: as Python objects, text takes some times its own size; a run's model, without its
 # numbers, takes a megabyte.
 FACTOR, CONSTANT = 8, 2**22

@@ -72,8 +72,8 @@ def test_a_roofline_of_points_anywhere_is_a_strip():
     assert np.abs(points[others, 0] - (points[:, 0].min() + points[:, 0].max()) / 2).min() > chosen - 0.02
 
 
-def test_a_roofline_of_real_cars(real_cars):
-    read = load_cars(real_cars, train_size=2, reg_size=1, test_size=1)
+def test_a_roofline_of_released_cars(released_cars):
+    read = load_cars(released_cars, train_size=2, reg_size=1, test_size=1)
     for car in (*read.train, *read.reg, *read.test):
         line = roofline(car)
         expected = np.flatnonzero((np.abs(car.vertices[:, 0]) < 0.01) & (car.normals[:, 1] > 0.2))

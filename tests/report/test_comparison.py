@@ -187,19 +187,128 @@ def test_one_seed_is_neither_level_nor_worse():
     assert not [said for said in verdicts.verdicts(comparison.collect(rows)) if "dropout" in said]
 
 
-def test_the_seed_of_the_mask_is_a_seed(tmp_path):
-    masked = [
+def with_masks(method, nll_of_mask, fraction=0.4):
+    """Rows of made-up numbers, a list of seeds for each seed of the mask."""
+    return [
         row | {"changes": {"mask_seed": mask}}
-        for fraction in (0.4, 1.0)
-        for mask, shift in ((3, 0.0), (1, 0.5 if fraction < 1 else 0.0))
-        for row in made_up("xreg", [-1.0 + shift, -1.2 + shift], fraction=fraction)
+        for mask, nll in nll_of_mask.items()
+        for row in made_up(method, nll, fraction=fraction)
     ]
-    partly, fully = comparison.collect(masked)
-    assert sorted(partly.values("test_nll")) == pytest.approx([-1.2, -1.0, -0.7, -0.5])
-    # Where all is observed the mask changes nothing: counted twice, the runs would make the interval too small.
-    assert (fully.seeds, fully.values("test_nll")) == (2, [-1.0, -1.2])
-    assert "vary the training and the mask" in table_files.write_tables(masked, tmp_path)
-    one_mask = [row for row in masked if row["changes"]["mask_seed"] == 3]
-    assert "not the data or the mask" in table_files.write_tables(one_mask, tmp_path)
+
+
+def test_a_mask_counts_once_however_many_seeds_it_has(tmp_path):
+    from scipy.stats import ttest_1samp
+
+    ours, theirs = (
+        {4: [-1.0, -1.2, -1.1], 5: [0.4, 0.6, 0.2], 6: [2.0, 2.2, 1.5]},
+        {4: [-0.8, -0.9], 5: [0.5], 6: [2.3]},
+    )
+    rows = with_masks("xreg", ours) + with_masks("dropout", theirs)
+    x, y = comparison.collect(rows)
+    means = [-1.1, 0.4, 1.9]
+    assert x.mask_means("test_nll") == pytest.approx(dict(zip((4, 5, 6), means, strict=True)))
+    assert len(x.values("test_nll")) == 9
+    low, high = ttest_1samp(means, 0).confidence_interval(0.95)  # of three values, not of nine
+    of_xreg = x.interval("test_nll")
+    assert of_xreg is not None
+    assert (of_xreg.low, of_xreg.high) == pytest.approx((low, high))
+    # Both met the same masks: the difference is taken mask by mask, and what a mask does to both is not in it.
+    low, high = ttest_1samp([-1.1 + 0.85, 0.4 - 0.5, 1.9 - 2.3], 0).confidence_interval(0.95)
+    gap = comparison.difference(x, y, "test_nll")
+    assert gap is not None
+    assert (gap.low, gap.high) == pytest.approx((low, high))
+    assert gap.half < of_xreg.half / 4
+    written = table_files.write_tables(rows, tmp_path)
+    assert "interval over masks, of which each counts by the mean of its seeds" in written
+    one_mask = [row for row in rows if row["changes"]["mask_seed"] == 4]
+    assert "interval over seeds, which vary the training and not the data or the mask" in table_files.write_tables(
+        one_mask, tmp_path
+    )
+
+
+def test_methods_with_different_masks_are_not_paired():
+    from scipy.stats import ttest_ind
+
+    rows = with_masks("xreg", {4: [-1.0], 5: [0.4], 6: [2.0]}) + with_masks("dropout", {4: [-0.8], 7: [0.5], 8: [2.3]})
+    x, y = comparison.collect(rows)
+    gap = comparison.difference(x, y, "test_nll")
+    assert gap is not None
+    interval = ttest_ind([-1.0, 0.4, 2.0], [-0.8, 0.5, 2.3], equal_var=False).confidence_interval(0.95)
+    assert (gap.low, gap.high) == pytest.approx(tuple(interval))
+
+
+def test_where_nothing_is_hidden_the_masks_are_one():
+    rows = with_masks("xreg", {3: [-1.0, -1.2], 1: [-1.0, -1.2]}, fraction=1.0)
+    [fully] = comparison.collect(rows)
+    # Counted twice, the runs would make the interval too small.
+    assert (fully.seeds, fully.values("test_nll"), fully.independent("test_nll")) == (2, [-1.0, -1.2], [-1.0, -1.2])
     with pytest.raises(InputError, match="two rows"):
-        comparison.collect([*masked, masked[0]])
+        comparison.collect([*rows, rows[0]])
+
+
+def test_who_is_judged_better_follows_from_both_ends_of_the_interval():
+    """Three regimes: XReg lower beyond the interval, level, higher beyond it; the words and the signs go with that."""
+    rows = made_up("xreg", [-1.0, -1.1, -0.9], fraction=0.4) + made_up("dropout", [-0.1, -0.2, 0.0], fraction=0.4)
+    rows += made_up("xreg", [-1.0, -1.1, -0.9], fraction=0.6) + made_up("dropout", [-0.9, -1.4, -0.4], fraction=0.6)
+    rows += made_up("xreg", [-1.0, -1.1, -0.9], fraction=0.8) + made_up("dropout", [-1.9, -2.0, -1.8], fraction=0.8)
+    lines = comparison.collect(rows)
+    assert verdicts.duels(lines)["dropout"]["test_nll"] == verdicts.Duel(better=1, level=1, worse=1)
+    won, lost, level = verdicts.verdicts(lines)[:3]
+    assert won.endswith("is best beyond the 95% interval in 1 of 3 regimes: 0.4 observed, 50 trajectories.")
+    assert lost.endswith("in 1: 0.8 observed, 50 trajectories: dropout (−0.900 ± 0.227).")
+    assert level.endswith("within the interval in 1: 0.6 observed, 50 trajectories: dropout.")
+    # Only the first and the last have a winner in the table, and a lower mean alone makes none.
+    bold = [[cell.bold for cell in row].count(True) for row in comparison_tables.cells(lines)[1]]
+    assert bold == [1, 0, 0, 0, 0, 1]
+
+
+def test_a_variant_of_ours_is_no_rival_in_words_but_has_its_line_in_the_count():
+    rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("xreg-layer", [-2.0, -2.1, -1.9])
+    rows += made_up("dropout", [-0.1, -0.2, 0.0])
+    lines = comparison.collect(rows)
+    assert verdicts.duels(lines)["xreg-layer"]["test_nll"] == (0, 0, 1)
+    assert "best beyond the 95% interval in 1 of 1 regimes" in verdicts.verdicts(lines)[0]
+
+
+def test_the_papers_numbers_stand_beside_its_own_settings_alone():
+    rows = made_up("xreg", [-1.0, -1.1]) + made_up("dropout", [-0.5, -0.6])
+    header, body = comparison_tables.cells(comparison.collect(rows))
+    assert header[-2:] == ["paper NLL", "paper ECE"]
+    assert [[cell.text for cell in row[-2:]] for row in body] == [["−0.51", "0.030"], ["−0.30", "0.112"]]
+    last = table_files.as_csv(comparison.collect(rows)).splitlines()[1].split(",")[-3:]
+    assert last == ["-0.5083", "0.0296", "0.0248"]
+    for change in ({"changes": {"k_reg": 1}}, {"scenario": "diff_adv"}, {"changes": {"one_pool": True}}):
+        changed = comparison.collect(row | change for row in rows)
+        assert not any(comparison_tables.paper_of(line) for line in changed), change
+    assert [title for title, _ in comparison_tables.sections(comparison.collect(rows))] == [
+        "Observed fraction, 50 trajectories"
+    ]
+    sizes = [row | {"observed_fraction": 0.7, "train_size": 20} for row in rows]
+    assert [title for title, _ in comparison_tables.sections(comparison.collect(sizes))] == [
+        "Training trajectories, 0.7 observed"
+    ]
+
+
+def test_a_difference_from_the_default_is_bold_on_either_side():
+    def changed(nll, **changes):
+        return [row | {"changes": changes} for row in made_up("xreg", nll)]
+
+    rows = changed([-1.0, -1.1, -0.9]) + changed([-2.0, -2.1, -1.9], k_reg=1) + changed([0.0, -0.1, 0.1], k_reg=20)
+    _, *body = comparison_tables.settings_cells(comparison.collect(rows + changed([-1.0, -1.2, -0.7], k_reg=50)))
+    assert {row[0].text: (row[1].text[:6], row[1].bold) for row in body} == {
+        "k_reg 1": ("−1.000", True),
+        "k_reg 20": ("1.000 ", True),
+        "k_reg 50": ("0.033 ", False),
+    }
+
+
+def test_the_winner_of_a_table_is_sought_among_the_lines_that_are_compared():
+    def divided(method, nll, train, reg):
+        changes = {"one_pool": True, "train_size": train, "reg_size": reg}
+        return [row | {"train_size": train, "reg_size": reg, "changes": changes} for row in made_up(method, nll)]
+
+    rows = divided("xreg", [-2.0, -2.1, -2.2], 20, 5) + divided("xreg", [-9.0, -9.1, -9.2], 22, 3)
+    rows += divided("ensemble", [-1.5, -1.6, -1.5], 25, 0)
+    _, body = comparison_tables.cells(comparison.collect(rows))
+    won = {(row[2].text, row[3].text): any(cell.bold for cell in row) for row in body}
+    assert won == {("20 + 5", "xreg"): True, ("22 + 3", "xreg"): False, ("25 + 0", "ensemble"): False}

@@ -11,6 +11,7 @@ import pytest
 from made_car_run import write_folder
 from made_runs import fields, write_run
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 from watch_folders import write_sweep
 
 from crossreg.cli import main
@@ -132,6 +133,24 @@ def test_a_folder_of_runs_side_by_side(run, tmp_path, capsys):
     assert {path.stem for path in (begun / "figures").iterdir()} == {"losses", "sigma"}
 
 
+def test_a_folder_named_like_a_broken_formula_is_drawn(tmp_path):
+    folder = write_run(tmp_path / "r$x^$", Config())
+    assert main(["figures", str(folder), "--quiet"]) == 0
+    assert {path.stem for path in (folder / "figures").iterdir()} >= {"losses", "sigma", "calibration"}
+
+
+def test_names_of_folders_are_no_formulas(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_make", lambda out: None)
+    for number, name in enumerate(("$x$", "a$x^2$")):
+        write_run(tmp_path / "runs" / name, Config(), number)
+    draw_figures(tmp_path / "runs", progress=False)
+    named = [text.get_text() for figure in kept for text in figure.findobj(Text) if "x" in text.get_text().split("$")]
+    assert not named
+    assert {r"\$x\$, test trajectory 0, channel 1", r"a\$x^2\$"} <= {
+        text.get_text() for figure in kept for text in figure.findobj(Text)
+    }
+
+
 def test_what_is_no_folder_of_figures(tmp_path):
     with pytest.raises(InputError, match="holds neither"):
         draw_figures(tmp_path)
@@ -228,9 +247,9 @@ def test_maps_have_the_names_of_channels_and_only_the_truth_has_gaps(kept, monke
     assert names[-4:] == ["maps_channel0", "maps_channel1", "planes_channel0", "planes_channel1"]
     maps, other, first, second = kept[-4:]
     titles = [figure.get_suptitle() for figure in (maps, first, second)]
-    assert titles[0].startswith("own, test trajectory 0, pressure $p$, along x")
+    assert titles[0].startswith(r"own, test trajectory 0, pressure \$p\$, along x")
     assert titles[0].endswith("; grey: the truth is not known")
-    assert titles[1] == "own, test trajectory 0, pressure $p$; grey: the truth is not known"
+    assert titles[1] == r"own, test trajectory 0, pressure \$p\$; grey: the truth is not known"
     assert titles[2] == "own, test trajectory 0, flow[1]"
     stored = load_run_fields(folder)
     assert other.get_suptitle() == "own, test trajectory 0, flow[1], along x through the middle"

@@ -18,10 +18,11 @@ from crossreg.methods import TRAINED
 from crossreg.report.history import geometric_mean, history_line
 from crossreg.report.progress import TrainingDisplay
 from crossreg.report.sweep_progress import SweepDisplay
+from crossreg.report.watch import history as history_module
 from crossreg.report.watch import listing as listing_module
 from crossreg.report.watch import trainings
 from crossreg.report.watch.folders import method_of, read_settings
-from crossreg.report.watch.history import GrowingLines, curves
+from crossreg.report.watch.history import GrowingHistory, GrowingLines, curves
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
 from crossreg.training.replicas import Progress, Record
@@ -273,6 +274,36 @@ def test_curves_are_means_over_those_that_go_on(tmp_path):
     assert found["reg_nll"] == {"mean": [1.5], "low": [0.5], "high": [2.5]}
     assert found["diverged"] == {"3": 5}
     assert list(found["sigma"]) == list(SITES)
+
+
+def test_of_a_long_history_evenly_spaced_steps_and_the_newest_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(history_module, "_FEWEST_STEPS", 4)
+    read = []
+    monkeypatch.setattr(history_module, "parsed", lambda line: read.append(line) or json.loads(line))
+    path, inside, lines = tmp_path / "h.jsonl", Inside(tmp_path), GrowingHistory(history_line)
+    for number in range(1, 72):
+        with path.open("a") as file:
+            file.write(jsonl(*({"training": name} | history(10 * number, float(name)) for name in "012")))
+        if number % 7 in (1, 2) or number < 9:
+            lines.update(inside, ("h.jsonl",), inside.files(())[0]["h.jsonl"])
+            steps = list(dict.fromkeys(line["step"] for line in lines.items))
+            assert [line["training"] for line in lines.items] == ["0", "1", "2"] * len(steps)
+            assert steps[-1] == 10 * number
+            apart = next(stride for stride in (1, 2, 4, 8, 16) if number <= 8 * stride)
+            assert steps == list(dict.fromkeys([*range(10, 10 * number + 1, 10 * apart), 10 * number]))
+    found = curves(lines.items)
+    assert found["step"] == [10, 170, 330, 490, 650, 710]
+    assert found["reg_nll"]["mean"] == [1.5] * 6
+    # The whole file at once: lines that are not kept are not parsed either.
+    read.clear()
+    again = GrowingHistory(history_line)
+    again.update(inside, ("h.jsonl",), inside.files(())[0]["h.jsonl"])
+    assert curves(again.items) == found
+    assert len(read) < 3 * (8 + 4 + 4 + 4 + 4 + 2)
+    # Cut and written anew, it is another.
+    path.write_text(jsonl(*(history(step) for step in (5, 6))))
+    again.update(inside, ("h.jsonl",), inside.files(())[0]["h.jsonl"])
+    assert [line["step"] for line in again.items] == [5, 6]
 
 
 def test_a_geometric_mean_is_of_what_is_positive():

@@ -175,6 +175,24 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
     assert "car finer: its vertices do not correspond" in capsys.readouterr().err
     with np.load(tmp_path / "other.npz") as found:
         assert found["mean"].shape == (len(finer.vertices),)
+    # Cars in another unit or with other axes are refused, and one with its nose behind is said to be.
+    rows = {
+        "mm": 1000 * test[0].vertices,
+        "side": test[0].vertices[:, [1, 0, 2]],
+        "back": test[0].vertices * [1, 1, -1],
+    }
+    for name, vertices in rows.items():
+        np.savez(tmp_path / f"{name}.npz", vertices=vertices, faces=np.asarray(test[0].faces))
+        target = tmp_path / f"{name}-predicted.npz"
+        flags = ["--input", str(tmp_path / f"{name}.npz"), "--output", str(target), "--quiet"]
+        code, said = cli.main(["predict", str(folder), *flags]), capsys.readouterr().err
+        expected = {
+            "mm": "has another unit",
+            "side": "is turned",
+            "back": "seems to be turned, along z it is the other",
+        }
+        assert f"car {name}: {expected[name]}" in said
+        assert (code, target.exists()) == ((0, True) if name == "back" else (2, False))
     for more, expected in (
         (["--method", "vertex-mean"], "as vertex-mean needs"),
         (["--method", "fixed-noise"], "--method fixed-noise: is not in"),
@@ -306,10 +324,10 @@ def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
         assert not (tmp_path / "out").exists()
 
 
-def test_the_real_cars_train_are_scored_and_drawn(real_cars, tmp_path, capsys):
+def test_released_cars_train_are_scored_and_drawn(released_cars, tmp_path, capsys):
     flags = "--methods xreg --width 2 --num-modes 2 --steps 2 --batch-size 2 --num-samples 2 --quiet --json"
     run = tmp_path / "run"
-    assert cli.main(["car", "--data", str(real_cars), "--out", str(run), *flags.split()]) == 0
+    assert cli.main(["car", "--data", str(released_cars), "--out", str(run), *flags.split()]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["train"], summary["reg"], summary["test"]) == (2, 1, 1)
     assert {"nll", "ece_mix", "relative_l2", "spearman"} <= summary["methods"]["xreg"]["test"].keys()

@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from crossreg.data.pairs import load_data
 from crossreg.errors import InputError
+from crossreg.methods.persistence import fit_persistence
+from crossreg.metrics.evaluation import evaluate_predictor
 from crossreg.studies import quickstart as module
 
 
@@ -14,7 +17,7 @@ def small(monkeypatch, tiny, cached_waves):
     monkeypatch.setattr(module, "Config", lambda: tiny)
 
 
-def test_summary_figures_and_runs(small, tmp_path, capsys):
+def test_summary_figures_and_runs(small, tiny, tmp_path, capsys):
     out = tmp_path / "quickstart"
     module.quickstart(out, steps=10)
     summary = json.loads((out / "summary.json").read_text())
@@ -32,6 +35,12 @@ def test_summary_figures_and_runs(small, tmp_path, capsys):
     assert all(name in shown.err for name in ("xreg", "dropout", "unregularized"))
 
     assert set(summary["references"]) == {"persistence-masked"}
+    data = load_data(tiny.data)
+    persistence = ((summary["methods"]["persistence"], False), (summary["references"]["persistence-masked"], True))
+    for scores, knows_mask in persistence:
+        predictor = fit_persistence(data.train, knows_mask=knows_mask)
+        for split in ("test", "reg", "train"):
+            assert scores[split] == evaluate_predictor(predictor, getattr(data, split))
 
     module.quickstart(out, steps=10, progress=False)
     assert json.loads((out / "summary.json").read_text()) == summary

@@ -65,7 +65,9 @@ def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
         for seed in (0, 1):
             alone, plain = by["ensemble-1", fraction, seed], by["unregularized", fraction, seed]
             assert alone["test"] == plain["test"]
-            assert by["ensemble", fraction, seed]["test"]["std_mu"] > 0
+            # Members that start apart and train on other batches are apart by about their error, not by rounding.
+            pooled = by["ensemble", fraction, seed]["test"]
+            assert pooled["std_mu"] > 0.1 * pooled["rmse"]
             assert plain["test"]["std_mu"] == 0
     assert by["persistence", 0.5, 0]["test"] == by["persistence", 0.5, 1]["test"]
     assert by["dropout+temperature", 0.5, 0]["notes"]["temperature"] > 0

@@ -215,7 +215,7 @@ class Pairs(AbstractPairs):
 class Data(Generic[Some]):
     """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was.
 
-    `names` are those of the channels, where data have any.
+    `names` are those of the channels, where data have any, and `axes` the letters of the file's axes, as in "btyx".
     """
 
     train: Some
@@ -224,6 +224,7 @@ class Data(Generic[Some]):
     digest: str
     kept: Some | None = None
     names: tuple[str, ...] = ()
+    axes: str = ""
 
     @property
     def unseen(self) -> Some:

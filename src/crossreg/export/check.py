@@ -27,16 +27,25 @@ def check_artefacts(
 ) -> dict[str, dict[str, float] | None]:
     """The largest difference of each output of a file from `crossreg predict`, over batches of two sizes.
 
-    A difference is counted in units of the channel's scale (the root mean square of what is predicted, its spread
-    included) plus the value itself, both less the offset of the channel's units, and beyond what float32 rounds off a
-    value that has the offset in it. Without onnxruntime, ONNX has None.
+    Both are compared in the network's units, and a difference is counted in units of the size of what is predicted:
+    the root mean square of the channel, spread included, plus the value itself. Nothing is taken off what is returned.
+    Only where it is judged, a mean or a quantile may be off by what float32 rounds off a value with the offset in it.
+    Without onnxruntime, ONNX has None.
     """
-    want = _predicted(run, settings, inputs)
     units = run.model.units
-    offset = np.reshape(0.0 if units is None else units.offset, (-1, *(1,) * len(run.space)))
+    offset, scale = (
+        np.reshape(np.asarray(part, np.float64), (-1, *(1,) * len(run.space)))
+        for part in (([0.0], [1.0]) if units is None else units)
+    )
+
+    def standard(name: str, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values, np.float64) / scale - (0.0 if name.startswith("std") else offset / scale)
+
+    want = {name: standard(name, values) for name, values in _predicted(run, settings, inputs).items()}
     # Of a distribution: E y² = (E y)² + Var y.
-    squares = np.square(want["mean"] - offset) + np.square(want["std_total"])
-    scale = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
+    squares = np.square(want["mean"]) + np.square(want["std_total"])
+    usual = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
+    rounding = _ROUNDINGS * np.finfo(np.float32).eps * np.abs(offset / scale)
     found: dict[str, dict[str, float] | None] = dict.fromkeys(files)
     for file, content in files.items():
         call = _onnx_runner(content) if file == ONNX else export.deserialize(bytearray(content)).call
@@ -46,16 +55,15 @@ def check_artefacts(
         for size in _BATCHES:
             parts.append(call(*(array[start : start + size] for array in inputs.values())))
             start += size
-        got = {name: np.concatenate([part[name] for part in parts]) for name in want}
-        rounding = _ROUNDINGS * np.finfo(np.float32).eps * np.abs(offset)
         apart = {}
         for name, values in want.items():
-            size = np.abs(values if name.startswith("std") else values - offset)
-            apart[name] = _difference(got[name], values, scale + size, rounding)
-        for name, largest in apart.items():
-            if not largest <= _WRONG:
+            got = standard(name, np.concatenate([part[name] for part in parts]))
+            difference, size = np.abs(got - values), usual + np.abs(values)
+            apart[name] = largest = float(np.max(difference / size))
+            allowed = _WRONG * size + (0.0 if name.startswith("std") else rounding)
+            if not (difference <= allowed).all():
                 raise InputError(
-                    f"{file}: {name} is {largest:.1e} of the fields' scale away from what the model gives in crossreg;"
+                    f"{file}: {name} is {largest:.1e} of the fields' size away from what the model gives in crossreg;"
                     f" expected at most {_WRONG:g}, so nothing was written"
                 )
         found[file] = apart
@@ -108,9 +116,3 @@ def _onnx_runner(model: bytes):
         return dict(zip(names, session.run(names, given), strict=True))
 
     return call
-
-
-def _difference(got: np.ndarray, want: np.ndarray, size: np.ndarray, rounding: np.ndarray) -> float:
-    """The largest difference beyond rounding, in units of a size."""
-    beyond = np.abs(np.asarray(got, np.float64) - want) - rounding
-    return float(np.max(np.maximum(beyond, 0) / size))

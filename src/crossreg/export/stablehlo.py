@@ -1,5 +1,8 @@
 """A program as a `jax.export` artefact: StableHLO for several platforms, the batch's size left open."""
 
+import contextlib
+from collections.abc import Iterator
+
 import jax
 from jax import export
 
@@ -9,6 +12,19 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def to_stablehlo(program: Program) -> bytearray:
-    """The serialized artefact; `jax.export.deserialize(…).call(fields)` runs it."""
+    """Return the serialized artefact, which `jax.export.deserialize(…).call(fields)` runs."""
     [batch] = export.symbolic_shape("batch")
-    return export.export(jax.jit(program.function), platforms=PLATFORMS)(*program.batched(batch)).serialize()
+    with _without_source_locations():
+        return export.export(jax.jit(program.function), platforms=PLATFORMS)(*program.batched(batch)).serialize()
+
+
+@contextlib.contextmanager
+def _without_source_locations() -> Iterator[None]:
+    """Leave out where each operation stands in the source: it says where this machine has its packages."""
+    name = "jax_traceback_in_locations_limit"
+    before = getattr(jax.config, name)
+    jax.config.update(name, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)

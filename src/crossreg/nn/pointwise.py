@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from crossreg.errors import InputError
 from crossreg.nn.waiting import TRAINING_PRECISION, TakesMany
 
 HE_GAIN = math.sqrt(6)
@@ -28,11 +29,17 @@ class PointwiseLinear(TakesMany):
         self.bias = jax.random.uniform(bias_key, (out_channels,), minval=-limit, maxval=limit)
 
     def __call__(self, h: Float[Array, "in *space"]) -> Float[Array, "out *space"]:
+        self._check_channels(h)
         bias = self.bias.reshape(-1, *(1,) * (h.ndim - 1))
         return jnp.tensordot(self.weight, h, axes=1) + bias
 
     def reverse(self, h: Float[Array, "in *space"]) -> Float[Array, "out *space"]:
+        self._check_channels(h)
         return mix_channels(self.weight, h) + self.bias.reshape(-1, *(1,) * (h.ndim - 1))
+
+    def _check_channels(self, h: Float[Array, "in *space"]) -> None:
+        if h.shape[0] != self.weight.shape[1]:
+            raise InputError(f"the input has {h.shape[0]} channels; the network reads {self.weight.shape[1]}")
 
 
 @jax.custom_vjp

@@ -9,8 +9,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from crossreg.errors import InputError
 from crossreg.in_units import InUnits
 from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
@@ -130,13 +132,14 @@ def predict(
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 
     Where the model has units, the mixture is that of the standardised fields and what it says is in the fields' units.
+    Inputs that are not finite are refused, where this is not part of a compiled program: a gap in the data is a hidden
+    point (0, or the offset of its channel in units), as `gather` of the pairs makes it.
 
     With `at`, only at these points of each input's grid, numbered in row-major order: (sample, batch, channel, point).
     `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
     `path` says how the numbers are computed; all but `plain` can be differentiated in reverse mode only.
     """
-    if x.ndim < 3:
-        raise ValueError(f"x has shape {x.shape}; expected (batch, channel, *space)")
+    _check_input(model, x, num_samples)
     if at is not None and at.shape[0] != x.shape[0]:
         raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
@@ -158,6 +161,20 @@ def predict(
         return mixture
     num_dims = mixture.means.ndim - 3
     return InUnits(mixture, model.units.offsets(num_dims), model.units.scales(num_dims))
+
+
+def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> None:
+    """Refuse what no prediction can be made of: what is wrong is said of the argument that it is wrong in."""
+    if x.ndim < 3:
+        raise InputError(f"x has shape {x.shape}; expected (batch, channel, *space)")
+    if num_samples < 1:
+        raise InputError(f"num_samples is {num_samples}; expected at least 1")
+    if model.units is not None and x.shape[1] not in (own := len(model.units.offset), own + 1):
+        raise InputError(f"x has {x.shape[1]} channels; the model reads fields of {own}, and at most a mask after them")
+    if not isinstance(x, Tracer) and not bool(jnp.isfinite(x).all()):
+        raise InputError(
+            "x is not finite everywhere; hide what was not measured: 0, or the offset of the model's units"
+        )
 
 
 def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:

@@ -134,7 +134,8 @@ def surface_figure(run: CarRun, method: str, path: Path, *, car: int | None = No
         axis.set_title("roofline", loc="left")
         axis.legend(fontsize=7, ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.3)
         share = run.relative_l2(method)[number]
-        figure.suptitle(f"{method}, test car {surface.name}: relative L2 error {share:.3f}", fontsize=10)
+        name = figures.wrapped(surface.name, 80)
+        figure.suptitle(f"{method}, test car {name}: relative L2 error {share:.3f}", fontsize=10)
         return save(figure, path)
 
 

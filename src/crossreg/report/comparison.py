@@ -1,6 +1,7 @@
 """Rows of a sweep as lines of a comparison: means and 95% intervals over seeds, and who wins where.
 
-A seed whose training diverged counts as diverged and is left out of the means.
+A seed whose training diverged counts as diverged and is left out of the means. Runs that share a mask are not
+independent of each other: where a sweep varies the mask, the intervals are over the means of the masks.
 """
 
 import math
@@ -57,7 +58,7 @@ DATA_FIELDS = ("observed_fraction", "total", "train_size", "reg_size")
 
 
 class Interval(NamedTuple):
-    """A mean over seeds and half the width of its 95% interval (NaN for a single seed)."""
+    """A mean over seeds, or over masks, and half the width of its 95% interval (NaN for a single one)."""
 
     mean: float
     half: float
@@ -78,7 +79,7 @@ def decimals_of(value: float, name: str) -> int:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Mean and 95% interval (Student's t) of what seeds gave; None where there is nothing."""
+    """Mean and 95% interval (Student's t) of independent values; None where there are none."""
     if not values:
         return None
     half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
@@ -99,13 +100,25 @@ class Line(NamedTuple):
         """A score of every seed that has it."""
         return list(self.by_seed[score].values())
 
+    def mask_means(self, score: str) -> dict[int, float]:
+        """The mean of a score over the seeds of each mask, by the seed of the mask."""
+        by_mask: dict[int, list[float]] = {}
+        for (mask, _), value in self.by_seed[score].items():
+            by_mask.setdefault(mask, []).append(value)
+        return {mask: float(np.mean(values)) for mask, values in by_mask.items()}
+
+    def independent(self, score: str) -> list[float]:
+        """The values that an interval may count: one for each mask where there are several, else one for each seed."""
+        means = list(self.mask_means(score).values())
+        return means if len(means) > 1 else self.values(score)
+
     def interval(self, score: str) -> Interval | None:
         """Mean and 95% interval of a score; None where no seed has it."""
-        return interval(self.values(score))
+        return interval(self.independent(score))
 
 
 def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row was trained on and for how long, its method and seeds aside; that of the mask is a seed like another.
+    """What a row was trained on and for how long, its method and the seeds of training and mask aside.
 
     Where train and reg come out of one pool, the regime is their total: how to divide it is the method's choice.
     """
@@ -173,8 +186,15 @@ def _order(line: Line) -> tuple:
 
 
 def difference(a: Line, b: Line, score: str) -> Interval | None:
-    """Mean of a less mean of b with its 95% interval (Welch), where both have several seeds."""
-    x, y = a.values(score), b.values(score)
+    """Mean of a less mean of b with its 95% interval, where both have several seeds.
+
+    The interval is Welch's, which lets each of them have its own spread. Where both were trained with the same masks,
+    it is Student's over the differences of each mask's means: what a mask does to both is no difference between them.
+    """
+    means_a, means_b = a.mask_means(score), b.mask_means(score)
+    if len(means_a) > 1 and means_a.keys() == means_b.keys():
+        return interval([mean - means_b[mask] for mask, mean in means_a.items()])
+    x, y = a.independent(score), b.independent(score)
     if len(x) < 2 or len(y) < 2:
         return None
     parts = [np.var(values, ddof=1) / len(values) for values in (x, y)]
@@ -217,7 +237,7 @@ def clearly_best(group: Sequence[Line], score: str) -> Line | None:
     scored = [line for line in group if line.values(score)]
     if len(scored) < 2:
         return None
-    best = min(scored, key=lambda line: float(np.mean(line.values(score))))
+    best = min(scored, key=lambda line: float(np.mean(line.independent(score))))
     gaps = [difference(best, other, score) for other in scored if other is not best]
     return best if all(gap is not None and gap.high < 0 for gap in gaps) else None
 

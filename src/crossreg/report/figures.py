@@ -107,13 +107,17 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
 
 
 def wrapped(name: str, width: int = 28) -> str:
-    """A name on as many lines as it needs, broken behind a sign that joins its words: names of users may be long."""
+    """Return a name for a figure, on as many lines as it needs, broken after a sign that joins its words.
+
+    Names of users may be long, and may hold dollar signs: these are escaped, so that no name is taken for a formula.
+    """
     lines = [""]
     for word in re.findall(r"[^-+_,/ ]+[-+_,/ ]*|[-+_,/ ]+", name):
         if lines[-1] and len(lines[-1]) + len(word.rstrip()) > width:
             lines.append("")
         lines[-1] += word
-    return "\n".join(line[i : i + width] for line in lines for i in range(0, max(len(line), 1), width)).strip()
+    parts = [line[i : i + width] for line in lines for i in range(0, max(len(line), 1), width)]
+    return "\n".join(parts).strip().replace("$", r"\$")
 
 
 def columns_for(labels: Sequence[str], inches: float, most: int = 4) -> int:
@@ -230,10 +234,10 @@ def _colors(name: str) -> Colormap:
 
 
 def _entitle(figure: Figure, title: str, *, has_gaps: bool) -> None:
-    """A title, and what grey means where there is any; names in files may have any sign, and are no formulas."""
+    """Put a title over a figure, and what grey means where there is any."""
     said = wrapped("; ".join([*([title] if title else []), *([_SAID] if has_gaps else [])]), 110)
     if said:
-        figure.suptitle(said, fontsize=10, parse_math=False)
+        figure.suptitle(said, fontsize=10)
 
 
 _RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"

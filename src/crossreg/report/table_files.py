@@ -60,10 +60,11 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
     lines = collect(rows)
     said = [*verdicts(lines), *([f"{missing} of {len(rows) + missing} runs are not finished."] if missing else [])]
     steps = " and ".join(f"{n:,}" for n in sorted({line.regime["steps"] for line in lines}))
-    masks = any(len({mask for mask, _ in line.by_seed["test_nll"]}) > 1 for line in lines)
-    vary = "the training and the mask, not the data" if masks else "the training and not the data or the mask"
+    over = "seeds, which vary the training and not the data or the mask"
+    if any(len(line.mask_means("test_nll")) > 1 for line in lines):
+        over = "masks, of which each counts by the mean of its seeds, and over seeds where nothing is hidden"
     note = (
-        f"{steps} steps; ± is the 95% interval over seeds, which vary {vary};"
+        f"{steps} steps; ± is the 95% interval over {over};"
         " * or bold: best of its regime beyond the interval of the difference"
     )
     said = [shared, *said] if (shared := common_setting(lines)) else said

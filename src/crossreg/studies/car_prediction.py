@@ -12,9 +12,10 @@ from pathlib import Path
 import equinox as eqx
 import numpy as np
 
+from crossreg.data.cars.likeness import check_like
 from crossreg.data.cars.pairs import check_grid, mean_map, pairs_of, vertices_correspond
 from crossreg.data.cars.readers import read_geometries
-from crossreg.data.cars.surface import Surface, axes_warning
+from crossreg.data.cars.surface import Surface
 from crossreg.data.cars.transport import Transport, transports
 from crossreg.data.pairs import Batch
 from crossreg.errors import InputError
@@ -48,10 +49,10 @@ def predict_car_file(
     check_files(folder, [SETTINGS])
     study = stored_study(folder)
     cars = read_geometries(source)
-    if warning := axes_warning(cars):
-        print(f"crossreg: {warning}", file=sys.stderr)
     check_grid(cars, study.grid)
     ready = prepare(study, progress=progress)
+    for warning in check_like(cars, ready.cars.train):
+        print(f"crossreg: {warning}", file=sys.stderr)
     predictor = _predictor(method, study, ready, folder)
     pairs = pairs_of(cars, _maps(cars, ready, study, must_share=method == VERTEX_MEAN), ready.scale)
     parts = [

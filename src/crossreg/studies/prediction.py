@@ -15,7 +15,6 @@ from crossreg.files import read_array, replacing
 from crossreg.in_units import Predictive
 from crossreg.memory import check_room
 from crossreg.metrics.evaluation import evaluation_key
-from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.cohort import prediction_bytes
@@ -51,10 +50,6 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
         return check_mask(read_array(mask_file, "--mask"), space, f"--mask {mask_file}", "the input's fields")
     if run.mask is None:
         raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give --mask FILE or --no-mask")
-    if run.mask.shape != space:
-        raise InputError(
-            f"the run's mask has shape {run.mask.shape}, the input's fields have {space}: give --mask or --no-mask"
-        )
     return run.mask
 
 
@@ -133,12 +128,19 @@ def predict_fields(
     return arrays | {"levels": np.asarray(levels)}
 
 
-def check_grid(num_modes: int, space: tuple[int, ...], name: str) -> None:
-    """Refuses a grid too coarse for the run's Fourier modes."""
-    try:
-        check_modes((num_modes,) * len(space), space)
-    except ValueError as error:
-        raise InputError(f"--input {name}: {error}") from error
+def check_grid(space: tuple[int, ...], own: tuple[int, ...], name: str) -> None:
+    """Refuse fields on another grid than `own`, the one that a run was trained on.
+
+    A network gives numbers on other grids too, but its spacing, its axes and its error bars are those of its own grid.
+    """
+    if space == own:
+        return
+    expected = ", ".join(f"{letter} {size}" for letter, size in zip("xyz", own, strict=False))
+    order = f"; its axes may be in another order: expected (batch, channel, {', '.join('xyz'[: len(own)])})"
+    raise InputError(
+        f"--input {name}: has fields of {' × '.join(map(str, space))} points; the run was trained on"
+        f" {' × '.join(map(str, own))} ({expected}){order if sorted(space) == sorted(own) else ''}"
+    )
 
 
 def predict_file(
@@ -157,7 +159,14 @@ def predict_file(
     # In own data a value that is not there is NaN, and hidden.
     gaps = run.config.data.data is not None
     x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
-    check_grid(run.config.model.num_modes, x.shape[2:], str(source))
+    check_grid(x.shape[2:], run.space, str(source))
+    wanted, own = "xyz"[: len(run.space)], "".join(letter for letter in run.axes if letter in "xyz")
+    if own not in ("", wanted):  # on a square grid, the wrong order has the right shape
+        print(
+            f"crossreg: the run's file has the axes {run.axes}; --input is read as (batch, channel,"
+            f" {', '.join(wanted)}), not in the order {', '.join(own)}",
+            file=sys.stderr,
+        )
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
     check_seen(x, mask, f"--input {source}")
     warnings = [] if run.input_range is None else check_range(x, mask, run.input_range, f"--input {source}")

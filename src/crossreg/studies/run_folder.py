@@ -28,7 +28,7 @@ from crossreg.config import Config, load_yaml, to_dict, to_yaml
 from crossreg.data.checks import check_mask
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
-from crossreg.errors import InputError
+from crossreg.errors import InputError, in_one_line
 from crossreg.files import check_is_folder, is_temporary, make_folder, read_array, read_json, replacing
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
 from crossreg.nn.build import model_like
@@ -112,7 +112,7 @@ def write_beginning(folder: Path, config: Config, data: Data) -> None:
     channels, *space = data.train.field_shape
     fields: dict[str, Any] = {"channels": channels, "space": space, "digest": data.digest}
     if (units := data.train.units) is not None:
-        fields |= {"names": data.names, "offset": units.offset, "scale": units.scale}
+        fields |= {"names": data.names, "axes": data.axes, "offset": units.offset, "scale": units.scale}
     files: dict[str, Callable[[], bytes]] = {
         CONFIG: lambda: to_yaml(config).encode(),
         VERSIONS: lambda: _json_bytes(describe_machine()),
@@ -230,7 +230,10 @@ def finite_or_none(value: Any) -> Any:
 
 
 class Run(NamedTuple):
-    """A trained run: its settings, its model, and the fields it was trained on."""
+    """A trained run: its settings, its model, and the fields it was trained on.
+
+    `axes` are the letters of the axes in the file of its own data, as far as they are known.
+    """
 
     config: Config
     model: Surrogate
@@ -239,6 +242,7 @@ class Run(NamedTuple):
     mask: Bool[np.ndarray, "*space"] | None
     digest: str
     input_range: InputRange | None = None
+    axes: str = ""
 
     def load_data(self, path: Path | None = None) -> Data:
         """The run's own splits; own data that have moved are at `path`. Others than it was trained on are refused."""
@@ -267,6 +271,7 @@ class _Fields(NamedTuple):
     units: Units | None
     names: tuple[str, ...]
     input_range: InputRange | None
+    axes: str
 
 
 def channel_names(folder: Path) -> tuple[str, ...]:
@@ -281,9 +286,9 @@ def _read_fields(folder: Path) -> _Fields:
         channels, space, digest = fields["channels"], tuple(fields["space"]), fields["digest"]
         sizes = all(type(size) is int and 0 < size < 2**31 for size in (channels, *space))
         if sizes and channels <= _MOST_CHANNELS and 1 <= len(space) <= 3 and isinstance(digest, str):
-            names = tuple(map(str, fields.get("names", ())))
-            units = units_in(fields, channels)
-            return _Fields(channels, space, digest, units, names, stored_range(fields, channels, units))
+            names = tuple(in_one_line(str(name)) for name in fields.get("names", ()))
+            units, axes = units_in(fields, channels), str(fields.get("axes", ""))
+            return _Fields(channels, space, digest, units, names, stored_range(fields, channels, units), axes)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not readable ({error}); expected channels, space and digest") from error
     raise InputError(f"{path}: expected channels, one to three sizes in space, and a digest that is text")
@@ -315,9 +320,9 @@ def load_run(folder: Path | str) -> Run:
     if not (folder / MODEL).exists():
         raise InputError(f"{folder}: its training has not finished ({MODEL} is missing)")
     check_files(folder, [FIELDS, MASK, MODEL])
-    channels, space, digest, units, _, known_range = _read_fields(folder)
+    channels, space, digest, units, _, known_range, axes = _read_fields(folder)
     mask = None
     if config.data.mask_per == "run":
         mask = check_mask(read_array(folder / MASK, "the run's mask"), space, str(folder / MASK), "the run's fields")
     like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
-    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest, known_range)
+    return Run(config, load_model(folder / MODEL, like), channels, space, mask, digest, known_range, axes)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from crossreg.array_files import open_npz
-from crossreg.errors import InputError
+from crossreg.errors import InputError, in_one_line
 from crossreg.sealed import check_sealed, write_sealed
 from crossreg.studies.regions import Region
 
@@ -270,7 +270,7 @@ def read_test_fields(path: Path) -> StoredFields:
         pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
         if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
             raise ValueError("its PIT values are no counts")
-        names = tuple(map(str, header.get("names", ())))
+        names = tuple(in_one_line(str(name)) for name in header.get("names", ()))
         if len(names) not in (0, fields["truth"].shape[2]):
             raise ValueError("its names are those of other channels")
         return StoredFields(

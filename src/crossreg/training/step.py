@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.in_units import standardized
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.nn.waiting import Path
 from crossreg.objectives import REG_OBJECTIVES, train_objective
@@ -173,7 +172,7 @@ def train_step(
     def loss_of(theta_psi):
         model = merge(Routed(theta_psi, rho, static))
         mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
-        return share.of(train_objective(*standardized(mixture, batch.y), batch.weight), batch.weight)
+        return share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
 
     tree, rho = state.theta_psi.tree(), state.rho.tree()
     loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
@@ -205,7 +204,7 @@ def reg_step(
             path=path_of(config, noise_only=True),
         )
         objective = REG_OBJECTIVES[config.reg_objective]
-        return share.of(objective(*standardized(mixture, batch.y), batch.weight), batch.weight)
+        return share.of(objective(mixture, batch.y, batch.weight), batch.weight)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     loss, gradient_tree = jax.value_and_grad(loss_of)(tree)

@@ -115,8 +115,8 @@ def test_cars_whose_vertices_correspond_share_a_map():
     assert len(np.unique(own.train.decode, axis=0)) > 1
 
 
-def test_the_real_cars_correspond_also_without_faces(real_cars):
-    cars = find_cars(real_cars)
+def test_released_cars_correspond_also_without_faces(released_cars):
+    cars = find_cars(released_cars)
     bare = [dataclasses.replace(cars.read(name), faces=None) for name in (*cars.train, *cars.test)]
     assert vertices_correspond(bare)
     along = [dataclasses.replace(car, vertices=car.vertices[np.argsort(car.vertices[:, 2])]) for car in bare]

@@ -28,8 +28,8 @@ def test_what_trimesh_writes_is_read_as_trimesh_reads_it(tmp_path, encoding, nor
     assert (vertices.dtype, len(faces if faces is not None else [])) == (np.float64, 320)
 
 
-def test_the_real_cars_are_as_trimesh_has_them(real_cars):
-    for path in sorted(real_cars.glob("**/*.ply")):
+def test_released_cars_are_as_trimesh_has_them(released_cars):
+    for path in sorted(released_cars.glob("**/*.ply")):
         vertices, faces = read_ply(path)
         with path.open("rb") as file:
             wanted = load_ply(file)

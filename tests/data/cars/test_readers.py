@@ -1,40 +1,43 @@
-"""Cars from folders: the four real ones, and files in every layout."""
+"""Cars from folders: four as they were released, and files in every layout."""
 
 import numpy as np
 import pytest
-from car_files import SHAPENET, SHAPENET_VALUES, body, check_body, ply, triangles, vtk, write, write_neuraloperator
 
+from car_files import SHAPENET, SHAPENET_VALUES, body, check_body, ply, triangles, vtk, write, write_neuraloperator
 from crossreg.data.cars.car_set import split_cars
-from crossreg.data.cars.normals import estimate_normals
+from crossreg.data.cars.normals import estimate_normals, vertex_normals
 from crossreg.data.cars.readers import find_cars, load_cars, read_geometries
 from crossreg.data.cars.surface import make_surface
 from crossreg.errors import InputError
 
-# The real cars.
+# The released cars, real or made up.
 
 
 @pytest.mark.parametrize("inside", ["", "neuraloperator_mini"])
-def test_the_real_cars_are_split_as_their_release_says(real_cars, inside):
-    cars = find_cars(real_cars / inside)
+def test_released_cars_are_split_as_their_release_says(released_cars, inside):
+    cars = find_cars(released_cars / inside)
     assert (cars.train, cars.test) == (("001", "002", "004"), ("005",))
     for seed in range(5):
         split = split_cars(cars, seed=seed)
         assert (len(split.train), len(split.reg), split.test) == (2, 1, ("005",))
         assert {*split.train, *split.reg} == {"001", "002", "004"}
         assert split.note == (
-            f"{real_cars / 'neuraloperator_mini'} (neuraloperator): 4 cars, 1 of them its test part: too few for"
+            f"{released_cars / 'neuraloperator_mini'} (neuraloperator): 4 cars, 1 of them its test part: too few for"
             " 30 train, 50 reg and 60 test, so split in proportion into 2 train, 1 reg and 1 test"
         )
 
 
-def test_the_real_cars_are_what_is_known_of_them(real_cars, capsys):
-    train, reg, test, note = load_cars(real_cars)
+def test_released_cars_are_what_is_known_of_them(released_cars, capsys):
+    train, reg, test, note = load_cars(released_cars)
     assert note is not None
+    everywhere = np.concatenate([surface.pressure for surface in (*train, *reg, *test)])
+    assert abs(everywhere.mean() + 35) < 3
+    assert abs(everywhere.std() - 46) < 3
     for surface in (*train, *reg, *test):
         assert surface.vertices.shape == (3586, 3)
         assert surface.faces is not None
         assert surface.faces.shape == (7168, 3)
-        raw = np.load(real_cars / "neuraloperator_mini" / "data" / surface.name / "press.npy")
+        raw = np.load(released_cars / "neuraloperator_mini" / "data" / surface.name / "press.npy")
         np.testing.assert_array_equal(surface.pressure, np.concatenate([raw[:16], raw[112:]]))
         # The flow comes to rest at the nose, which is at −z; y is up, x to the side.
         nose, rear = surface.vertices[:, 2] < -1.9, surface.vertices[:, 2] > 1.9
@@ -47,17 +50,15 @@ def test_the_real_cars_are_what_is_known_of_them(real_cars, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["001", "002"])
-def test_normals_of_the_real_cars_are_the_references(real_cars, name):
-    surface = find_cars(real_cars).read(name)
-    with np.load(real_cars / "reference_transport.npz") as reference:
-        np.testing.assert_array_equal(surface.vertices, reference[f"{name}_target"].astype(np.float64))
-        np.testing.assert_allclose(surface.normals, reference[f"{name}_nor_t"], atol=1e-7)
+def test_normals_of_the_real_cars_are_the_references(reference):
+    np.testing.assert_array_equal(reference.vertices[reference.encode], reference.positions.astype(np.float64))
+    normals = vertex_normals(reference.vertices, reference.faces)[reference.rows]
+    np.testing.assert_allclose(normals, reference.normals, atol=1e-7)
 
 
 @pytest.mark.parametrize("scaling", ["none", "unit cube"])
-def test_normals_from_the_points_of_the_real_cars(real_cars, scaling):
-    cars = find_cars(real_cars)
+def test_normals_from_the_points_of_released_cars(released_cars, scaling):
+    cars = find_cars(released_cars)
     for name in (*cars.train, *cars.test):
         surface = cars.read(name)
         scale = np.ones(3) if scaling == "none" else np.ptp(surface.vertices, axis=0)

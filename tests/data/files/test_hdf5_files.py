@@ -22,7 +22,7 @@ def test_a_nested_field_with_its_axes(tmp_path):
 def test_the_only_one_that_fits_is_taken(tmp_path):
     u = fields(1)
     with h5py.File(tmp_path / "u.hdf5", "w") as file:
-        file["u"], file["time"], file["name"] = u, np.arange(6.0), "some text"
+        file["u"], file["time"], file["name"], file["viscosity"] = u, np.arange(6.0), "some text", 0.01
     source = open_source(tmp_path / "u.hdf5")
     assert source.notes == ("the field is u",)
     np.testing.assert_array_equal(read_all(source), u)

@@ -1,6 +1,7 @@
 """Own data as pairs: units, gaps and masks."""
 
 import dataclasses
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -10,6 +11,11 @@ import pytest
 from made_fields import fields
 
 import crossreg as xr
+from crossreg.config import OWN_DATA
+from crossreg.data.files.load import load_files, resolved, units_of
+from crossreg.data.files.source import open_source
+from crossreg.data.files.split import split_source
+from crossreg.data.pairs import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.nn.build import data_scale
 from crossreg.nn.surrogate import predict
@@ -38,6 +44,14 @@ def large(tmp_path):
     return xr.load_file(tmp_path / "large.npy")
 
 
+@pytest.fixture
+def uneven(tmp_path):
+    """Trajectories of different means and sizes, so that no split has the mean and spread of another."""
+    number = np.arange(11).reshape(-1, 1, 1, 1)
+    np.save(tmp_path / "uneven.npy", in_units((1 + number) * fields(1) + number**2))
+    return xr.load_file(tmp_path / "uneven.npy")
+
+
 def test_pairs_are_those_of_the_file(tmp_path, plain):
     u = fields(1)
     batch = plain.test.gather(jnp.arange(int(plain.test.num_pairs)))
@@ -49,16 +63,50 @@ def test_pairs_are_those_of_the_file(tmp_path, plain):
     assert (np.asarray(batch.weight) == 1).all()
 
 
-def test_units_are_mean_and_spread_of_train(plain, large):
-    train = np.asarray(large.train.trajectories, np.float64)
-    units = large.train.units
+def test_units_are_mean_and_spread_of_train(plain, large, uneven):
+    train, test = (np.asarray(pairs.trajectories, np.float64) for pairs in (uneven.train, uneven.test))
+    units = uneven.train.units
     np.testing.assert_allclose(units.offset, train.mean((0, 1, 3)), rtol=1e-6)
     np.testing.assert_allclose(units.scale, train.std((0, 1, 3)), rtol=1e-5)
-    assert large.reg.units == large.test.units == units
+    assert uneven.reg.units == uneven.test.units == units
+    assert (np.abs(np.divide(units.scale, test.std((0, 1, 3))) - 1) > 0.05).all()
     for data in (plain, large):
         scale = data_scale(data.train)
         np.testing.assert_allclose(scale.target_std, 1, rtol=0.02)
         np.testing.assert_allclose(scale.input_rms, 1, rtol=0.02)
+
+
+@pytest.mark.parametrize("changes", [{}, {"split_seed": 3, "train_size": 4}, {"split": "time"}, {"time_stride": 2}])
+def test_what_a_sweep_shares_is_what_a_run_loads(tmp_path, changes):
+    """Fields, splits, masks and units, read by either way in."""
+    np.savez(tmp_path / "u.npz", u=in_units(fields(1)), mask=np.random.default_rng(0).random((11, 6, 20)) < 0.6)
+    config = xr.DataConfig(**OWN_DATA | {"data": str(tmp_path / "u.npz"), "score_on": "observed"} | changes)
+    alone, shared = load_files(config), make_data(trajectories_of(config), config)
+    assert alone.digest == shared.digest
+    for name in ("train", "reg", "test"):
+        assert eqx.tree_equal(getattr(alone, name), getattr(shared, name))
+    assert alone.train.units != units_of(open_source(tmp_path / "u.npz"), split_of(config)["test"], observed_only=True)
+
+
+def split_of(config: xr.DataConfig) -> dict:
+    return split_source(open_source(Path(str(config.data))), config)
+
+
+def test_sizes_that_a_run_finds_in_its_files(tmp_path):
+    np.save(tmp_path / "u.npy", fields(1))
+    asked = xr.DataConfig(**OWN_DATA | {"data": str(tmp_path / "u.npy"), "time_stride": 2})
+
+    def sizes(config):
+        found = resolved(config)
+        return found.train_size, found.reg_size, found.test_size, found.train_horizon, found.test_horizon
+
+    assert sizes(asked) == (8, 1, 2, 2, 2)
+    assert sizes(dataclasses.replace(asked, test_horizon=1, reg_size=3)) == (6, 3, 2, 2, 1)
+    np.save(tmp_path / "u.npy", fields(1, samples=2, times=23))
+    by_time = dataclasses.replace(asked, split="time", time_stride=1)
+    assert sizes(by_time) == (14, 2, 4, None, None)
+    # What was found is what was asked for: a run that is opened again has the same splits.
+    assert split_of(resolved(by_time)) == split_of(by_time)
 
 
 @pytest.mark.parametrize("options", [{"split": "time"}, {"time_stride": 2}, {"train_horizon": 2}, {"train_size": 3}])
@@ -202,6 +250,20 @@ def test_a_mask_array_hides_inputs_but_targets_count(tmp_path):
     assert np.asarray(both.mask).mean() < 0.45
     target = np.asarray(strict.train.observed)[:, 1:].reshape(-1, 20)[:4]
     np.testing.assert_array_equal(both.weight[:, 0], np.asarray(both.mask[:, 0]) & target)
+
+
+@pytest.mark.parametrize("score_on", ["all", "observed"])
+def test_a_target_is_known_where_it_was_measured(tmp_path, score_on):
+    """Scored on observed points, also not where the files' own mask hides the target."""
+    u, mask = fields(1), np.random.default_rng(0).random((11, 6, 20)) < 0.6
+    u[:, 3:, 0, ::3] = np.nan
+    np.savez(tmp_path / "u.npz", u=u, mask=mask)
+    train = xr.load_file(tmp_path / "u.npz", score_on=score_on, observed_fraction=0.5).train
+    targets, hidden = (np.asarray(part)[:, 1:] for part in (train.trajectories, ~train.observed))
+    expected = np.isfinite(targets)
+    if score_on == "observed":
+        expected &= ~hidden[:, :, None]
+    np.testing.assert_array_equal(train.known(jnp.arange(int(train.num_pairs))), expected.reshape(-1, 2, 20))
 
 
 def test_scored_on_observed_points_nothing_depends_on_what_stands_at_hidden_ones(tmp_path):

@@ -31,8 +31,11 @@ def test_no_trajectory_is_in_two_splits_and_the_seed_says_which(tmp_path):
     assert [len(part.samples) for part in parts.values()] == [7, 1, 2]
     assert sorted(s for part in parts.values() for s in part.samples) == list(range(10))
     assert split_source(source, OWN) == parts
-    others = [split_source(source, dataclasses.replace(OWN, split_seed=seed)) for seed in range(1, 6)]
-    assert len({str(p) for p in [parts, *others]}) > 3
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(10).tolist()
+        divided = split_source(source, dataclasses.replace(OWN, split_seed=seed, mask_seed=7))
+        samples = {name: list(part.samples) for name, part in divided.items()}
+        assert samples == {"train": order[3:], "reg": order[2:3], "test": order[:2]}
 
 
 def test_a_train_size_leaves_reg_and_test_as_they_are(tmp_path):
@@ -40,6 +43,14 @@ def test_a_train_size_leaves_reg_and_test_as_they_are(tmp_path):
     whole, few = (split_source(source, dataclasses.replace(OWN, train_size=n)) for n in (None, 3))
     assert (few["reg"], few["test"]) == (whole["reg"], whole["test"])
     assert few["train"].samples == whole["train"].samples[:3]
+
+
+def test_asked_for_fewer_no_trajectory_is_in_two_splits_either(tmp_path):
+    source = source_of(tmp_path, samples=20)
+    parts = split_source(source, dataclasses.replace(OWN, train_size=6, reg_size=5, test_size=4))
+    chosen = [sample for part in parts.values() for sample in part.samples]
+    assert [len(part.samples) for part in parts.values()] == [6, 5, 4]
+    assert len(set(chosen)) == 15
 
 
 def test_horizon_and_stride(tmp_path):
@@ -54,7 +65,13 @@ def test_in_time_every_trajectory_is_in_all_splits_and_no_time_in_two(tmp_path):
     parts = split_source(source, dataclasses.replace(OWN, split="time"))
     assert all(part.samples == (0, 1) for part in parts.values())
     assert [t for part in parts.values() for t in part.times] == list(range(23))
-    assert [len(part.times) - 1 for part in parts.values()] == [14, 2, 4]
+    assert [list(part.times) for part in parts.values()] == [
+        list(range(15)),
+        list(range(15, 18)),
+        list(range(18, 23)),
+    ]
+    strided = split_source(source, dataclasses.replace(OWN, split="time", time_stride=2))
+    assert [t for part in strided.values() for t in part.times] == list(range(0, 23, 2))
     none = split_source(source, dataclasses.replace(OWN, split="time", reg_size=0))
     assert none["reg"].samples == ()
 
@@ -92,6 +109,15 @@ def test_folders_say_what_is_in_each_split(tmp_path):
     few = split_source(source, dataclasses.replace(OWN, train_size=2))
     assert len(few["train"].samples) == 2
     assert set(few["train"].samples) < set(range(6))
+    # Some of each folder, as the seed says.
+    some = [
+        split_source(source, dataclasses.replace(OWN, train_size=3, reg_size=1, test_size=2, split_seed=seed))
+        for seed in range(6)
+    ]
+    for parts in some:
+        for part, pool in zip(parts.values(), (range(6), range(6, 8), range(8, 11)), strict=True):
+            assert set(part.samples) < set(pool)
+    assert len({parts["train"].samples for parts in some}) > 3
     with pytest.raises(InputError, match=r"--reg-size 3: .* has 2 trajectories for reg"):
         split_source(source, dataclasses.replace(OWN, reg_size=3))
 

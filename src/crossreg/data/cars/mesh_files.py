@@ -48,8 +48,10 @@ def read_hdf5(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
     """Datasets of an HDF5 file; the dots in a name may be part of it or stand between groups."""
     size = check_size(path, limit=None)
     h5py = _package("h5py", path)
+    from crossreg.data.hdf5 import open_own
+
     try:
-        with h5py.File(path, "r") as file:
+        with open_own(path, str(path)) as file:
             return tuple(_dataset(h5py, file, name, path, size) for name in names)
     except InputError:
         raise
@@ -64,8 +66,6 @@ def _dataset(h5py: ModuleType, file: Any, name: str, path: Path, size: int) -> n
                 raise InputError(f"{path}: {name} has shape {dataset.shape}; expected at most {_MAX_POINTS} points")
             if dataset.dtype.kind not in "fiu":
                 raise InputError(f"{path}: {name} has type {dataset.dtype}; expected real numbers")
-            if dataset.is_virtual or dataset.external:
-                raise InputError(f"{path}: {name} is in another file; expected it in this one")
             # What was never written, or is packed, may unfold to more than the file.
             if dataset.nbytes > most_unpacked(size):
                 raise InputError(f"{path}: {name} has {in_words(dataset.nbytes)}; the file has {in_words(size)}")

@@ -6,6 +6,7 @@ numpy_files.py   NPY and NPZ
 hdf5_files.py    any HDF5 file
 pdebench.py      the layouts of PDEBench
 the_well.py      the layout of The Well
+zarr_stores.py   what a Zarr store must be before it is read
 xarray_files.py  NetCDF and Zarr, by the extra `xarray`
 split.py         which trajectories, or times, are train, reg and test
 pool.py          files that many runs of a sweep read, kept in memory

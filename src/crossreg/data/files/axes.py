@@ -1,7 +1,7 @@
 """Axes by letters: b sample, t time, c channel, x y z space. An array in a file is read as (time, channel, *space)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,15 @@ SPACE = "xyz"
 MASK = "mask"
 # By the number of axes: sample, time, channel, space.
 DEFAULT_AXES = {4: "btcx", 5: "btcxy", 6: "btcxyz"}
+# A channel axis that nobody named: so many are always plausible, and more than this never.
+_FEW_CHANNELS, _MOST_CHANNELS = 4, 16
+_KNOWN = {
+    "t": ("time", "t", "step", "valid_time", "lead_time"),
+    "b": ("sample", "batch", "b", "trajectory", "trajectories", "member", "ensemble", "realization", "run", "case",
+          "number", "simulation", "sim"),
+    "c": ("channel", "c", "variable", "component", "feature", "band"),
+}  # fmt: skip
+_LETTER = {name: letter for letter, names in _KNOWN.items() for name in names}
 _ALLOWED = "b sample, t time, c channel, x y z space, each at most once, with t and at least x"
 
 
@@ -26,19 +35,92 @@ def check_axes(axes: str) -> None:
         raise InputError(f"--axes {axes}: expected one letter per axis: {_ALLOWED}")
 
 
-def axes_of(ndim: int, axes: str | None, where: str) -> str:
-    """The letters of an array with so many axes: those that were asked for, or the default ones."""
-    if axes is None:
-        if ndim not in DEFAULT_AXES:
-            raise InputError(
-                f"{where}: has {ndim} axes, not sample, time, channel and one to three of space;"
-                f" name them with --axes, as in --axes btx ({_ALLOWED})"
-            )
-        return DEFAULT_AXES[ndim]
-    check_axes(axes)
-    if len(axes) != ndim:
-        raise InputError(f"{where}: has {ndim} axes, --axes {axes} names {len(axes)}")
-    return axes
+def axes_of(
+    shape: Sequence[int],
+    axes: str | None,
+    where: str,
+    *,
+    names: Sequence[str] | None = None,
+    coordinates: Collection[str] = (),
+) -> str:
+    """Return a letter for each axis of an array.
+
+    Args:
+        shape: the array's shape.
+        axes: the letters that --axes gave, which win over everything else.
+        where: the array's file and name, for errors.
+        names: what the file calls the axes, where it does.
+        coordinates: those of x, y and z for which the file has an array of coordinates.
+
+    Returns:
+        The letters of --axes; those that the file's names mean; or sample, time, channel and space, if the channels
+        are so few that they can be channels.
+    """
+    ndim = len(shape)
+    if axes is not None:
+        check_axes(axes)
+        if len(axes) != ndim:
+            raise InputError(f"{where}: has {ndim} axes, --axes {axes} names {len(axes)}")
+        return axes
+    if names is not None:
+        return named_axes(names, where)
+    if ndim not in DEFAULT_AXES:
+        raise InputError(
+            f"{where}: has {ndim} axes, not sample, time, channel and one to three of space;"
+            f" name them with --axes, as in --axes btx ({_ALLOWED})"
+        )
+    check_channels(shape, DEFAULT_AXES[ndim], where, coordinates=coordinates)
+    return DEFAULT_AXES[ndim]
+
+
+def check_channels(shape: Sequence[int], axes: str, where: str, *, coordinates: Collection[str] = ()) -> None:
+    """Refuse a layout that nobody asked for, if it takes an axis of space for the channels.
+
+    More than 16 channels are as likely to be points, and so are more than half as many as the shortest axis of space
+    has points, unless they are at most 4. A file with coordinates along more axes of space than the layout has
+    contradicts it too. Whoever means it can say so by --axes.
+    """
+    sizes = dict(zip(axes, shape, strict=True))
+    space = [size for letter, size in sizes.items() if letter in SPACE]
+    if _can_be_channels(sizes["c"], space) and len(coordinates) <= len(space):
+        return
+    inner = [size for letter, size in sizes.items() if letter not in "bt"]
+    before = axes[: len(axes) - len(inner)]
+    has_channels = len(inner) > 3 or (len(coordinates) < len(inner) and _can_be_channels(inner[-1], inner[:-1]))
+    meant = before + (SPACE[: len(inner) - 1] + "c" if has_channels else SPACE[: len(inner)])
+    points = " × ".join(str(size) for letter, size in zip(meant, shape, strict=True) if letter in SPACE)
+    raise InputError(
+        f"--data {where}: has shape {tuple(shape)}, which would be {sizes['c']} channels on"
+        f" {' × '.join(map(str, space))} points; say --axes {meant} if the grid has {points} points, or"
+        f" --axes {axes} if they are channels ({_ALLOWED})"
+    )
+
+
+def _can_be_channels(count: int, space: Sequence[int]) -> bool:
+    return count <= _FEW_CHANNELS or (count <= _MOST_CHANNELS and 2 * count <= min(space))
+
+
+def named_axes(names: Sequence[str], where: str) -> str:
+    """Return a letter for each axis by what a file calls them.
+
+    Time, sample and channel go by their names, singular or plural. The others are space: x, y and z are themselves in
+    any order, other names are taken in the order of the file.
+    """
+    plain = [name.lower() for name in names]
+    letters = [_LETTER.get(name) or _LETTER.get(name.removesuffix("s")) or "" for name in plain]
+    others = [name for name, letter in zip(plain, letters, strict=True) if not letter]
+    in_order = {name: name for name in others} if set(others) <= set(SPACE) else dict(zip(others, SPACE, strict=False))
+    said = "".join(letter or in_order.get(name, "?") for name, letter in zip(plain, letters, strict=True))
+    space = "".join(sorted(letter for letter in said if letter in SPACE))
+    before, _, after = said.partition("t")
+    # An unknown name on the other side of time than the rest of space is rather a kind of sample.
+    is_divided = bool(set(before) & set(SPACE) and set(after) & set(SPACE)) and not set(others) <= set(SPACE)
+    if "?" in said or len(set(said)) < len(said) or "t" not in said or space not in ("x", "xy", "xyz") or is_divided:
+        raise InputError(
+            f"--data {where}: has the dimensions {', '.join(names)}; expected a time, one to three of"
+            " space, and maybe samples and channels; name them with --axes, as in --axes btx"
+        )
+    return said
 
 
 def check_numeric(dtype: np.dtype, where: str) -> None:

@@ -3,6 +3,7 @@
 Of large files evenly spaced steps are looked at, not all.
 """
 
+import dataclasses
 import math
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from crossreg.config import OWN_DATA, DataConfig, ModelConfig
+from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source
 from crossreg.data.files.split import split_source, suggested_sizes
 from crossreg.errors import InputError
@@ -71,6 +73,10 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         for i, name in enumerate(source.names)
     ]
     split, options = _suggest(source, config, channels)
+    warnings = _warnings(source, channels, split)
+    if split and size <= config.in_memory_gib * 2**30:
+        parts = split_source(source, dataclasses.replace(config, split="time") if split["by"] == "time" else config)
+        warnings += [said] if (said := overlap_warning(source, parts)) else []
     command = ["crossreg", "train", "--data", str(path)]
     command += ["--field", field] if field else []
     command += ["--axes", axes] if axes else []
@@ -82,14 +88,14 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         "channels": channels,
         "space": list(source.space),
         "gib": size / 2**30,
-        "in_memory": size <= config.in_memory_gib * 2**30,
+        "in_memory": size <= min(config.in_memory_gib * 2**30, source.most_held),
         "looked_at_steps": len(steps),
         "all_steps": source.samples * (source.times - 1),
         "mask": source.has_mask,
         "split": split,
         "command": shlex.join([*command, *options, "--out", "runs/own"]),
         "notes": [*source.notes, *_notes(source, channels)],
-        "warnings": _warnings(source, channels, split),
+        "warnings": warnings,
     }
     shown = np.unique(np.linspace(0, source.times - 1, min(source.times, 128)).round().astype(int)).tolist()
     if len(source.space) > 1:

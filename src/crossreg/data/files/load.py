@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.measured import check_measured
+from crossreg.data.files.overlap import warn_of_overlap
 from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
@@ -51,9 +52,10 @@ def load_files(config: DataConfig) -> Data:
     source = _open(config)
     parts = split_source(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
-    if used_bytes(source, parts) <= config.in_memory_gib * 2**30:
+    if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
         if config.split == "trajectory":
             check_repeated(source, parts)
+        warn_of_overlap(source, parts)
         return in_memory(source, parts, config, units)
 
     def pairs(number: int, name: str) -> Pairs | StreamedPairs:
@@ -63,7 +65,7 @@ def load_files(config: DataConfig) -> Data:
         return _pairs(read_part(source, part), part, number, config, units)
 
     train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
-    return _checked(Data(train, reg, test, source.digest, names=source.names), source)
+    return _checked(Data(train, reg, test, source.digest, names=source.names, axes=source.axes), source)
 
 
 def _checked(data: Data, source: Source) -> Data:
@@ -110,7 +112,7 @@ def in_memory(
     train, reg, test = (
         _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
     )
-    return _checked(Data(train, reg, test, source.digest, names=source.names), source)
+    return _checked(Data(train, reg, test, source.digest, names=source.names, axes=source.axes), source)
 
 
 def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:

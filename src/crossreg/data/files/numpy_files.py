@@ -5,6 +5,7 @@ Of an NPZ file with several arrays, --field names the ones to take, which stand 
 """
 
 import zipfile
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from crossreg.array_files import map_npy, open_npz
 from crossreg.data.files.axes import MASK, SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import Opened, Segment
 from crossreg.errors import InputError
+
+# What a file calls the axes of an array, or None.
+NamesOf = Callable[[Any], Sequence[str] | None]
 
 
 class Member:
@@ -41,7 +45,9 @@ def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
         if fields:
             raise InputError(f"--field {','.join(fields)}: {path} is a single array without a name")
         chosen, notes = {"field": arrays}, ()
-    return Opened(path.suffix[1:].upper(), (make_segment(path, chosen, axes, mask),), notes)
+        arrays = {}
+    segment = make_segment(path, chosen, axes, mask, coordinates=coordinates_in(arrays))
+    return Opened(path.suffix[1:].upper(), (segment,), notes)
 
 
 def _arrays(path: Path, where: str) -> Any:
@@ -53,16 +59,22 @@ def _arrays(path: Path, where: str) -> Any:
 
 
 def choose_fields(
-    path: Path, arrays: dict[str, Any], fields: tuple[str, ...], axes: str | None
+    path: Path, arrays: dict[str, Any], fields: tuple[str, ...], axes: str | None, names: NamesOf = lambda array: None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The arrays that were asked for, or the only one that fits; and what to say of the choice."""
+
+    def fits(array: Any) -> bool:
+        if axes is not None:
+            return len(array.shape) == len(axes)
+        return 4 <= len(array.shape) <= 6 or names(array) is not None
+
     shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in "fiub"}
     if fields:
         unknown = [name for name in fields if name not in arrays]
         if unknown:
             raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
         return {name: arrays[name] for name in fields}, ()
-    fitting = [n for n, shape in shapes.items() if (len(shape) == len(axes) if axes else 4 <= len(shape) <= 6)]
+    fitting = [name for name in shapes if fits(arrays[name])]
     if len(fitting) == 1:
         return {fitting[0]: arrays[fitting[0]]}, (f"the field is {fitting[0]}",) if len(arrays) > 1 else ()
     if len(shapes) == 1:
@@ -71,13 +83,32 @@ def choose_fields(
     raise InputError(f"--data {path}: {why}; say --field NAME (or A,B), and --axes; {listed(shapes)}")
 
 
-def make_segment(path: Path, arrays: dict[str, Any], axes: str | None, mask: Any, missing: Any = None) -> Segment:
-    """Arrays of one file side by side as channels."""
+def coordinates_in(arrays: dict[str, Any]) -> set[str]:
+    """Those of x, y and z for which a file has an array of coordinates: `x`, `grid/y`, `z-coordinate`."""
+    plain = {name.rsplit("/", 1)[-1].lower() for name, array in arrays.items() if len(array.shape) == 1}
+    return {letter for letter in SPACE if plain & {letter, f"{letter}-coordinate", f"{letter}_coordinate"}}
+
+
+def make_segment(
+    path: Path,
+    arrays: dict[str, Any],
+    axes: str | None,
+    mask: Any,
+    missing: Any = None,
+    *,
+    names: NamesOf = lambda array: None,
+    coordinates: Collection[str] = (),
+) -> Segment:
+    """Arrays of one file side by side as channels.
+
+    `missing` and `names` give, of an array, the number that stands for a missing value and what the file calls its
+    axes; `coordinates` are those of x, y and z that the file has coordinates for.
+    """
     variables = []
     for name, array in arrays.items():
         where = str(path) if name == "field" else f"{path}: {name}"
         check_numeric(array.dtype, where)
-        letters = axes_of(len(array.shape), axes, where)
+        letters = axes_of(array.shape, axes, where, names=names(array), coordinates=coordinates)
         channels = dict(zip(letters, array.shape, strict=True)).get("c")
         gap = None if missing is None else missing(array)
         variables.append(Variable(array, letters, channel_names(name, channels), where, missing=gap))

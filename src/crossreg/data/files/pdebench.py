@@ -17,6 +17,7 @@ from crossreg.data.files.axes import (
     SPACE,
     Variable,
     channel_names,
+    check_channels,
     check_numeric,
     listed,
     mask_variable,
@@ -63,6 +64,8 @@ def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
         if not 1 <= space <= 3:
             raise InputError(f"--data {where}: has shape {dataset.shape}; expected (b, t, *space); say --axes")
         axes = "bt" + SPACE[:space] + trailing
+        if trailing:
+            check_channels(dataset.shape, axes, where)
         names = channel_names(name, dataset.shape[-1] if trailing else 1)
         variables.append(Variable(dataset, axes, names, where, missing=missing_value(dataset)))
     samples = {variable.size("b") for variable in variables}
@@ -101,6 +104,7 @@ def _open_seeds(path: Path, file: h5py.File, seeds: list[str], fields: tuple[str
         if not 1 <= space <= 3:
             raise InputError(f"--data {where}: has shape {dataset.shape}; expected (t, *space, c)")
         axes = "t" + SPACE[:space] + "c"
+        check_channels(dataset.shape, axes, where)
         names = channel_names(name, dataset.shape[-1])
         segments.append(Segment(1, (Variable(dataset, axes, names, where, missing=missing_value(dataset)),)))
     notes = _notes_on_times(file.get(f"{seeds[0]}/grid/t"), segments[0].variables[0].array.shape[0])
@@ -111,7 +115,7 @@ def _notes_on_times(times: Any, count: int) -> tuple[str, ...]:
     """Whether the times, of which there may be one more than of fields, are evenly spaced."""
     if not isinstance(times, h5py.Dataset) or times.ndim not in (1, 2):
         return ()
-    steps = np.diff(np.asarray(times if times.ndim == 1 else times[0], np.float64)[:count])
+    steps = np.diff(np.asarray(times[:count] if times.ndim == 1 else times[0, :count], np.float64))
     if steps.size and np.ptp(steps) > _EVENLY * abs(steps.mean()):
         return ("its times are not evenly spaced: the network knows of one step size",)
     return ()

@@ -10,6 +10,7 @@ import numpy as np
 
 from crossreg.config import DataConfig
 from crossreg.data.files.load import in_memory, read_part, units_of, used_bytes
+from crossreg.data.files.overlap import warn_of_overlap
 from crossreg.data.files.source import Source, open_source
 from crossreg.data.files.split import Part, check_repeated, split_source
 from crossreg.data.pairs import Data, Pairs
@@ -39,8 +40,15 @@ class Pool:
                 f"--data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
                 f" in_memory_gib in --config be more than {config.in_memory_gib:g}, or train each run"
             )
-        if config.split == "trajectory" and (every := tuple(parts.values())) not in self._checked:
-            check_repeated(self.source, parts)
+        if size > self.source.most_held:
+            raise InputError(
+                f"--data {self.source.path}: unpacks from {in_words(self.source.stored)} to {in_words(size)}, and a"
+                f" sweep holds at most {in_words(self.source.most_held)} of it in memory; store it without packing"
+            )
+        if (every := tuple(parts.values())) not in self._checked:
+            if config.split == "trajectory":
+                check_repeated(self.source, parts)
+            warn_of_overlap(self.source, parts)
             self._checked.add(every)
         return parts
 

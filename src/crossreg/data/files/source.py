@@ -17,15 +17,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from crossreg.array_files import said_in_one_line
+from crossreg.array_files import most_unpacked, said_in_one_line
 from crossreg.data.files.axes import SPACE, Variable, check_axes, read_mask
-from crossreg.errors import InputError
+from crossreg.errors import InputError, in_one_line
+from crossreg.memory import in_words
 
 NUMPY, HDF5, NETCDF = (".npy", ".npz"), (".h5", ".hdf5", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
 _SPLIT_FOLDERS = {"train": "train", "valid": "reg", "val": "reg", "reg": "reg", "test": "test"}
 # What of a file is looked at to know it again, or to know the size of its numbers: all of it, or so many fields.
 SAMPLED_BYTES, _SAMPLED_FIELDS = 2**26, 2048
 
+# What the number of a sample takes, in lists of them.
+_SAMPLE_BYTES = 64
 # Open files of a process besides those of its data.
 _OTHER_FILES = 256
 
@@ -48,7 +51,10 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Trajectories of one shape. `splits` are the samples of each split, where the files themselves say so."""
+    """Trajectories of one shape, of `stored` bytes in their files.
+
+    `splits` are the samples of each split, where the files themselves say so.
+    """
 
     path: Path
     kind: str
@@ -57,6 +63,7 @@ class Source:
     names: tuple[str, ...]
     times: int
     space: tuple[int, ...]
+    stored: int
     splits: dict[str, range] | None = None
 
     @functools.cached_property
@@ -72,6 +79,16 @@ class Source:
     def shape(self) -> tuple[int, ...]:
         """(sample, time, channel, *space)."""
         return (self.samples, self.times, len(self.names), *self.space)
+
+    @property
+    def most_held(self) -> int:
+        """The most bytes of it that memory may hold: packed files can promise any number."""
+        return most_unpacked(self.stored)
+
+    @property
+    def axes(self) -> str:
+        """The letters of the axes in the file, those of its first field."""
+        return self.segments[0].variables[0].axes
 
     @property
     def frame_bytes(self) -> int:
@@ -148,9 +165,31 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
             count = sum(segment.samples for _ in files for segment in next(numbers).segments)
             ranges[split] = range(start, start + count)
             start += count
-    notes = tuple(dict.fromkeys(note for one in opened for note in one.notes))
-    kinds = "; ".join(dict.fromkeys(one.kind for one in opened))
-    return Source(path, kinds, segments, notes, names, times, space, ranges)
+    # Texts in files may hold anything; these are shown on terminals and pages.
+    notes = tuple(dict.fromkeys(in_one_line(note) for one in opened for note in one.notes))
+    kinds = in_one_line("; ".join(dict.fromkeys(one.kind for one in opened)))
+    stored = sum(_stored_bytes(file) for files in groups.values() for file in files)
+    source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, stored, ranges)
+    _check_proportion(source)
+    return source
+
+
+def _stored_bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _check_proportion(source: Source) -> None:
+    """Refuse files that promise so much more than they hold that a step of it, or the list of samples, fills memory."""
+    for size, what in (
+        (_SAMPLE_BYTES * source.samples, f"the list of its {source.samples:,} trajectories"),
+        (2 * source.frame_bytes, f"a step of its fields, {len(source.names)} channels on {source.space} points,"),
+    ):
+        if size > source.most_held:
+            raise InputError(
+                f"--data {source.path}: {what} would take {in_words(size)}, and files of {in_words(source.stored)} may"
+                f" take at most {in_words(source.most_held)}"
+            )
 
 
 def _is_zarr(path: Path) -> bool:
@@ -159,7 +198,7 @@ def _is_zarr(path: Path) -> bool:
 
 def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
     """The files of each split, or all of them; and whether they come in splits."""
-    if path.is_file() or _is_zarr(path):
+    if not path.is_dir() or _is_zarr(path):
         return {"all": [path]}, False
     known = (*NUMPY, *HDF5, *NETCDF)
 
@@ -195,6 +234,8 @@ def _allow_open_files(count: int) -> None:
 
 
 def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+    if not (path.is_file() or _is_zarr(path)):
+        raise InputError(f"--data {path}: neither a file nor a folder, as a pipe is; write the data to a file first")
     with said_in_one_line(f"--data {path}"):
         return _open_file(path, fields, axes)
 

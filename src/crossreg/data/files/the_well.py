@@ -50,10 +50,10 @@ def open_the_well(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
     chosen = [there[name] for name in fields] or [v for name, v in there.items() if name not in constant]
     if not any("t" in variable.axes for variable in chosen):
         raise InputError(f"--data {path}: none of {', '.join(fields or there)} varies in time")
-    samples = {variable.size("b") for variable in there.values()} - {None}
-    count = int(file.attrs.get("n_trajectories", max(samples, default=1)))  # pyright: ignore[reportArgumentType]
-    if samples - {count}:
-        raise InputError(f"--data {path}: says {count} trajectories and has fields of {sorted(samples)}")  # pyright: ignore[reportArgumentType]
+    samples = {n for variable in there.values() if (n := variable.size("b")) is not None} or {1}
+    count = int(file.attrs.get("n_trajectories", max(samples)))  # pyright: ignore[reportArgumentType]
+    if samples != {count}:
+        raise InputError(f"--data {path}: says {count} trajectories and has fields of {sorted(samples)}")
     notes = list(_boundaries(file))
     if constant and not fields:
         notes.append(f"left out, since nothing of it changes in time: {', '.join(constant)}")

@@ -1,7 +1,7 @@
 """NetCDF files and Zarr stores, by xarray: dimensions go by their names.
 
-A dimension is time, sample or channel where its name says so (`_KNOWN`); up to three others are space, in the order of
-the file. --axes names them instead. Nothing is read before it is needed.
+A dimension is time, sample or channel where its name says so; up to three others are space, in the order of the file.
+--axes names them instead. Nothing is read before it is needed.
 
 Values that the file marks as missing come as NaN. Where xarray would take it otherwise, the formats' own rules hold: a
 NetCDF variable that names no fill value has the default one of its type, which stands where nothing was written; and a
@@ -11,23 +11,20 @@ Zarr array of version 2 has the fill value 0 unless someone chose one, so that i
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from crossreg.data.files.axes import MASK, SPACE, Variable, axes_of, channel_names, check_numeric, listed, mask_variable
 from crossreg.data.files.source import NETCDF, Opened, Segment
+from crossreg.data.files.zarr_stores import check_store
+from crossreg.data.hdf5 import open_own
 from crossreg.errors import InputError
 
-_KNOWN = {
-    "t": ("time", "t", "step", "valid_time", "lead_time"),
-    "b": ("sample", "batch", "b", "trajectory", "member", "ensemble", "realization", "run", "case", "number"),
-    "c": ("channel", "c", "variable", "component", "feature", "band"),
-}  # fmt: skip
 # NC_FILL_FLOAT and its kin, by the type. Of single bytes every number may be a value.
 _DEFAULT_FILLS = {
     "f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i2": -32767, "u2": 65535, "i4": -2147483647,
     "u4": 4294967295, "i8": -9223372036854775806, "u8": 18446744073709551614,
 }  # fmt: skip
-_LETTER = {name: letter for letter, names in _KNOWN.items() for name in names}
 
 
 class Lazy:
@@ -47,6 +44,10 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
     except ImportError as error:
         raise InputError(f"--data {path}: NetCDF and Zarr need the extra: pip install 'crossreg[xarray]'") from error
     is_netcdf = path.suffix.lower() in NETCDF
+    if not is_netcdf:
+        check_store(path)
+    elif h5py.is_hdf5(path):
+        open_own(path, f"--data {path}").close()
     try:
         # Times are not decoded: their order is all that counts, and calendars need a further package.
         options: dict[str, Any] = {"decode_times": False, "mask_and_scale": False}
@@ -74,7 +75,7 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
     for name in names:
         where = f"{path}: {name}"
         check_numeric(arrays[name].dtype, where)
-        letters = _letters(arrays[name], axes, where)
+        letters = axes_of(arrays[name].shape, axes, where, names=[str(dim) for dim in arrays[name].dims])
         channels = dict(zip(letters, arrays[name].shape, strict=True)).get("c")
         variables.append(Variable(Lazy(arrays[name]), letters, channel_names(name, channels), where))
     samples = {n for variable in variables if (n := variable.size("b")) is not None}
@@ -114,7 +115,7 @@ def _drop_default_zeros(path: Path, dataset: Any) -> tuple[str, ...]:
     import zarr
 
     zeros = [array for array in dataset.data_vars.values() if np.any(array.attrs.get("_FillValue", 1) == 0)]
-    group = zarr.open_group(path, mode="r") if zeros else {}
+    group = zarr.open_group(path, mode="r", use_consolidated=False) if zeros else {}
     dropped = [array for array in zeros if "_FillValue" not in group[str(array.name)].attrs]
     for array in dropped:
         del array.attrs["_FillValue"]
@@ -135,26 +136,6 @@ def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tupl
     # By name: a store lists them in any order.
     names = sorted(name for name, array in arrays.items() if set(array.dims) == set(largest.dims))
     return names, (f"the fields are {', '.join(names)}",) if len(arrays) > 1 else ()
-
-
-def _letters(array: Any, axes: str | None, where: str) -> str:
-    """A letter for each dimension, by its name or as --axes has it."""
-    if axes is not None:
-        return axes_of(len(array.dims), axes, where)
-    letters = [_LETTER.get(str(name).lower(), "") for name in array.dims]
-    own = sorted(str(name) for name in array.dims if str(name).lower() in SPACE and len(str(name)) == 1)
-    others = [str(name) for name, letter in zip(array.dims, letters, strict=True) if not letter]
-    # x, y and z are themselves in any order; other names are taken in the order of the file.
-    named = {name: name.lower() for name in own} if len(own) == len(others) else dict(zip(others, SPACE, strict=False))
-    letters = [letter or named.get(str(name), "?") for name, letter in zip(array.dims, letters, strict=True)]
-    said = "".join(letters)
-    space = "".join(sorted(letter for letter in said if letter in SPACE))
-    if "?" in said or len(set(said)) < len(said) or "t" not in said or space not in ("x", "xy", "xyz"):
-        raise InputError(
-            f"--data {where}: has the dimensions {', '.join(map(str, array.dims))}; expected a time, one to three of"
-            " space, and maybe samples and channels; name them with --axes, as in --axes btx"
-        )
-    return said
 
 
 def _mask(array: Any, like: Variable, dims: tuple[Any, ...], where: str) -> Variable:

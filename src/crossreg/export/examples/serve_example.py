@@ -1,23 +1,24 @@
 """Serves the model of this folder: POST an NPZ file of its inputs, get one of its outputs. crossreg is not needed."""
 
 import io
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
-names = [output.name for output in session.get_outputs()]
 
 
 class Handler(BaseHTTPRequestHandler):
+    timeout = 10  # seconds that a client may let its connection wait
+
     def do_POST(self):
         inputs = dict(np.load(io.BytesIO(self.rfile.read(int(self.headers["Content-Length"])))))
         answer = io.BytesIO()
-        np.savez(answer, **dict(zip(names, session.run(names, inputs), strict=True)))
+        np.savez(answer, **{o.name: a for o, a in zip(session.get_outputs(), session.run(None, inputs), strict=True)})
         self.send_response(200)
         self.end_headers()
         self.wfile.write(answer.getvalue())
 
 
-HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()

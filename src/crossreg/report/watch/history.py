@@ -1,5 +1,7 @@
 """Histories that grow while they are read, and what is drawn of them: curves over replicas."""
 
+import itertools
+import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -7,6 +9,8 @@ from crossreg.report.history import CURVES, geometric_mean, number
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
 
 _CHUNK = 8 * 2**20  # bytes that are taken in at a time
+_FEWEST_STEPS = 1024  # of a history with more steps than that, so many are kept at least
+_STEP = re.compile(rb'"step": ?(\d+)')
 Line = dict[str, Any]
 
 
@@ -21,7 +25,15 @@ class GrowingLines:
         self._stamp: Stamp | None = None
         self._read = 0
         self._first = b""
-        self.items: list[Any] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._items: list[Any] = []
+
+    @property
+    def items(self) -> list[Any]:
+        """What is kept of the lines, in their order."""
+        return self._items
 
     def update(self, inside: Inside, parts: Parts, stamp: Stamp) -> bool:
         """Takes in what has come since; says whether anything has."""
@@ -32,7 +44,8 @@ class GrowingLines:
         # Replaced in one move, or cut: from the beginning, unless it begins as before and is longer.
         replaced = before is not None and (stamp.inode != before.inode or stamp.size < self._read)
         if replaced or (self._read and (inside.read(parts, 0, len(self._first)) or b"") != self._first):
-            self._read, self._first, self.items = 0, b"", []
+            self._read, self._first = 0, b""
+            self._forget()
         while text := inside.read(parts, self._read, _CHUNK):
             end = text.rfind(b"\n") + 1
             if not end:
@@ -40,10 +53,50 @@ class GrowingLines:
             self._first = self._first or text[: min(end, 256)]
             self._read += end
             for line in text[:end].splitlines():
-                value = parsed(line)
-                if isinstance(value, dict) and (kept := self._keep(value)) is not None:
-                    self.items.append(kept)
+                self._take(line)
         return True
+
+    def _take(self, line: bytes) -> None:
+        self._items += self._kept(line)
+
+    def _kept(self, line: bytes) -> list[Any]:
+        value = parsed(line)
+        kept = self._keep(value) if isinstance(value, dict) else None
+        return [] if kept is None else [kept]
+
+
+class GrowingHistory(GrowingLines):
+    """A history that grows, with at most `2 * _FEWEST_STEPS` of its steps, evenly spaced, and the newest.
+
+    A screen shows no more, and reading a line as JSON takes a hundred times as long as finding it.
+    """
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._step: bytes | None = None
+        self._last, self._stride = -1, 1  # the place of the newest step among all, and how far apart kept ones are
+        self._places: list[int] = []
+        self._newest: list[bytes] = []  # lines of the newest step, where that is not kept
+
+    @property
+    def items(self) -> list[Any]:
+        return self._items + [kept for line in self._newest for kept in self._kept(line)]
+
+    def _take(self, line: bytes) -> None:
+        step = match[1] if (match := _STEP.search(line)) else None
+        if step is None or step != self._step:
+            self._step, self._last, self._newest = step, self._last + 1, []
+            if self._last == 2 * _FEWEST_STEPS * self._stride:
+                self._stride *= 2
+                even = [place % self._stride == 0 for place in self._places]
+                self._items = list(itertools.compress(self._items, even))
+                self._places = list(itertools.compress(self._places, even))
+        if self._last % self._stride:
+            self._newest.append(line)
+            return
+        kept = self._kept(line)
+        self._items += kept
+        self._places += [self._last] * len(kept)
 
 
 def curves(lines: Iterable[Line], trainings: Collection[str] | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from crossreg.report.history import history_line
 from crossreg.report.looks import family_of
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
-from crossreg.report.watch.history import GrowingLines, curves
+from crossreg.report.watch.history import GrowingHistory, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp
 from crossreg.report.watch.trainings import Program, SweepPlan, read_plan, read_program
 
@@ -52,7 +52,7 @@ class Listing:
         self._entries: dict[str, Entry] = {}
         self._plans: dict[Parts, SweepPlan] = {}
         self._trained: dict[Parts, dict[str, Program]] = {}
-        self._histories: dict[Parts, GrowingLines] = {}
+        self._histories: dict[Parts, GrowingHistory] = {}
         self._unseen: list[str] = []
         self._version = 0
 
@@ -102,7 +102,7 @@ class Listing:
         if parts is None:
             return []
         stamp = self._inside.files(parts[:-1])[0].get(parts[-1])
-        history = self._histories.pop(parts, None) or GrowingLines(history_line)
+        history = self._histories.pop(parts, None) or GrowingHistory(history_line)
         if stamp is None:
             return []
         history.update(self._inside, parts, stamp)

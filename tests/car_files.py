@@ -1,6 +1,7 @@
 """Files of cars in every layout, as tests write them."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,9 @@ from crossreg.data.cars.surface import make_surface
 
 # The sizes of ShapeNet-Car's surface and of its pressure: 22 · 163 = 3586.
 SHAPENET, SHAPENET_VALUES = (22, 163), 3682
+# Four real cars, and beside them the reference's maps: no part of the repository.
+_FOLDER = os.environ.get("CROSSREG_CARS") or Path(__file__).parents[2] / "shared" / "cars"
+REAL_CARS = Path(_FOLDER) / "neuraloperator_mini"
 
 
 def body(around: int, tube: int):
@@ -54,6 +58,42 @@ def vtk(vertices, quads) -> str:
     lines += [" ".join(map(repr, row)) for row in vertices.tolist()]
     lines += [f"CELLS {len(quads)} {5 * len(quads)}", *(f"4 {' '.join(map(str, row))}" for row in quads)]
     return "\n".join([*lines, f"CELL_TYPES {len(quads)}", *["9"] * len(quads), ""])
+
+
+def write_stand_ins(folder: Path) -> None:
+    """Four made-up cars as neuraloperator's mini set has them: layout, sizes, axes, and about its pressures.
+
+    A surface of 64 rings of 56 vertices and two ends has the 3,586 vertices and 7,168 triangles of ShapeNet-Car. Like
+    there, vertices correspond, cars differ in shape, a few quads are cut along the other diagonal, and the file of the
+    pressure holds 96 values more.
+    """
+    rings, around = 64, 56
+    polar = np.repeat(np.pi * np.arange(1, rings + 1) / (rings + 1), around)
+    angle = np.tile(2 * np.pi * np.arange(around) / around, rings)
+    number = np.arange(rings * around).reshape(rings, around)
+    ahead, beside, across = number[1:], np.roll(number[:-1], -1, axis=1), np.roll(number[1:], -1, axis=1)
+    quads = np.stack([number[:-1], beside, across, ahead], axis=-1).reshape(-1, 4)
+    nose, rear = rings * around, rings * around + 1
+    sides = [(nose, number[0]), (rear, number[-1])]
+    ends = [np.stack([np.full(around, end), ring, np.roll(ring, 1)], axis=-1) for end, ring in sides]
+    order = np.random.default_rng(0).permutation(rear + 1)
+    for place, name in enumerate(("001", "002", "004", "005")):
+        height, slope, phase = 1.2 + 0.05 * place, 0.1 + 0.1 * place, 0.9 * place
+        along, radius = -np.cos(polar), np.sqrt(np.sin(polar))
+        x, y = 0.9 * radius * np.cos(angle), height / 2 * radius * np.sin(angle)
+        vertices = np.stack([x, y, 2.2 * along + slope * y * radius], axis=-1)
+        vertices = np.concatenate([vertices, [[0, 0, -2.2], [0, 0, 2.2]]])
+        vertices[:, 1] += 0.1 + height / 2
+        facing = np.append(-along, [1, -1]).clip(0) ** 16
+        pressure = 205 * facing - 75 + 16 * np.sin(3 * vertices[:, 2] + phase) + 30 * vertices[:, 1] * (1 - facing)
+        turned = np.where((np.arange(len(quads)) % 97 == place)[:, None], np.roll(quads, 1, axis=1), quads)
+        faces = order[np.concatenate([triangles(turned), *ends])]
+        inside = np.full(SHAPENET_VALUES - len(order), 1e3)
+        own = folder / "neuraloperator_mini" / "data" / name
+        write(own / "tri_mesh.ply", ply(vertices[np.argsort(order)], faces))
+        write(own / "press.npy", np.insert(pressure[np.argsort(order)], 16, inside))
+    write(folder / "neuraloperator_mini" / "train.txt", "001,002,004")
+    write(folder / "neuraloperator_mini" / "test.txt", "005")
 
 
 def npy_promising(shape: tuple[int, ...]) -> bytes:

@@ -1,0 +1,241 @@
+"""Sentences of the docs that sum results up: the decomposition, the method, the cost of reg updates, the index."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from claimed import (
+    WORDS,
+    Claim,
+    ahead,
+    flat,
+    gap,
+    groups,
+    mean,
+    of,
+    page,
+    part_of,
+    rows,
+    short,
+    unclaimed_numbers,
+    where,
+)
+from cost_of_reg import by_the_formula, cost_ratio, overhead, reg_updates, timed
+
+import crossreg as xr
+from crossreg.config import DataConfig, ModelConfig, TrainConfig
+from crossreg.data.pairs import make_pairs
+from crossreg.nn.groups import groups as group_of
+from crossreg.report.comparison import Interval, difference, interval, signed
+
+NLL, ECE, CRPS, RMSE = "test_nll", "test_ece_mix", "test_crps", "test_rmse"
+STD = {"predictive": "test_std_predictive", "generalization": "test_std_generalization"}
+
+
+def shares_of_u_gen(size: int) -> list[float]:
+    """U_gen's share of the mean variance on test, for every seed of `xreg` with some train trajectories."""
+    scores = [
+        row["test"]
+        for row in rows("paper")
+        if (row["method"], row["steps"], row["observed_fraction"], row["train_size"]) == ("xreg", 10_000, 0.7, size)
+    ]
+    return [s["rms_generalization"] ** 2 / (s["rms_generalization"] ** 2 + s["rms_predictive"] ** 2) for s in scores]
+
+
+def percent(found: Interval | None) -> str:
+    assert found is not None
+    return f"{100 * found.mean:.0f} ± {100 * found.half:.0f}%"
+
+
+def the_parts_with_more_trajectories() -> str:
+    few, many = (groups("paper")[0.7, size]["xreg"] for size in (20, 70))
+    pred, gen = ([mean(line, STD[part]) for line in (few, many)] for part in ("predictive", "generalization"))
+    shares = [shares_of_u_gen(size) for size in (20, 70)]
+    lines = [few._replace(by_seed={"share": {(0, i): s for i, s in enumerate(share)}}) for share in shares]
+    fall = difference(lines[1], lines[0], "share")
+    assert fall is not None
+    assert fall.low < 0 < fall.high
+    return f"""from 20 to 70 trajectories, the mean √U_pred on test falls from {pred[0]:.3f} to {pred[1]:.3f}, and
+        √U_gen from {gen[0]:.3f} to {gen[1]:.3f} ({WORDS[few.seeds]} seeds, {few.regime["steps"]:,} steps). U_gen's
+        share of the mean variance is {percent(interval(shares[0]))} with 20 trajectories and
+        {percent(interval(shares[1]))} with 70: no clear change."""
+
+
+def what_the_first_row_rests_on() -> str:
+    few, many = (groups("paper")[0.7, size]["xreg"] for size in (20, 70))
+    assert ahead({"few": few, "many": many}, "many", "few", STD["generalization"])
+    falls = {part: mean(many, score) / mean(few, score) for part, score in STD.items()}
+    assert falls["generalization"] < falls["predictive"]
+    return """Of the first row it is measured that √U_gen falls with more trajectories, faster than √U_pred; the
+        share of U_gen in the mean variance does not clearly fall."""
+
+
+def the_spread_of_the_means() -> str:
+    found = groups("paper")
+    observed = [found[fraction, 50]["xreg"] for fraction in (0.4, 0.6, 0.8, 1.0)]
+    sizes = [found[0.7, size]["xreg"] for size in (20, 30, 40, 70)]
+
+    def falls(lines, score) -> list[bool]:
+        return [ahead({"a": a, "b": b}, "b", "a", score) for a, b in itertools.pairwise(lines)]
+
+    assert all(falls(observed, "test_std_mu"))
+    means = [mean(line, "test_std_mu") for line in sizes]
+    assert means == sorted(means, reverse=True)
+    gen = falls(observed, STD["generalization"]) + falls(sizes, STD["generalization"])
+    assert all(gen)
+    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more
+        observed points it falls in every step; with more trajectories it falls too, though at 10,000 steps only
+        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. Of
+        √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
+
+
+def the_fixed_point() -> str:
+    above = {}
+    for fraction in (0.3, 0.7):
+        heads = [r for r in rows("regimes") if (r["method"], r["observed_fraction"]) == ("xreg-heads", fraction)]
+        train, reg = (np.median([row[split]["rmse"] for row in heads]) ** 2 for split in ("train", "reg"))
+        parts = [np.median([row["reg"][f"rms_{part}"] for row in heads]) for part in STD]
+        above[fraction] = [
+            part / np.sqrt(u) - 1 for part, u in zip(parts, ((reg + train) / 2, (reg - train) / 2), strict=True)
+        ]
+    [low], [steps] = {round(100 * a) for a in above[0.3]}, {row["steps"] for row in rows("regimes")}
+    seeds = len({row["seed"] for row in rows("regimes")})
+    return f"""After {steps:,} steps √U_pred and √U_gen on reg are {low}% above it at 0.3 observed and
+        {100 * min(above[0.7]):.0f} to {max(above[0.7]):.0%} above it at 0.7 (medians over {WORDS[seeds]} seeds;"""
+
+
+def the_sizes_of_the_groups() -> str:
+    fields = jax.random.normal(jax.random.key(0), (2, 4, 1, 160))
+    pairs = make_pairs(fields, range(2), 0, DataConfig())
+    sizes = {"theta": 0, "psi": 0, "rho": 0}
+    model = xr.build_model(ModelConfig(), pairs, key=jax.random.key(0))
+    for leaf, group in zip(
+        *map(jax.tree.leaves, (eqx.filter(model, eqx.is_inexact_array), group_of(model))), strict=True
+    ):
+        sizes[group] += leaf.size
+    return f"""only by the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
+        {round(sizes["theta"], -2):,} of θ."""
+
+
+def the_cost_of_reg_updates() -> str:
+    assert TrainConfig.k_reg == 5
+    default, device = reg_updates(TrainConfig()), "NVIDIA H200"
+    return f"""With k_reg 5 a step costs {overhead(5):.2f} times one without reg updates, so that C_reg/C_train is
+        {cost_ratio():.2f}; with that the paper's 1 + (C_reg/C_train)/k_reg gives {by_the_formula(1 / 10):.2f} for
+        k_reg 10, where {overhead(10):.2f} was measured. A whole run of the default costs more than that: ρ is also
+        updated after every step of the last tenth (`settle`), {default:.2f} reg updates for every train update and
+        not {1 / TrainConfig.k_reg:.1f}, which is {by_the_formula(default):.2f} by the same formula. On an H200 with
+        one replica k_reg 5 costs {overhead(5, device):.2f}, and the default {by_the_formula(default, device):.2f}."""
+
+
+def the_cost_among_the_choices() -> str:
+    default = reg_updates(TrainConfig())
+    return f"""{default:.2f} reg updates for every train update, not {1 / TrainConfig.k_reg:.1f}, so that a run
+        costs {by_the_formula(default):.2f} times one without them by the paper's formula, not {overhead(5):.2f}"""
+
+
+OBJECTIVES = {"moment-matched": "-mm", "mixture": "-mixture", "fair": "-fair", "crps": "-crps", "scaled-crps": ""}
+ORDER = [(0.4, 50), (0.6, 50), (0.8, 50), (1.0, 50), (0.7, 20), (0.7, 30), (0.7, 40), (0.7, 70)]
+
+
+def the_table_of_objectives() -> str:
+    lines = []
+    for objective, ending in OBJECTIVES.items():
+        found = [groups("paper")[at][f"xreg{ending}"] for at in ORDER]
+        cells = [f"{signed(mean(line, NLL), 2)} / {short(mean(line, ECE), 3)}" for line in found]
+        name = f"`{objective}`" + (" (default)" if objective == TrainConfig.reg_objective else "")
+        average = short(float(np.mean([mean(line, ECE) for line in found])), 4)
+        lines.append(f"| {name} | {' | '.join(cells)} | {average} |")
+    return "\n".join(lines)
+
+
+def the_two_forms_of_the_crps() -> str:
+    found = groups("paper")
+    good = [o for o, e in OBJECTIVES.items() if all(mean(g[f"xreg{e}"], ECE) < 0.02 for g in found.values())]
+    assert good == ["crps", "scaled-crps"]
+    cost = {at: gap(group, "xreg-crps", "xreg", NLL).mean for at, group in found.items()}
+    dearer = [value for value in cost.values() if value > 0]
+    [gains] = [at for at, value in cost.items() if value < 0]
+    assert where("paper", lambda g: ahead(g, "xreg", "xreg-crps", NLL)) == {(1.0, 50)}
+    better = sorted(size for _, size in where("paper", lambda g: ahead(g, "xreg-crps", "xreg", ECE)))
+    assert ahead(found[1.0, 50], "ensemble", "xreg-crps", NLL)
+    return f"""Only the last two keep an ECE below .02 everywhere. The CRPS weighs points by their error's size and
+        gives away NLL at well predicted points for it: {min(dearer):.2f} to {max(dearer):.2f} in
+        {WORDS[len(dearer)]} regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it
+        gains {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
+        {better[1]} trajectories). The scaled one is the default because at full observation the CRPS is behind a
+        3-member ensemble in NLL."""
+
+
+def other_masks_among_the_choices() -> str:
+    eces = [mean(group["xreg"], ECE) for group in groups("confirmation").values()]
+    masks = sorted({row["changes"]["mask_seed"] for row in rows("confirmation")})
+    seeds = sorted({row["seed"] for row in rows("confirmation")})
+    return f"""With masks {masks[0]} to {masks[-1]} and seeds {seeds[0]} to {seeds[-1]}, on which nothing was
+        chosen, the default has a mean ECE of {short(float(np.mean(eces)), 4)} and none above {short(max(eces), 4)}"""
+
+
+def looks_and_snapshots() -> str:
+    ratios = {
+        (device, replicas): [timed(device, f"around the steps, {replicas} replicas", one)["ratio"][0] for one in names]
+        for names in [("one look at reg", "one snapshot")]
+        for device, replicas in (("cpu", 1), ("NVIDIA H200", 1), ("NVIDIA H200", 80))
+    }
+    memory = [timed(d, f"around the steps, {n} replicas", "250 steps")["mebibytes_per_replica"] for d, n in ratios]
+    snapshots = [timed("NVIDIA H200", f"around the steps, {n} replicas", "one snapshot")["seconds"][0] for n in (1, 80)]
+    return f"""On an H200 a look takes {ratios["NVIDIA H200", 1][0]:.0%} of one replica's steps and
+        {ratios["NVIDIA H200", 80][0]:.0%} of 80 replicas'; a snapshot takes {1e3 * snapshots[0]:.0f} ms and
+        {1e3 * snapshots[1]:.0f} ms, once a minute. A replica of the default takes {memory[0]} MiB while it trains
+        on a CPU, {memory[1]} on a GPU, and {memory[2]} beside 79 others;"""
+
+
+def what_the_index_expects() -> str:
+    [regimes] = {len(groups("paper"))}
+    assert all(mean(group["xreg"], ECE) < 0.02 for group in groups("paper").values())
+    counts = [len(where("paper", lambda g, r=rival: ahead(g, "xreg", r, NLL))) for rival in ("dropout", "ensemble")]
+    return f"""In the paper's {WORDS[regimes]} regimes, one setting for all, its mean test ECE is below .02, and its
+        likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
+        {of(counts[1], regimes)}"""
+
+
+def what_the_index_expects_at_equal_data() -> str:
+    for score in (CRPS, RMSE):
+        assert len(where("equal_data", lambda g, s=score: ahead(g, "ensemble", "xreg", s))) >= 10
+    fully = [group for at, group in groups("equal_data").items() if at[0] == 1]
+    assert all(any(ahead(group, m, "xreg", NLL) for m in group if m.startswith("ensemble")) for group in fully)
+    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and where everything is
+        observed the better likelihood too;"""
+
+
+CLAIMS: dict[str, list[Claim]] = {
+    "docs/decomposition.md": [the_parts_with_more_trajectories, what_the_first_row_rests_on, the_spread_of_the_means],
+    "docs/method.md": [the_fixed_point, the_sizes_of_the_groups],
+    "docs/speed.md": [the_cost_of_reg_updates, looks_and_snapshots],
+    "docs/choices.md": [
+        the_cost_among_the_choices,
+        the_table_of_objectives,
+        the_two_forms_of_the_crps,
+        other_masks_among_the_choices,
+    ],
+    "docs/index.md": [what_the_index_expects, what_the_index_expects_at_equal_data],
+}
+PAIRS = [(name, claim) for name, claims in CLAIMS.items() for claim in claims]
+
+
+@pytest.mark.parametrize(("name", "claim"), PAIRS, ids=[claim.__name__ for _, claim in PAIRS])
+def test_the_page_says_what_the_rows_say(name: str, claim: Claim):
+    assert flat(claim()) in page(name)
+
+
+def test_no_number_on_the_parts_is_without_a_claim():
+    said = [claim() for claim in CLAIMS["docs/decomposition.md"]]
+    named = ("It has two sources", "In a map the two look different")
+    text = part_of("docs/decomposition.md", "## What each part says", "## Several channels")
+    assert unclaimed_numbers(text, said, named) == []
+
+
+def test_a_run_of_the_default_has_as_many_reg_updates_as_its_cost_is_computed_from():
+    """0.28 for every train update: one in five, and one after every step of the last tenth."""
+    assert reg_updates(TrainConfig()) == pytest.approx(0.28)

@@ -1,0 +1,88 @@
+"""Cars in another unit, turned, flipped or far away, against those that are known."""
+
+import numpy as np
+import pytest
+
+from crossreg.data.cars.bodies import make_body, resolution
+from crossreg.data.cars.family import draw_shapes
+from crossreg.data.cars.likeness import check_like
+from crossreg.data.cars.surface import Surface
+from crossreg.errors import InputError
+
+
+def car(vertices: np.ndarray, name: str = "mine") -> Surface:
+    return Surface(name, vertices, vertices, vertices[:, 0])
+
+
+BODIES = [make_body(shape, resolution(400)).vertices for shape in draw_shapes(40)]
+KNOWN = [car(body) for body in BODIES[:6]]
+
+
+def outcome(one: Surface) -> str:
+    """The line by which a car is refused, or those that warn of it."""
+    try:
+        return "; ".join(check_like([one], KNOWN))
+    except InputError as error:
+        return str(error)
+
+
+def test_other_cars_of_the_same_kind_are_taken_as_they_are():
+    assert check_like([car(body) for body in BODIES[6:]], KNOWN) == []
+    assert check_like([car(1.2 * BODIES[7]), car(0.9 * BODIES[8])], KNOWN) == []
+
+
+@pytest.mark.parametrize(("factor", "advice"), [(1000, "0.001"), (10, "0.1"), (3.28084, "0.3"), (0.0254, "40")])
+def test_another_unit_is_refused(factor, advice):
+    with pytest.raises(InputError, match=rf"^car mine: has another unit, .* by about {advice}$") as raised:
+        check_like([car(BODIES[7]), car(factor * BODIES[6])], KNOWN)
+    lengths = " × ".join(f"{length:.4g}" for length in factor * np.ptp(BODIES[6], axis=0))
+    mean = np.exp(np.mean([np.log(np.ptp(body, axis=0)) for body in BODIES[:6]], axis=0))
+    theirs = " × ".join(f"{length:.4g}" for length in mean)
+    assert f"{lengths} along x, y and z; the experiment's cars have {theirs} on average" in str(raised.value)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_exchanged_axes_are_refused_and_the_advice_undoes_it(order):
+    refused = 0
+    for body in BODIES[6:]:
+        turned = body[:, list(order)]
+        said = outcome(car(turned))
+        if "car mine: is turned" in said:
+            advice = said.split("turn it so that its ")[1].removesuffix(" become x, y, z").split(", ")
+            np.testing.assert_array_equal(turned[:, ["xyz".index(axis) for axis in advice]], body)
+            refused += 1
+        else:
+            # Nearly as tall as wide: its lengths do not tell, but on its side it reaches below the ground.
+            assert np.ptp(body[:, 1]) > 0.8 * np.ptp(body[:, 0])
+            assert "car mine: reaches from" in said
+            assert "along y" in said
+    assert refused == 34 if order != (1, 0, 2) else refused > 20
+
+
+def test_a_van_that_is_taller_than_wide_is_not_turned():
+    van = BODIES[6] / np.ptp(BODIES[6], axis=0) * [1.85, 1.95, 4.6]
+    assert not any("turned" in line for line in check_like([car(van)], KNOWN))
+
+
+@pytest.mark.parametrize(
+    ("signs", "axes"), [((1, 1, -1), "z"), ((-1, 1, -1), "z"), ((1, -1, 1), "y"), ((1, -1, -1), "y and z")]
+)
+def test_cars_the_other_way_round_are_warned_of(signs, axes):
+    found = [check_like([car(body * signs)], KNOWN) for body in BODIES[6:]]
+    said = f"car mine: seems to be turned, along {axes} it is the other way round than the experiment's cars"
+    assert np.mean([said in lines for lines in found]) > 0.9
+    assert check_like([car(body * [-1, 1, 1]) for body in BODIES[6:]], KNOWN) == []  # a car has a left like its right
+
+
+def test_a_car_at_another_place_is_warned_of():
+    height = max(body[:, 1].max() for body in BODIES[:6])
+    [said] = check_like([car(BODIES[6] + [0, 1, 0], "high"), car(BODIES[6])], KNOWN)
+    assert said.startswith(f"car high: reaches from {BODIES[6][:, 1].min() + 1:.4g} to ")
+    assert f"along y, the experiment's cars from {min(b[:, 1].min() for b in BODIES[:6]):.4g} to {height:.4g};" in said
+
+
+def test_axes_are_those_of_the_known_cars():
+    """Cars that lie along x are as good, if all do."""
+    assert check_like([car(BODIES[7][:, ::-1])], [car(body[:, ::-1]) for body in BODIES[:6]]) == []
+    with pytest.raises(InputError, match="is turned"):
+        check_like([car(BODIES[7])], [car(body[:, ::-1]) for body in BODIES[:6]])

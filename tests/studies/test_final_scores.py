@@ -1,0 +1,40 @@
+"""Which splits a finished run is scored on, how many of their pairs, and with how many samples."""
+
+import jax
+import pytest
+
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all
+from crossreg.nn.build import build_model
+from crossreg.studies import train
+from crossreg.studies.run_folder import final_metrics
+
+
+@pytest.fixture(scope="module")
+def model(data, tiny):
+    return build_model(tiny.replace(log_sigma_gen_start=-1.0).model, data.train, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("scored_pairs", [None, 7])
+def test_each_split_is_scored_with_the_samples_of_an_evaluation(model, data, tiny, scored_pairs):
+    metrics = final_metrics(model, data, tiny.replace(scored_pairs=scored_pairs))
+    jobs = [(SurrogatePredictor(model, 5), pairs) for pairs in (data.test, data.reg, data.train)]
+    expected = evaluate_all(jobs, most_pairs=lambda pairs: scored_pairs)
+    for name, scores in zip(("test", "reg", "train"), expected, strict=True):
+        assert {key: metrics[name][key] for key in scores} == scores
+
+
+def test_fields_that_a_run_keeps_are_of_test_with_the_samples_of_an_evaluation(
+    model, data, tiny, tmp_path, monkeypatch
+):
+    class StoppedError(Exception):
+        pass
+
+    def computed(predictor, pairs, **_):
+        raise StoppedError(predictor.num_samples, pairs)
+
+    monkeypatch.setattr(train, "compute_test_fields", computed)
+    with pytest.raises(StoppedError) as stopped:
+        train._score(model, data, tiny, tmp_path, progress=False)
+    num_samples, pairs = stopped.value.args
+    assert num_samples == 5
+    assert pairs is data.test
