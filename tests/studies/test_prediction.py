@@ -14,6 +14,7 @@ from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict
 from crossreg.nn.units import Units
+from crossreg.predictive import Mixture
 from crossreg.studies import prediction
 from crossreg.studies.prediction import observe, predict_fields
 from crossreg.studies.run_folder import Run
@@ -45,6 +46,7 @@ def test_every_output_is_what_its_name_says(run, fields):
     found = predict_fields(run, fields, run.mask, levels=LEVELS, seed=SEED)
     keys = jnp.stack([jax.random.fold_in(evaluation_key(SEED), place) for place in range(FIELDS)])
     mixture = predict(run.model, jnp.asarray(np.where(run.mask, fields, 0.0)), key=keys, num_samples=SAMPLES)
+    assert isinstance(mixture, Mixture)
     means, predictive, generalization = (
         np.asarray(part, np.float64) for part in (mixture.means, mixture.vars_predictive, mixture.vars_generalization)
     )
@@ -84,7 +86,7 @@ def test_a_model_is_shown_what_it_was_trained_on(run, fields, mask_channel):
     x = fields.copy()
     x[1, 0, 4], x[3, :, 9], x[2, 1, 0] = np.nan, np.nan, np.inf
     seen = np.asarray(run.mask) & np.isfinite(x)
-    wanted = np.where(seen, x, np.float32([30.0, -2.0])[:, None])
+    wanted = np.where(seen, x, np.asarray(units.offset, np.float32)[:, None])
     found = observe(shown, x, run.mask)
     np.testing.assert_array_equal(found[:, :2], wanted)
     assert found.shape[1] == 2 + mask_channel
