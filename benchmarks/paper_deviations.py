@@ -1,7 +1,7 @@
 """How the default differs from the paper: the text of the table in docs/paper.md.
 
-Each entry: the subject; the paper; our default; whether `paper-exact` has the paper's value; the reason; and the measured
-effect, in which a name in braces stands for differences that `paper_page.py` computes from the rows.
+Each entry: the subject; the paper; our default; whose value `paper-exact` has; the reason; and the measured effect, in
+which a name in braces stands for differences that `paper_page.py` computes from the rows.
 """
 
 # Names of effects, and the settings of the ablation that they stand for.
@@ -67,7 +67,7 @@ DEVIATIONS = (
     (
         "samples to score", "10", "30", _PAPERS, "ten samples have no tails"
         " ([choices](choices.md#how-many-samples-score-a-prediction))",
-        "with 10, ECE is higher by up to .016 under partial observation and NLL by 0.1 (an earlier default, in choices)",
+        "with 10, ECE up to .016 higher under partial observation, NLL 0.1 higher (an earlier default, in choices)",
     ),
     (
         "steps", "30,000; a caption gives 10,000 for the sweeps", "30,000 in `train`, 10,000 in sweeps",
@@ -88,7 +88,7 @@ DEVIATIONS = (
         "scoring visible points only, or hiding targets: 0.8 to 1.5 in NLL from the paper's (a prototype; no rows)",
     ),
     (
-        "draw of the mask", "one a run, from a fixed seed", "one a run; exact count, and nested from fraction to fraction",
+        "draw of the mask", "one a run, from a fixed seed", "one a run; exact count, nested from fraction to fraction",
         _OURS, "a sweep over fractions changes nothing else",
         "five masks at 0.4: NLL from −0.29 to −0.64 (an earlier default, in [choices](choices.md#masks))",
     ),

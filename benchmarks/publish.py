@@ -59,10 +59,6 @@ INTRODUCTION = [
     " where several masks are compared, the interval is over them."
     " Rows and how to get them: `docs/results/`. Written by `python benchmarks/publish.py`."
 ]
-BEFORE_THE_FIX = (
-    "The rows of `xreg` and of its variants with both noise inside and a σ_gen head are of the version before the"
-    " gradient of ρ was mended ([what it changed](paper.md#the-gradient-of-ρ)); they stand until these results are renewed."
-)
 TITLES = {
     "equal_data": "Equal data",
     "paper": "The paper's regimes",
@@ -70,8 +66,7 @@ TITLES = {
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
-# Rows that docs/paper.md shows, in tables of its own.
-PAPERS_ROWS = ("paper_exact", "gradient")
+PAPERS_ROWS = ("paper_exact", "gradient")  # docs/paper.md has their tables
 _DIGITS = 4
 _SHORT = 20  # lines of a table that the page itself shows
 # Of train, what the decomposition is held against; the rest can be had by running the command.
@@ -371,7 +366,7 @@ def drawn(name: str) -> list[str]:
 
 def page() -> None:
     """Writes docs/results.md, the tables beside the rows, and the tables of the README and of docs/paper.md."""
-    parts = ["# Results", "", *INTRODUCTION, "", BEFORE_THE_FIX]
+    parts = ["# Results", "", *INTRODUCTION, "", paper_page.BEFORE_THE_FIX]
     for name, title in TITLES.items():
         if (RESULTS / f"{name}.jsonl").exists():
             lines, tables = section(name, title, drawn(name))
