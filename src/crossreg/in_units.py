@@ -176,6 +176,6 @@ def error_of(predictive: Predictive, y: Float[Array, "*shape"]) -> Float[Array, 
     return predictive.scale * error if isinstance(predictive, InUnits) else error
 
 
-def with_standard(predictive: Predictive, standard: Mixture | Recalibrated) -> Predictive:
+def with_standard(predictive: Predictive, standard: Mixture | Recalibrated) -> Any:
     """Another distribution of the standardised field, in the units of `predictive`."""
     return dataclasses.replace(predictive, standard=standard) if isinstance(predictive, InUnits) else standard

@@ -2,6 +2,7 @@
 
 import builtins
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,8 +64,8 @@ def test_another_scenario_in_two_dimensions(tmp_path, monkeypatch):
 
 
 def test_trajectories_of_other_settings_have_a_file_of_their_own():
-    sizes = ({"num_points": 96}, {"num_spatial_dims": 2}, {"train_horizon": 7}, {"test_horizon": 7})
-    changes = ({"scenario": "diff_adv"}, *sizes)
+    changes: list[dict[str, Any]] = [{"num_points": 96}, {"num_spatial_dims": 2}, {"train_horizon": 7}]
+    changes += [{"test_horizon": 7}, {"scenario": "diff_adv"}]
     files = [cached_file(DataConfig(**change)) for change in ({}, *changes)]
     assert len(set(files)) == 6
     # Sizes of splits and masks choose among the same trajectories.

@@ -34,9 +34,11 @@ from typing import Literal
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 900
-_PYTEST_VERDICTS = {0: "survived", 1: "killed"}  # any other exit status says that no test ran to its end
-
 Verdict = Literal["killed", "survived", "timed out", "broken"]
+_PYTEST_VERDICTS: dict[int, Verdict] = {
+    0: "survived",
+    1: "killed",
+}  # any other exit status says that no test ran to its end
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,16 @@ def open_own(path: Path, where: str) -> h5py.File:
     most = most_unpacked(path.stat().st_size)
     try:
         # What is found is returned, not raised: h5py does not let errors through its visits.
-        if wrong := file.visititems_links(_wrong_link) or file.visititems(partial(_wrong_dataset, most)):
-            raise InputError(f"{where}: {wrong}")
-    except BaseException:
+        wrong = file.visititems_links(_wrong_link) or file.visititems(partial(_wrong_dataset, most))
+    except BaseException as error:
         file.close()
-        raise
+        if not isinstance(error, Exception):
+            raise
+        # On a damaged file a visit may end in any error, SystemError among them.
+        raise InputError(f"{where}: not an HDF5 file, or damaged ({str(error).splitlines()[0]})") from error
+    if wrong:
+        file.close()
+        raise InputError(f"{where}: {wrong}")
     return file
 
 

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from crossreg.data.pairs import Batch
-from crossreg.in_units import Predictive, standardized, with_standard
+from crossreg.in_units import InUnits, standardized, with_standard
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
+from crossreg.predictive import Mixture
 
 
 class EnsemblePredictor(eqx.Module):
@@ -23,7 +24,7 @@ class EnsemblePredictor(eqx.Module):
         each = -(-num_samples // len(models))
         self.members = tuple(SurrogatePredictor(model, each) for model in models)
 
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Predictive:
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         parts = []
         for number, member in enumerate(self.members):
             own = keys if number == 0 else jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(keys)
