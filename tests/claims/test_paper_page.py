@@ -78,7 +78,8 @@ def the_start() -> str:
         {spread(eces(FROM_MINUS_2, list(paper.PAPER)), 3)} in all eight regimes. The noise scales show the
         difference. At 0.4 observed the geometric mean of σ over sites and channels is {short(sigmas[0], 3)} after
         10,000 steps from −5, hardly more than the {short(float(np.exp(-5)), 3)} that they all start at; from −2 it is
-        {sigmas[1]:.2f}, and after 30,000 steps from −5 it is {sigmas[2]:.2f}. From −5 they grow later, but they do grow."""
+        {sigmas[1]:.2f}, and after 30,000 steps from −5 it is {sigmas[2]:.2f}. From −5 they grow later, but they do
+        grow."""
 
 
 def the_papers_order() -> str:
