@@ -76,7 +76,7 @@ DEVIATIONS = (
     ),
     (
         "low-observation and head-only regimes", "likelihood as the reg objective", "scaled CRPS", _PAPERS,
-        "as above; heads alone let σ run away under a likelihood", "[the four regimes](#the-four-regimes) below",
+        "as above; in an earlier run under a likelihood σ went to its bound", "[the four regimes](#the-four-regimes) below",
     ),
     (
         "size of reg", "not named for these runs (50 cars in the other experiment)", "50 trajectories", _OURS,

@@ -261,7 +261,7 @@ def test_no_number_of_the_prose_is_without_a_claim():
         "log σ_pred from −2](",
         # Of a prototype, whose runs are not published.
         "a mean distance of 0.09 in NLL and .02 in ECE from its eight rows",
-        "miss by 0.8 to 1.5 in NLL, and a new mask for each pair by 0.27",
+        "missed by 0.8 to 1.5 in NLL, and a new mask for each pair by 0.27",
         # Of the test of the gradient.
         "for three objectives, to a relative 10⁻⁶",
         "(mean ± 95% interval; bold",
