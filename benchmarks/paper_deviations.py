@@ -76,7 +76,8 @@ DEVIATIONS = (
     ),
     (
         "low-observation and head-only regimes", "likelihood as the reg objective", "scaled CRPS", _PAPERS,
-        "as above; in an earlier run under a likelihood σ went to its bound", "[the four regimes](#the-four-regimes) below",
+        "as above; in an earlier run under a likelihood σ went to its bound",
+        "[the four regimes](#the-four-regimes) below",
     ),
     (
         "size of reg", "not named for these runs (50 cars in the other experiment)", "50 trajectories", _OURS,
