@@ -39,16 +39,18 @@ paper: $(READY)
 	$(BIN)/crossreg car --profile full --split-seed 1 --methods all --out runs/cars
 	$(BIN)/crossreg sweep paper --seeds 5 --first-seed 200 --methods xreg,dropout,ensemble,ensemble+temperature \
 	  --grid mask_seed=4,5,6 --out runs/confirmation
-	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg-internal-mm --grid learning_rate=0.001 --grid schedule=constant \
-	  --grid scaled_start=false --grid log_sigma_pred_start=-2.0 --grid evaluation_samples=10 --grid settle=0.0 --grid clip=0.0 \
-	  --out runs/protocol
+	$(BIN)/crossreg sweep paper-exact --seeds 10 --out runs/paper-exact-long
+	$(BIN)/crossreg sweep paper-exact --seeds 10 --steps 10000 --out runs/paper-exact
+	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg --out runs/gradient
 	$(BIN)/python benchmarks/publish.py runs/paper paper
 	$(BIN)/python benchmarks/publish.py runs/paper-long paper --add
 	$(BIN)/python benchmarks/publish.py runs/regimes regimes
 	$(BIN)/python benchmarks/publish.py runs/equal-data equal_data
 	$(BIN)/python benchmarks/publish.py runs/ablation ablation
 	$(BIN)/python benchmarks/publish.py runs/confirmation confirmation
-	$(BIN)/python benchmarks/publish.py runs/protocol protocol
+	$(BIN)/python benchmarks/publish.py runs/paper-exact paper_exact
+	$(BIN)/python benchmarks/publish.py runs/paper-exact-long paper_exact --add
+	$(BIN)/python benchmarks/publish.py runs/gradient gradient
 	$(BIN)/python benchmarks/publish_cars.py runs/cars
 
 # The speed of a step beside its peers, whose packages stand apart from everything else.

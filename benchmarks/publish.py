@@ -2,7 +2,7 @@
 
     python benchmarks/publish.py runs/paper paper           # docs/results/paper.jsonl and paper.json
     python benchmarks/publish.py runs/paper-long paper --add # more rows into the same files
-    python benchmarks/publish.py                            # docs/results.md from all that is there
+    python benchmarks/publish.py                            # docs/results.md and docs/paper.md from all that is there
 
 The JSON file beside the rows says how to get them: the command, and versions and device of every start.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import paper_page
 from crossreg.config import Config, to_dict
 from crossreg.paper import PAPER
 from crossreg.report.comparison import (
@@ -62,10 +63,10 @@ TITLES = {
     "equal_data": "Equal data",
     "paper": "The paper's regimes",
     "confirmation": "The paper's regimes, with masks and seeds that nothing was chosen on",
-    "protocol": "As the paper trains",
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
+PAPERS_ROWS = ("paper_exact", "gradient")  # docs/paper.md has their tables
 _DIGITS = 4
 _SHORT = 20  # lines of a table that the page itself shows
 # Of train, what the decomposition is held against; the rest can be had by running the command.
@@ -121,7 +122,7 @@ def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     target, beside = RESULTS / f"{name}.jsonl", RESULTS / f"{name}.json"
     earlier = json.loads(beside.read_text()) if add and beside.exists() else []
-    known = [json.loads(line) for line in target.read_text().splitlines()] if add and target.exists() else []
+    known = rows_of(name) if add and target.exists() else []
     # A run that was published before is replaced, whatever version has made it.
     merged = {_identity(row): row for row in [*known, *map(compact, rows)]}
     target.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in merged.values()))
@@ -301,10 +302,9 @@ def _other_defaults(made: dict[str, Any]) -> str:
     Settings of data that did not exist then are those of files, which the sweeps here do not read.
     """
     then, now = made["config"], to_dict(Config())
-    fields = [(part, name) for part in now for name in now[part] if name not in ("steps", "seed")]
     others = [
         f"`{name}` {then[part][name]}" if name in then[part] else f"no `{name}`"
-        for part, name in fields
+        for part, name in ((part, name) for part in now for name in now[part] if name not in ("steps", "seed"))
         if (then[part][name] != now[part][name] if name in then[part] else part != "data" and _is_on(now[part][name]))
     ]
     return f" The default was another one then: {', '.join(others)}." if others else ""
@@ -314,10 +314,9 @@ def _is_on(value: Any) -> bool:
     return value not in (None, "none")
 
 
-def read(name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The published rows of a set, and how each part of them was made."""
-    rows = [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
-    return rows, json.loads((RESULTS / f"{name}.json").read_text())
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """The published rows of a set."""
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
 
 
 def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[str], list[str]]:
@@ -325,7 +324,7 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
 
     `figures` are the Markdown lines that show its figures.
     """
-    rows, made = read(name)
+    rows, made = rows_of(name), json.loads((RESULTS / f"{name}.json").read_text())
     parts = [f"## {title}", ""]
     for one in made:
         device = one["starts"][-1]
@@ -362,18 +361,19 @@ def drawn(name: str) -> list[str]:
     if name == "regimes":  # drawn by `publish`, from the trained models
         return [f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))]
     folders = {"paper": FIGURES / "paper", "equal_data": FIGURES}
-    return draw(read(name)[0], folders[name]) if name in folders else []
+    return draw(rows_of(name), folders[name]) if name in folders else []
 
 
 def page() -> None:
-    """Writes docs/results.md, the tables beside the rows, and the README's table."""
-    parts = ["# Results", "", *INTRODUCTION]
+    """Writes docs/results.md, the tables beside the rows, and the tables of the README and of docs/paper.md."""
+    parts = ["# Results", "", *INTRODUCTION, "", paper_page.BEFORE_THE_FIX]
     for name, title in TITLES.items():
         if (RESULTS / f"{name}.jsonl").exists():
             lines, tables = section(name, title, drawn(name))
             parts += ["", *lines]
             (RESULTS / f"{name}.md").write_text("\n".join(tables) + "\n")
-    write_readme(read("paper")[0])
+    write_readme(rows_of("paper"))
+    paper_page.write({name: rows_of(name) for name in paper_page.SETS}, INTRODUCTION)
     PAGE.write_text("\n".join(parts) + "\n")
     print(PAGE)
 
@@ -381,7 +381,7 @@ def page() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("name", nargs="?", choices=TITLES)
+    parser.add_argument("name", nargs="?", choices=(*TITLES, *PAPERS_ROWS))
     parser.add_argument("--add", action="store_true", help="keep the rows that are there")
     parser.add_argument("--kept", default="", help="a remark on how these rows came about")
     arguments = parser.parse_args()

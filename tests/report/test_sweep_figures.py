@@ -89,6 +89,21 @@ def test_std_mu_is_drawn_against_the_mask_and_the_train_size(kept, tmp_path):
         assert np.max([segment[:, 1] for segment in bars.get_segments()]) < axis.get_ylim()[1]  # nothing is cut off
 
 
+def test_std_mu_of_the_last_step_is_drawn_for_several_methods(kept, tmp_path):
+    rows = rows_of("xreg", (0.4, 1.0)) + rows_of("as written", (0.4, 1.0))
+    for place, row in enumerate(rows):
+        row["test"]["std_mu_final"] = 0.01 * place
+    parts = {"observed_fraction": collect(rows)}
+    sweep_figures.std_mu_curves(parts, tmp_path / "s", {}, score="test_std_mu_final")
+    [figure] = kept
+    [axis] = figure.axes
+    drawn = {container.get_label(): container.lines[0].get_ydata().tolist() for container in axis.containers}
+    assert drawn == {"xreg": pytest.approx([0.01, 0.04]), "as written": pytest.approx([0.07, 0.10])}
+    assert axis.get_ylabel().endswith("last test step")
+    [legend] = figure.legends
+    assert sorted(text.get_text() for text in legend.get_texts()) == ["as written", "xreg"]
+
+
 def test_the_triplet_has_the_papers_regimes(kept, tmp_path):
     rows = rows_of("xreg", (0.7,)) + rows_of("xreg-heads", (0.3, 0.7)) + rows_of("unregularized", (0.7,), seeds=2)
     rows[0]["diverged"] = True

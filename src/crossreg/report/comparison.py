@@ -23,6 +23,7 @@ SCORES = {
     "test_crps": ("test", "crps", 4),
     "test_rmse": ("test", "rmse", 4),
     "test_std_mu": ("test", "std_mu", 4),
+    "test_std_mu_final": ("test", "std_mu_final", 4),
     "test_sharpness": ("test", "sharpness", 4),
     "test_std_predictive": ("test", "std_predictive", 4),
     "test_std_generalization": ("test", "std_generalization", 4),

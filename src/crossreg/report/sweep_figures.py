@@ -26,7 +26,12 @@ from crossreg.report.figures import (
 from crossreg.report.looks import COLORS
 
 _FIELDS = {"observed_fraction": "observed fraction", "train_size": "training trajectories"}
-_LABELS = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std$_\\omega[\\mu]$ on test"}
+_LABELS = {
+    "test_nll": "test NLL",
+    "test_ece_mix": "test ECE",
+    "test_std_mu": "mean Std$_\\omega[\\mu]$ on test",
+    "test_std_mu_final": "mean Std$_\\omega[\\mu]$, last test step",
+}
 # Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.
 _LARGEST_NLL = 1.5
 _LARGEST_ECE = 0.1
@@ -128,10 +133,13 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
         return save(figure, path)
 
 
-def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path, where: Mapping[str, str]) -> list[Path]:
+def std_mu_curves(
+    parts: Mapping[str, Sequence[Line]], path: Path, where: Mapping[str, str], *, score: str = "test_std_mu"
+) -> list[Path]:
     """Mean Std_ω[μ] against the mask fraction and against the train size, side by side, with one axis for both.
 
-    `where` says for each field what the others are.
+    `where` says for each field what the others are; `score` is `test_std_mu`, the mean over all steps of test, or
+    `test_std_mu_final`, that of the last step.
     """
     titles = {"observed_fraction": "mask fraction", "train_size": "training trajectories"}
     with plt.rc_context(STYLE):
@@ -143,10 +151,14 @@ def std_mu_curves(parts: Mapping[str, Sequence[Line]], path: Path, where: Mappin
                 own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
                 x = [float(line.regime[field]) for line in own]
                 x = [1 - value for value in x] if field == "observed_fraction" else x
-                _curve(axis, x, own, "test_std_mu", label=method, **look)
+                _curve(axis, x, own, score, label=method, **look)
             axis.set(xlabel=titles[field], title=where.get(field, ""))
         # Once all is drawn: a limit set before would hold for what comes after.
-        axes[0][0].set(ylabel=_LABELS["test_std_mu"], ylim=(0, None))
+        axes[0][0].set(ylabel=_LABELS[score], ylim=(0, None))
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        if len(labels) > 1:
+            columns = columns_for(labels, 3.3 * len(parts))
+            figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
         return save(figure, path)
 
 

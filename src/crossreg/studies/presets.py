@@ -48,7 +48,8 @@ def protocol(config: Config) -> Config:
     """The reference regime as the paper trains it: Adam at 10⁻³ throughout, ρ on the moment-matched NLL every 5 steps,
     no σ_gen head, an unscaled start, 10 samples to score.
 
-    log σ_pred starts at −2; `--log-sigma-pred-start -5` is the paper's, which ruins it under partial observation.
+    log σ_pred starts at −2; `--log-sigma-pred-start -5` is the paper's, which needs 30,000 steps to be calibrated under
+    partial observation (`docs/paper.md`).
     """
     return xreg.configure(config, ("internal", "mm")).replace(
         observed_fraction=0.7, log_sigma_pred_start=-2.0, **TRAINING

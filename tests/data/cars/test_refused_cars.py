@@ -4,8 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from car_files import body, npy_promising, ply, triangles, vtk, write, write_neuraloperator
 
+from car_files import body, npy_promising, ply, triangles, vtk, write, write_neuraloperator
 from crossreg.data.cars.readers import find_cars, load_cars
 from crossreg.errors import InputError
 
