@@ -99,7 +99,7 @@ def test_the_tutorial_from_data_to_report(tmp_path, monkeypatch, capsys):
     assert inline
     exec(smaller("\n".join(block.text for block in inline), TRAINING, MODEL), namespace)
     capsys.readouterr()
-    assert isinstance(namespace["prediction"], xr.Mixture)
+    assert isinstance(namespace["prediction"], xr.InUnits)
 
 
 def test_the_readme_and_the_first_page_in_python(diff_ks, capsys):

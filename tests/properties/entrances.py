@@ -127,6 +127,10 @@ def _make_run(folder: Path) -> None:
     like = model_like(config.model, 2, (2, 20))
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf, like)
     save_arrays(folder / "model.npz", zeros)
+    # As versions before seals and manifests wrote it: their digests would find any damage before a reader does.
+    with np.load(folder / "model.npz") as sealed:
+        arrays = dict(sealed)
+    np.savez(folder / "model.npz", **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def _read_run(folder: Path) -> Any:

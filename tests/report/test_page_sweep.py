@@ -72,7 +72,7 @@ def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypa
     kept = sorted((sweep / FIELDS_FOLDER).iterdir())
     kept[1].unlink()
 
-    def refuse(path, stored):
+    def refuse(path, stored, **_):
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patch:

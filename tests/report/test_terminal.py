@@ -74,7 +74,8 @@ def test_evaluate_for_a_script(trained, capsys, monkeypatch):
 
 def test_predict_says_what_it_has_written(trained, tmp_path, capsys):
     fields = json.loads((trained / "fields.json").read_text())
-    np.save(tmp_path / "x.npy", np.zeros((3, fields["channels"], *fields["space"])))
+    x = np.random.default_rng(0).uniform(-0.9, 0.9, (3, fields["channels"], *fields["space"]))
+    np.save(tmp_path / "x.npy", x)
     files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npz")]
     assert main(["predict", str(trained), *files, "--quiet"]) == 0
     said = capsys.readouterr()

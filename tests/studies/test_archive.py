@@ -13,7 +13,7 @@ from crossreg.studies import programs
 from crossreg.studies.archive import Archive
 from crossreg.studies.launched import take_in_left
 from crossreg.studies.manifest import record_json, recorded, vouch
-from crossreg.studies.programs import Program, Training, describe_program, read_program, read_programs
+from crossreg.studies.programs import Program, Training, describe_program, digest_of, read_program, read_programs
 from crossreg.training.replicas import first_snapshot, unstack
 
 SEEDS, STEPS = (3, 0, 8), (10, 20)
@@ -29,7 +29,7 @@ def stored(tiny, trajectories, tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "trained").mkdir()
     trainings = {f"key of {seed}": Training(tiny.replace(seed=seed), 0, False) for seed in SEEDS}
-    program = Program("a-program", trainings)
+    program = Program(digest_of(list(trainings)), trainings)
     record_json(folder, program.name_of(".json"), describe_program(program))
     models, *_ = programs._start(program, trajectories)
     snapshot = first_snapshot(models)

@@ -237,11 +237,12 @@ class AskedError(Exception):
     ("asked", "steps", "evaluate_every"),
     [({}, 5_000, 500), ({"steps": 30_000}, 30_000, 1_000), ({"steps": 7}, 7, 1)],
 )
-def test_what_the_quickstart_trains(asked, steps, evaluate_every, tmp_path, monkeypatch):
+def test_what_the_quickstart_trains(asked, steps, evaluate_every, data, tmp_path, monkeypatch):
     def ask(configs, data, folders, **_):
         raise AskedError(configs, folders)
 
-    monkeypatch.setattr(quickstart_module, "load_data", lambda config: config)
+    loaded = []
+    monkeypatch.setattr(quickstart_module, "load_data", lambda config: loaded.append(config) or data)
     monkeypatch.setattr(quickstart_module, "train_side_by_side", ask)
     with pytest.raises(AskedError) as stopped:
         quickstart_module.quickstart(tmp_path / "out", **asked)
@@ -255,4 +256,5 @@ def test_what_the_quickstart_trains(asked, steps, evaluate_every, tmp_path, monk
     }
     for config in configs.values():
         assert (config.train.steps, config.train.evaluate_every) == (steps, evaluate_every)
+    assert loaded == [DataConfig()]
     assert folders == {name: tmp_path / "out" / name for name in configs}

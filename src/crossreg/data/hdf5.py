@@ -30,7 +30,7 @@ def open_own(path: Path, where: str) -> h5py.File:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise InputError(f"{where}: not an HDF5 file, or damaged ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{where}: not a readable HDF5 file ({str(error).splitlines()[0]})") from error
     most = most_unpacked(path.stat().st_size)
     try:
         # What is found is returned, not raised: h5py does not let errors through its visits.
@@ -40,7 +40,7 @@ def open_own(path: Path, where: str) -> h5py.File:
         if not isinstance(error, Exception):
             raise
         # On a damaged file a visit may end in any error, SystemError among them.
-        raise InputError(f"{where}: not an HDF5 file, or damaged ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{where}: not a readable HDF5 file ({str(error).splitlines()[0]})") from error
     if wrong:
         file.close()
         raise InputError(f"{where}: {wrong}")

@@ -171,7 +171,11 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
         raise InputError(f"num_samples is {num_samples}; expected at least 1")
     if model.units is not None and x.shape[1] not in (own := len(model.units.offset), own + 1):
         raise InputError(f"x has {x.shape[1]} channels; the model reads fields of {own}, and at most a mask after them")
-    if not isinstance(x, Tracer) and not bool(jnp.isfinite(x).all()):
+    if isinstance(x, Tracer):
+        return
+    with jax.ensure_compile_time_eval():  # fields that are known while a program is made of them
+        is_finite = bool(jnp.isfinite(x).all())
+    if not is_finite:
         raise InputError(
             "x is not finite everywhere; hide what was not measured: 0, or the offset of the model's units"
         )

@@ -3,10 +3,10 @@
 import h5py
 import numpy as np
 import pytest
-from made_fields import fields, read_all
 
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import fields, read_all
 
 
 def test_a_nested_field_with_its_axes(tmp_path):
@@ -54,7 +54,7 @@ def test_refusals_list_what_is_there(tmp_path):
     with pytest.raises(InputError, match=r"complex: has type complex128; expected real numbers"):
         open_source(tmp_path / "u.h5", field="complex")
     (tmp_path / "no.h5").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="not an HDF5 file"):
+    with pytest.raises(InputError, match="not a readable HDF5 file"):
         open_source(tmp_path / "no.h5")
 
 

@@ -7,11 +7,15 @@ goes back with the rows.
 
 import contextlib
 import fcntl
+import os
+import platform
+import re
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from crossreg.data import cache
 from crossreg.errors import InputError
@@ -29,6 +33,8 @@ from crossreg.studies.scoring import score_points, scored_on
 Fetch = Callable[[str], bytes]
 # A worker that was cancelled lets go of its program within seconds; of a node that is gone, NFS keeps a lock for 90.
 _SECONDS_TO_LET_GO = 150.0
+_LONGEST_HOST = 64
+_SIGNED = re.compile(r"\S+ +\d+ *\n")
 
 
 def work(job: Job, fetch: Fetch | None = None) -> Outcome:
@@ -97,4 +103,15 @@ def _alone(path: Path) -> Iterator[None]:
                 if time.monotonic() > until:
                     raise RuntimeError(f"{path}: another worker has this program, and does not let go of it") from None
                 time.sleep(0.2)
+        _sign(lock)
         yield
+
+
+def _sign(lock: TextIO) -> None:
+    """Write into a lock who has it, for whoever wants to know: host and process, at most over another such line."""
+    said = lock.read()
+    if not said or _SIGNED.fullmatch(said):
+        lock.seek(0)
+        # Of one length, so that nothing has to be cut off.
+        lock.write(f"{platform.node()[:_LONGEST_HOST]:<{_LONGEST_HOST}} {os.getpid():<10}\n")
+        lock.flush()
