@@ -6,12 +6,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from made_fields import fields, read_all
 
 from crossreg.cli import main
 from crossreg.data.files.axes import named_axes
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import fields, read_all
 
 SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --batch-size 3 --num-samples 2 --quiet"
 

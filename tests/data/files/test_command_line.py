@@ -11,7 +11,6 @@ import matplotlib.image
 import numpy as np
 import onnxruntime
 import pytest
-from made_fields import fields
 
 from crossreg.cli import main
 from crossreg.config import load_yaml
@@ -22,6 +21,7 @@ from crossreg.report.data_check import draw_check
 from crossreg.studies.manifest import vouch
 from crossreg.studies.prediction import predict_fields
 from crossreg.studies.run_folder import load_run
+from made_fields import fields
 
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"
 

@@ -5,11 +5,11 @@ import os
 import h5py
 import numpy as np
 import pytest
-from made_fields import fields, read_all
 
 from crossreg.cli import main
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import fields, read_all
 
 
 def write_hdf5(path) -> None:

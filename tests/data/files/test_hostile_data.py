@@ -12,7 +12,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from made_fields import fields, read_all
 
 import crossreg as xr
 from crossreg.config import OWN_DATA
@@ -23,6 +22,7 @@ from crossreg.data.files.source import open_source
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
+from made_fields import fields, read_all
 
 xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
 SHAPE = (5, 4, 2, 20)

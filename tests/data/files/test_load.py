@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_fields import fields
 
 import crossreg as xr
 from crossreg.config import OWN_DATA
@@ -21,6 +20,7 @@ from crossreg.nn.build import data_scale
 from crossreg.nn.surrogate import predict
 from crossreg.nn.units import Units
 from crossreg.objectives import batch_mean, train_objective
+from made_fields import fields
 
 SMALL = xr.ModelConfig(width=4, num_blocks=2, num_modes=4)
 OFFSET, SCALE = np.array([1e5, -3.0]), np.array([2e3, 0.05])

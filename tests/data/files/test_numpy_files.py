@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_fields import CHANNELS, SAMPLES, SPACE, TIMES, fields, read_all
 
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import CHANNELS, SAMPLES, SPACE, TIMES, fields, read_all
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])

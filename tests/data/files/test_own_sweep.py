@@ -6,7 +6,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_fields import SAMPLES, fields
 
 from crossreg.cli import main
 from crossreg.config import DataConfig, load_yaml
@@ -16,6 +15,7 @@ from crossreg.errors import InputError
 from crossreg.studies.programs import cohort_of
 from crossreg.studies.run_folder import load_run
 from crossreg.studies.sweep_folder import load_points
+from made_fields import SAMPLES, fields
 
 SMALL = {
     "model": {"width": 4, "num_blocks": 2, "num_modes": 4},

@@ -3,10 +3,10 @@
 import h5py
 import numpy as np
 import pytest
-from made_fields import SAMPLES, SPACE, TIMES, fields, read_all
 
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import SAMPLES, SPACE, TIMES, fields, read_all
 
 
 def test_scalar_1d_with_one_time_more_than_fields(tmp_path):

@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from made_fields import fields
 
 from crossreg.config import OWN_DATA, Config
 from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source, suggested_sizes
 from crossreg.errors import InputError
+from made_fields import fields
 
 OWN = Config().replace(data="own", **OWN_DATA).data
 

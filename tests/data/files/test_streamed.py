@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_fields import fields
 
 import crossreg as xr
 from crossreg.data.files.source import Source
@@ -22,6 +21,7 @@ from crossreg.metrics import evaluation
 from crossreg.nn.build import scale_pairs
 from crossreg.studies.test_fields import compute_test_fields
 from crossreg.training import feeding
+from made_fields import fields
 
 SMALL = xr.ModelConfig(width=4, num_blocks=2, num_modes=4)
 TRAIN: dict[str, Any] = {

@@ -3,10 +3,10 @@
 import h5py
 import numpy as np
 import pytest
-from made_fields import SPACE, TIMES, fields, read_all
 
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import SPACE, TIMES, fields, read_all
 
 GRID = SPACE[2]
 

@@ -5,11 +5,11 @@ import builtins
 import h5py
 import numpy as np
 import pytest
-from made_fields import fields, read_all
 from scipy.io import netcdf_file
 
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from made_fields import fields, read_all
 
 xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
 WRITERS = {
