@@ -81,6 +81,33 @@ def test_a_stride_is_followed(tmp_path, stride):
     assert (said is None) == (stride == 2)
 
 
+def test_times_that_a_stride_leaves_out_do_not_count(tmp_path):
+    """Windows two steps apart, whose odd times are their own: every even step of a later one is a step of the first."""
+    whole = simulation(20)
+    fields = np.stack([whole[start : start + 9] for start in (0, 2, 4)])
+    fields[:, 1::2] = np.stack([simulation(4, seed) for seed in (7, 8, 9)])
+    np.save(tmp_path / "own.npy", fields)
+    source = open_source(tmp_path / "own.npy")
+    said = overlap_warning(source, split_source(source, config_of(tmp_path / "own.npy", time_stride=2)))
+    assert said is not None
+    assert "too good" in said
+
+
+def test_equal_starts_beside_an_overlap_are_not_counted(tmp_path):
+    """All trajectories begin with one field, so that their first steps begin alike and end differently."""
+    fields = windows(simulation(SHIFT * 12 + LENGTH), 12)
+    fields[:, 0] = simulation(1, 99)
+    np.save(tmp_path / "own.npy", fields)
+    source = open_source(tmp_path / "own.npy")
+    parts = split_source(source, config_of(tmp_path / "own.npy"))
+    steps = {name: [SHIFT * w + t for w in part.samples for t in range(1, LENGTH - 1)] for name, part in parts.items()}
+    one, other = next(pair for pair in (("train", "reg"), ("train", "test")) if {*steps[pair[0]]} & {*steps[pair[1]]})
+    shared = sum(step in steps[one] for step in steps[other])
+    said = overlap_warning(source, parts)
+    assert said is not None
+    assert said.startswith(f"{shared} of the {len(parts[other].samples) * (LENGTH - 1)} steps of {other} ")
+
+
 def test_what_is_alike_and_no_overlap(tmp_path, capsys):
     """Equal starts, a state of rest that all come to, uniform fields, and steps of which some values agree."""
     fields = np.stack([simulation(LENGTH, seed) for seed in range(10)])
