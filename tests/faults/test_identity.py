@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from crossreg.cli import main
-from crossreg.config import Config, load_yaml, to_dict
+from crossreg.config import OWN_DATA, Config, DataConfig, load_yaml, to_dict
 from crossreg.data.files import source as source_module
 from crossreg.data.files.load import load_file
 from crossreg.data.files.source import open_source
+from crossreg.data.files.split import split_source
 from crossreg.errors import InputError
 from crossreg.studies import train as train_module
 from crossreg.studies.archive import Archive
@@ -166,11 +167,15 @@ def test_every_number_in_memory_counts(sampled, tmp_path):
     assert load_file(path).digest != before
     # Of files larger than the memory allowed, what is held of them counts; here 8, 1 and 2 of 12 trajectories.
     held = {"in_memory_gib": 11 * 6 * 2 * 20 * 4 / 2**30, "train_size": 8, "reg_size": 1, "test_size": 2}
-    before = load_file(path, **held)
-    assert before.digest not in (looked_at, load_file(path).digest)
-    _change(path, 4, 2)
-    assert open_source(path).digest == looked_at
-    assert load_file(path, **held).digest != before.digest
+    before = load_file(path, **held).digest
+    assert before not in (looked_at, load_file(path).digest)
+    config = DataConfig(**OWN_DATA | held | {"data": str(path)})
+    for part in split_source(open_source(path), config).values():
+        _change(path, part.samples[-1], 2)
+        assert open_source(path).digest == looked_at
+        changed = load_file(path, **held).digest
+        assert changed != before
+        before = changed
 
 
 def test_a_run_of_a_version_that_looked_at_some_fields_is_still_evaluated(sampled, tiny, tmp_path, capsys):

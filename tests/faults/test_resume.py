@@ -88,6 +88,8 @@ def test_stopped_trainings_end_in_the_same_bits(chunk, stops, whole, tiny, tmp_p
     assert said is not None
     assert int(said[1]) >= stops[-1]
     assert state_hash(tmp_path / "run") == state_hash(whole)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [10, 20, 30]
 
 
 def test_a_stop_saves_where_the_clock_has_not(whole, tiny, tmp_path, monkeypatch):
