@@ -24,7 +24,7 @@ from crossreg.commands import (
     Train,
     Watch,
 )
-from crossreg.config import OWN_DATA, Config, load_yaml, to_dict
+from crossreg.config import OWN_DATA, Config, all_settings, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.flags import plain
 from crossreg.studies.saving import Saving
@@ -122,8 +122,9 @@ def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> No
 def data(command: DataFiles) -> None:
     """Says what is in files of one's own."""
     from crossreg.data.files.check import check_data
-    from crossreg.report.data_check import check_text, draw_check
+    from crossreg.report.data_check import check_picture, check_text, draw_check
 
+    check_picture(command.picture)
     found = check_data(command.path, field=command.field, axes=command.axes)
     draw_check(found, command.picture)
     print(json.dumps(found.summary, allow_nan=False) if command.json else check_text(found.summary, command.picture))
@@ -202,7 +203,7 @@ def quickstart(command: Quickstart) -> None:
 def sweep(command: Sweep) -> int:
     """Trains and scores many runs."""
     from crossreg.report.table_files import write_tables
-    from crossreg.studies.grids import plan
+    from crossreg.studies.grids import check_given, plan
     from crossreg.studies.sweep import describe_sweep, run_sweep
 
     workers = command.cluster.checked()
@@ -212,7 +213,7 @@ def sweep(command: Sweep) -> int:
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
-    base = _sweep_base(command)
+    base, given = _sweep_base(command)
     points = plan(
         command.name,
         methods=command.methods,
@@ -222,6 +223,9 @@ def sweep(command: Sweep) -> int:
         grid=command.grid,
         base=base,
     )
+    if given.get("seed", command.first_seed) != command.first_seed:
+        raise InputError(f"--config: seed is {given['seed']}; the first seed of a sweep is --first-seed")
+    check_given(given, points, command.grid)
     _spread(command)
     if command.plan:
         print(describe_sweep(points, command.out, workers))
@@ -245,11 +249,14 @@ def sweep(command: Sweep) -> int:
     return _verdict(sum(row["diverged"] for row in rows), len(rows), command)
 
 
-def _sweep_base(command: Sweep) -> Config | None:
-    """The settings that all runs of a sweep share, sizes of own files among them; None where nothing is said."""
+def _sweep_base(command: Sweep) -> tuple[Config | None, dict[str, Any]]:
+    """The settings that all runs of a sweep share, and those of them that a config file changes.
+
+    Sizes of a user's files are among the first. Where nothing is said, there are none.
+    """
     own = {name: getattr(command, name) for name in ("data", "field", "axes") if getattr(command, name) is not None}
     if command.config is None and command.scenario is None and not own:
-        return None
+        return None, {}
     from crossreg.data.files.load import resolved
     from crossreg.studies.grids import default_steps
     from crossreg.studies.presets import scenario_settings
@@ -262,9 +269,11 @@ def _sweep_base(command: Sweep) -> Config | None:
     if command.data is not None:
         own = OWN_DATA | own | {"data": str(command.data)}
     base = base.replace(**own)
+    before, given = all_settings(base), {}
     if command.config is not None:
         base = load_yaml(command.config, base=base)
-    return dataclasses.replace(base, data=resolved(base.data))
+        given = {name: value for name, value in all_settings(base).items() if value != before[name]}
+    return dataclasses.replace(base, data=resolved(base.data)), given
 
 
 def plan(command: Plan) -> None:

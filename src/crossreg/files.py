@@ -98,6 +98,18 @@ def _sync_folder(folder: Path) -> None:
             os.close(opened)
 
 
+def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
+    """Refuse to write over what is not ours: anything but a file whose first kilobyte has a `mark`."""
+    try:
+        if mark in read_regular(path, 1024):
+            return
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{flag} {path}: cannot write here ({error.strerror})") from error
+    raise InputError(f"{flag} {path}: exists already, and crossreg has not written it; name another file, or remove it")
+
+
 def check_is_folder(path: Path) -> None:
     """Refuses what is no folder, and says which of the two it is."""
     if path.is_file():

@@ -54,6 +54,13 @@ def train_objective(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight 
     return batch_mean(nll, weight)
 
 
+def log_scale(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+    """What an NLL in the fields' units has added to one of standardised fields: the mean of log s, 0 without units."""
+    if not isinstance(mixture, InUnits):
+        return jnp.zeros(())
+    return batch_mean(jnp.broadcast_to(jnp.log(mixture.scale), y.shape), weight)
+
+
 def mixture_nll(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{reg}^{mix} = -\log \frac1S \sum_s \mathcal N(y; \mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$."""
     mixture, y = standardized(mixture, y)

@@ -268,7 +268,8 @@ def test_a_variant_of_ours_is_no_rival_in_words_but_has_its_line_in_the_count():
 
 
 def trained_as_in_the_paper(method, nll):
-    return [row | {"changes": dict(paper.TRAINING)} for row in made_up(method, nll)]
+    changes = paper.TRAINING | {"log_sigma_pred_start": -2.0}
+    return [row | {"steps": 10_000, "changes": changes, "settings": changes} for row in made_up(method, nll)]
 
 
 def test_the_papers_numbers_stand_beside_its_own_settings_alone():
@@ -278,9 +279,12 @@ def test_the_papers_numbers_stand_beside_its_own_settings_alone():
     assert [[cell.text for cell in row[-2:]] for row in body] == [["−0.51", "0.030"], ["−0.30", "0.112"]]
     last = table_files.as_csv(comparison.collect(rows)).splitlines()[1].split(",")[-3:]
     assert last == ["-0.5083", "0.0296", "0.0248"]
-    one_off = [{"changes": paper.TRAINING | {name: 7}} for name in paper.TRAINING]
-    pooled = {"changes": paper.TRAINING | {"one_pool": True}}
-    for change in (*one_off, pooled, {"scenario": "diff_adv"}, {"train_size": 51}, {"method": "xreg"}, {"changes": {}}):
+    exact = rows[0]["changes"]
+    one_off = [{"changes": exact | {name: 7}} for name in (*exact, "width")]
+    pooled = {"changes": exact | {"one_pool": True}}
+    of_a_file = {"settings": exact | {"width": 16}}
+    more = ({"scenario": "diff_adv"}, {"train_size": 51}, {"method": "xreg"}, {"changes": {}}, {"steps": 10})
+    for change in (*one_off, pooled, of_a_file, *more):
         changed = comparison.collect(row | change for row in rows[:2])
         assert not any(comparison_tables.paper_of(line) for line in changed), change
 

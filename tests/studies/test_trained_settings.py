@@ -9,6 +9,7 @@ from crossreg.config import Config, save_yaml
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
+from crossreg.studies import car as car_module
 from crossreg.studies.car import run_car
 from crossreg.studies.car_settings import car_study
 from crossreg.studies.grids import ALL_METHODS
@@ -121,7 +122,7 @@ def test_a_grid_may_vary_a_method_but_not_contradict_its_name(method, change, is
     assert value in (getattr(config.model, field, None), getattr(config.train, field, None))
 
 
-def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path, capsys):
+def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path, capsys, monkeypatch):
     save_yaml(tiny.replace(generalization_head=False, reg_objective="moment-matched"), tmp_path / "c.yaml")
     common = ["--config", str(tmp_path / "c.yaml"), "--methods", "unregularized,xreg"]
     out = tmp_path / "s"
@@ -132,11 +133,13 @@ def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path
         assert "--methods xreg: this method sets generalization_head to true, not false" in said
         assert said.count("\n") == 1
     assert main(["plan", "protocol", "--on", "h200:1", "--methods", "xreg"]) == 2
-    contradiction = ["--grid", "reg_objective=crps", "--methods", "xreg-mm", "--out", str(out)]
+    save_yaml(tiny, tmp_path / "c.yaml")
+    contradiction = ["--grid", "reg_objective=crps", "--methods", "xreg-mm", "--out", str(out), *common[:2]]
     assert main(["sweep", "grid", *contradiction]) == 2
     assert "--methods xreg-mm: this method sets reg_objective" in capsys.readouterr().err
     assert not out.exists()
     study = car_study("quick").replace(methods="unregularized,xreg", generalization_head=False)
+    monkeypatch.setattr(car_module, "prepare", lambda *arguments, **options: pytest.fail("no car is needed for this"))
     with pytest.raises(InputError, match="--methods xreg: this method sets generalization_head to true, not false"):
         run_car(study, out)
     assert not out.exists()
@@ -177,3 +180,29 @@ def test_a_row_says_which_candidate_was_chosen(tiny, cached_waves, tmp_path, mon
     assert main([*command, "--config", str(tmp_path / "c.yaml"), "--quiet", "--out", str(tmp_path / "s")]) == 0
     for row in read_rows(tmp_path / "s"):
         assert row["trained_with"]["dropout_rate"] == row["notes"]["dropout_rate"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "setting", "said"),
+    [
+        ("paper-exact", {"learning_rate": 3e-3}, "learning_rate is 0.003, and this sweep sets it to 0.001;"),
+        ("paper-exact", {"evaluation_samples": 99}, "evaluation_samples is 99, and this sweep sets it to 10;"),
+        ("paper-train-size", {"observed_fraction": 0.5}, "observed_fraction is 0.5, and this sweep sets it to 0.7;"),
+        ("paper-observed", {"observed_fraction": 0.4}, "observed_fraction is 0.4, and this sweep sets it to 0.4, 0.6, "),
+        ("ablation", {"seed": 5}, "--config: seed is 5; the first seed of a sweep is --first-seed"),
+    ],
+)
+def test_what_a_sweep_would_replace_is_refused(sweep, setting, said, tmp_path, capsys):
+    save_yaml(Config().replace(**setting), tmp_path / "c.yaml")
+    command = ["sweep", sweep, "--plan", "--seeds", "1", "--config", str(tmp_path / "c.yaml")]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_a_sweep_leaves_to_some_runs_or_to_the_grid_is_not_refused(tmp_path, capsys):
+    """An ablation changes the samples of some rows; of a field in --grid, the flag counts for more than the file."""
+    save_yaml(Config().replace(num_samples=7, k_reg=4), tmp_path / "c.yaml")
+    command = ["sweep", "ablation", "--plan", "--seeds", "1", "--config", str(tmp_path / "c.yaml")]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    command[1] = "paper-observed"
+    assert main([*command, "--grid", "k_reg=2,3", "--out", str(tmp_path / "out")]) == 0

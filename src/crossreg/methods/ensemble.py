@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from crossreg.data.pairs import Batch
-from crossreg.in_units import InUnits, standardized, with_standard
+from crossreg.in_units import InUnits, standardized_as, with_standard
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive import Mixture
@@ -29,5 +29,5 @@ class EnsemblePredictor(eqx.Module):
         for number, member in enumerate(self.members):
             own = keys if number == 0 else jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(keys)
             parts.append(member(batch, own))
-        components = (standardized(part, batch.y)[0] for part in parts)
+        components = (standardized_as(part, parts[0]) for part in parts)  # members may have units of their own
         return with_standard(parts[0], jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *components))

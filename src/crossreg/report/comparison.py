@@ -88,7 +88,10 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 
 class Line(NamedTuple):
-    """All seeds of one method in one regime. At equal data, `split` says how the method divides the total."""
+    """All seeds of one method in one regime. At equal data, `split` says how the method divides the total.
+
+    `shared` are the settings off their defaults that the sweep did not set: those of a config file.
+    """
 
     regime: dict[str, Any]
     method: str
@@ -96,6 +99,7 @@ class Line(NamedTuple):
     seeds: int
     diverged: int
     by_seed: dict[str, dict[tuple[int, int], float]]  # seeds of the mask and of the training
+    shared: dict[str, Any]
 
     def values(self, score: str) -> list[float]:
         """A score of every seed that has it."""
@@ -145,7 +149,8 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
         if row["observed_fraction"] == 1 and mask != mask_of.setdefault((key, row["seed"]), mask):
             continue
         seeds = (mask, row["seed"])
-        line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}))
+        shared = {k: v for k, v in row.get("settings", {}).items() if k not in row.get("changes", {})}
+        line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}, shared))
         if (key, seeds) in seen:
             raise InputError(f"two rows of {row['method']}, seed {row['seed']}, in the regime {regime}")
         seen.add((key, seeds))

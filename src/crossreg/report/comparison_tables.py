@@ -34,8 +34,10 @@ DECOMPOSITION = tuple(
 
 def paper_of(line: Line) -> tuple[float, float, float] | None:
     """The paper's test NLL, test ECE and reg ECE of a line that was trained with the paper's settings, else None."""
-    exact = all(line.regime.get(name) == value for name, value in paper.TRAINING.items())
-    if not exact or "total" in line.regime or "scenario" in line.regime:
+    columns = ("observed_fraction", "train_size", "reg_size", "steps", "log_sigma_pred_start")
+    set_otherwise = {name: value for name, value in line.regime.items() if name not in columns} | line.shared
+    start, steps = line.regime.get("log_sigma_pred_start"), line.regime["steps"]
+    if set_otherwise != paper.TRAINING or start not in paper.LOG_SIGMA_PRED_STARTS or steps not in paper.STEPS:
         return None
     regime = paper.PAPER.get((line.regime["observed_fraction"], line.split[0]), {})
     return regime.get(paper.METHODS.get(line.method, ""))

@@ -7,9 +7,18 @@ import numpy as np
 
 from crossreg.data.files.check import Found
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import check_replaceable, replacing
 
 _MOST_CHANNELS = 6
+# What a picture bears, to be known again: only such a file is written over.
+_SOFTWARE = {"Software": "crossreg"}
+
+
+def check_picture(path: Path) -> None:
+    """Refuse, before anything is read, a name that a picture cannot be written to."""
+    if path.suffix.lower() != ".png":
+        raise InputError(f"--picture {path}: expected a name that ends in .png")
+    check_replaceable(path, b"Software\0crossreg", "--picture")
 
 
 def check_text(summary: dict[str, Any], picture: Path) -> str:
@@ -38,7 +47,8 @@ def check_text(summary: dict[str, Any], picture: Path) -> str:
     if split := summary["split"]:
         unit = {"time": "steps of every trajectory", "folder": "trajectories, as the folders have them"}
         sizes = ", ".join(f"{name} {split[name]:,}" for name in ("train", "reg", "test"))
-        lines += ["", f"split: {sizes} {unit.get(split['by'], 'trajectories')}", f"train: {summary['command']}"]
+        lines += ["", f"split: {sizes} {unit.get(split['by'], 'trajectories')}"]
+        lines += [f"train: {summary['command']}"] if summary["command"] else []
     return "\n".join([*lines, f"picture: {picture}"])
 
 
@@ -84,6 +94,6 @@ def draw_check(found: Found, path: Path) -> None:
         figure.colorbar(axes[row, 0].images[0], ax=axes[row].tolist())
     try:
         with replacing(path) as file:
-            figure.savefig(file, format="png", dpi=110)
+            figure.savefig(file, format="png", dpi=110, metadata=_SOFTWARE)
     except OSError as error:
         raise InputError(f"--picture {path}: cannot write here ({error.strerror})") from error

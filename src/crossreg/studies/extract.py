@@ -51,9 +51,9 @@ def extract(
     channels, *space = data.train.field_shape
     model = archive.model(key, channels, tuple(space), data.train.units)
     history = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
-    metrics = {name: row[name] for name in ("test", "reg", "train", "sigma")}
     # A score of sweeps alone: `evaluate` gives a run the others.
-    metrics["test"] = {name: value for name, value in row["test"].items() if name != "std_mu_final"}
+    test = {name: value for name, value in row["test"].items() if name != "std_mu_final"}
+    metrics = {"test": test, **{name: row[name] for name in ("reg", "train", "sigma")}}
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
     if (by_time := scores_by_time(predictor, data, training.config.data)) is not None:
         metrics["test_times"] = finite_or_none(by_time)

@@ -2,8 +2,9 @@
 
 import functools
 import itertools
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +143,21 @@ def plan(
             for seed in range(first_seed, first_seed + seeds):
                 points.append(Point(config.replace(seed=seed), method, both))
     return points
+
+
+def check_given(given: Mapping[str, Any], points: Sequence[Point], grid: Sequence[str] = ()) -> None:
+    """Refuse settings of a config file that no run of a sweep has, since the sweep sets them itself.
+
+    A field of `grid` may differ from the file: there the user has said both, and a flag counts for more than a file.
+    """
+    varied = _axes(grid, "--grid")
+    for name, value in given.items():
+        own = [point.changes[name] for point in points if name in point.changes]
+        if name not in varied and len(own) == len(points) and any(used != value for used in own):
+            said = ", ".join(dict.fromkeys(json.dumps(used) for used in own))
+            raise InputError(
+                f"--config: {name} is {json.dumps(value)}, and this sweep sets it to {said}; leave it out of the file"
+            )
 
 
 def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from crossreg.config import TrainConfig
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.nn.waiting import Path
-from crossreg.objectives import REG_OBJECTIVES, train_objective
+from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.streams import REG_STREAM, TRAIN_STREAM
 from crossreg.training.packed import Packed
@@ -172,17 +172,19 @@ def train_step(
     def loss_of(theta_psi):
         model = merge(Routed(theta_psi, rho, static))
         mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
-        return share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
+        loss = share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
+        # What is recorded is in the fields' units, as the NLL on reg beside it; what is learned from is not.
+        return loss, share.of(log_scale(mixture, batch.y, batch.weight), batch.weight)
 
     tree, rho = state.theta_psi.tree(), state.rho.tree()
-    loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
-    loss, gradients = share.total((loss, Packed.of(gradient_tree)))
+    (loss, shift), gradient_tree = jax.value_and_grad(loss_of, has_aux=True)(tree)
+    loss, shift, gradients = share.total((loss, shift, Packed.of(gradient_tree)))
     rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
     theta_psi, optimizer = _descend(state.theta_psi, gradients, state.train_optimizer, rates, config)
     new = eqx.tree_at(
         lambda s: (s.theta_psi, s.train_optimizer, s.train_loss),
         state,
-        (theta_psi, optimizer, state.train_loss + loss),
+        (theta_psi, optimizer, state.train_loss + loss + shift),
     )
     return _keep_finite(new, state, loss, gradients, step)
 

@@ -28,6 +28,15 @@ _FEW_IN_REG = 5
 # Fill values that files do not always name, 1e20 and NetCDF's 9.97e36, are as large as this.
 _LIKE_A_FILL_VALUE = 0.99e20
 _MOST_STEPS = 2048
+# Beyond this share of the spread, a step leads from a field to one that has nothing to do with it (√2 of independent
+# fields).
+_UNRELATED = 1.3
+# Values further from the mean than this, in standard deviations, stand for something else in most files, and so do
+# these numbers where they are not among the others.
+_FAR_OFF, _AMONG_OTHERS = 50.0, 5.0
+_STAND_FOR_MISSING = {-32768.0, -32767.0, *(sign * nines for sign in (-1.0, 1.0) for nines in (999, 9999, 99999))}
+# Below this share of the spread, "channels" change from one to the next as points of a grid do.
+_ALIKE, _LEAST_ALIKE = 0.6, 5
 # Where float32's steps are a larger part of a field's spread than this, its smallest errors are rounding.
 _COARSE = 1e-3
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
@@ -51,6 +60,7 @@ class _Sums(NamedTuple):
     std: np.ndarray
     change: np.ndarray
     jump: np.ndarray  # (channel, axis): from the last point to the first, in units of that between neighbours
+    next_channel: float  # the root mean square change from a channel to the next, in units of the spread of each
 
 
 def check_data(path: Path, *, field: str | None = None, axes: str | None = None) -> Found:
@@ -75,7 +85,7 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         for i, name in enumerate(source.names)
     ]
     split, options = _suggest(source, config, channels)
-    warnings = _warnings(source, channels, split)
+    warnings = _warnings(source, channels, split, sums.next_channel)
     if split and size <= config.in_memory_gib * 2**30:
         parts = split_source(source, dataclasses.replace(config, split="time") if split["by"] == "time" else config)
         warnings += [said] if (said := overlap_warning(source, parts)) else []
@@ -95,7 +105,8 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         "all_steps": source.samples * (source.times - 1),
         "mask": source.has_mask,
         "split": split,
-        "command": shlex.join([*command, *options, "--out", "runs/own"]),
+        # A channel that never changes is refused by `train`.
+        "command": shlex.join([*command, *options, "--out", "runs/own"]) if sums.std.all() else None,
         "notes": [*source.notes, *_notes(source, channels)],
         "warnings": warnings,
     }
@@ -129,6 +140,7 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
     count, values, total, squares, change, pairs = (np.zeros(channels) for _ in range(6))
     low, high = np.full(channels, np.inf), np.full(channels, -np.inf)
     between, ends = np.zeros((channels, dims)), np.zeros((channels, dims))
+    along, apart = 0.0, 0
     offset = None
     for sample, times in wanted.items():
         whole = source.frames(sample, slice(0, source.times)) if len(times) == source.times - 1 else None
@@ -146,6 +158,8 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
             low = np.minimum(low, np.where(there, flat, np.inf).min(1))
             high = np.maximum(high, np.where(there, flat, -np.inf).max(1))
             step = np.diff(u, axis=1).reshape(channels, -1)
+            along += np.nansum(np.diff(u, axis=0) ** 2)
+            apart += np.isfinite(np.diff(u, axis=0)).sum()
             change += np.nansum(step**2, 1)
             pairs += np.isfinite(step).sum(1)
             for axis in range(dims):
@@ -158,7 +172,8 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
         mean = total / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0))
         jump = np.sqrt(ends / between)
-        return _Sums(1 - count / values, low, high, offset + mean, std, np.sqrt(change / pairs), jump)
+        next_channel = float(np.sqrt(along / apart / np.nanmean(std**2))) if apart else np.inf
+        return _Sums(1 - count / values, low, high, offset + mean, std, np.sqrt(change / pairs), jump, next_channel)
 
 
 def _mean_square(values: np.ndarray) -> float:
@@ -187,9 +202,22 @@ def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]])
     return {"by": by} | {name: len(part.samples) for name, part in parts.items()}, options
 
 
-def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, Any]) -> list[str]:
+def _warnings(
+    source: Source, channels: list[dict[str, Any]], split: dict[str, Any], next_channel: float
+) -> list[str]:
     """What makes results doubtful, if nothing is done about it."""
     warnings = []
+    if len(channels) >= _LEAST_ALIKE and next_channel < _ALIKE:
+        warnings.append(
+            f"the {len(channels)} channels differ as little from one to the next as points of a grid do"
+            f" ({next_channel:.2g} of their spread); if they are an axis of space, say so with --axes"
+        )
+    changes = [channel["one_step_change"] for channel in channels if channel["one_step_change"] is not None]
+    if changes and min(changes) > _UNRELATED:
+        warnings.append(
+            f"a field has nothing to do with the next one (a step changes it by {min(changes):.2g} of its spread); if"
+            " the axes of samples and times are exchanged, say so with --axes"
+        )
     for channel in channels:
         largest = max(abs(channel["min"] or 0), abs(channel["max"] or 0))
         if largest >= _LIKE_A_FILL_VALUE:
@@ -199,6 +227,13 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
             )
         if not (std := channel["std"]):
             continue
+        far = max(channel["min"], channel["max"], key=lambda end: abs(end - channel["mean"]))
+        most = _AMONG_OTHERS if far in _STAND_FOR_MISSING else _FAR_OFF
+        if largest < _LIKE_A_FILL_VALUE and abs(far - channel["mean"]) > most * std:
+            warnings.append(
+                f"{channel['name']} has a value of {far:.6g}, where the others vary by {std:.3g} around"
+                f" {channel['mean']:.3g}: if it stands for a missing one, make it NaN"
+            )
         step = float(np.spacing(np.float32(largest)))
         if step > _COARSE * std:
             warnings.append(

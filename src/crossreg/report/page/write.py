@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, replacing
+from crossreg.files import check_is_folder, check_replaceable, replacing
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import car_page
 from crossreg.report.offline import fill, json_text, plotly_script, policy
@@ -42,7 +42,10 @@ _SCRIPTS = ("fields.js", "planes.js", "slice.js", "entries.js", "page.js")
 def write_report(folder: Path, output: Path | None = None, *, progress: bool = False) -> Path:
     """Writes the page of all that is below a folder, by default as `report.html` into it."""
     check_is_folder(folder)
-    output = folder / DEFAULT if output is None else output
+    if output is None:
+        output = folder / DEFAULT
+    else:
+        check_replaceable(output, b'name="generator" content="crossreg"', "--output")
     check_output(output)
     found = find(folder, progress=progress)
     names = data_names(found)
