@@ -219,6 +219,8 @@ def test_what_no_prediction_can_be_made_of_is_refused():
             predict(one, z, key=KEY, num_samples=0)
         with refused(match="x has shape"):
             predict(one, z[0], key=KEY)
+        with refused(match="x is empty"):
+            predict(one, z[:0], key=KEY)
     with refused(match="x has 1 channels; the model reads fields of 2"):
         predict(model, z[:, :1], key=KEY)
     with refused(match="the input has 4 channels; the network reads 2"):
@@ -230,6 +232,26 @@ def test_what_no_prediction_can_be_made_of_is_refused():
         for one in (mixture, recalibrated, predict(model, z, key=KEY, num_samples=2)):
             with refused(match="level"):
                 one.quantile(level)
+
+
+def test_data_that_a_model_was_not_built_for_are_refused(trajectories, tiny):
+    """In other units, of other channels, or on a grid of another dimension: by `evaluate` and by `fit`."""
+    data = {factor: _own(trajectories, factor) for factor in (1.0, 1e3)}
+    model = build_model(tiny.model, data[1.0].train, key=KEY)
+    said = "in channel 0, and the model was built for fields that vary by"
+    for refuses in (
+        lambda: evaluate(model, data[1e3].test, num_samples=2),
+        lambda: fit(model, data[1e3], dataclasses.replace(tiny.train, steps=2), progress=False),
+    ):
+        with pytest.raises(InputError, match=said):
+            refuses()
+    assert np.isfinite(evaluate(model, _own(trajectories, 2.0).test, num_samples=2)["nll"])  # other data, one unit
+    moved = dataclasses.replace(data[1.0].test, units=Units((1e4, 0.0), data[1.0].test.units.scale))
+    with pytest.raises(InputError, match="vary by .* around 10000 in channel 0"):
+        evaluate(model, moved, num_samples=2)
+    flat = fno(2, 2, 2, width=4, num_blocks=1, num_modes=3, key=KEY)
+    with pytest.raises(InputError, match="the model does not read fields of shape"):
+        evaluate(flat, data[1.0].test, num_samples=2)
 
 
 def test_there_and_back_is_the_identity():

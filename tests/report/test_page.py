@@ -183,7 +183,9 @@ def test_what_cannot_be_reported_is_refused_in_one_line(runs, tmp_path, capsys):
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "test_cars.npz").write_text("x")
     out = str(tmp_path / "r.html")
+    (tmp_path / "mine.html").write_text("<html>mine</html>")
     for folder, output, message in (
+        (runs, tmp_path / "mine.html", "exists already, and crossreg has not written it"),
         (tmp_path / "none", out, "no such folder"),
         (tmp_path / "empty", out, "nothing below it"),
         (tmp_path / "odd", out, "nothing below it"),
@@ -198,6 +200,7 @@ def test_what_cannot_be_reported_is_refused_in_one_line(runs, tmp_path, capsys):
         assert said.err.count("\n") == 1
         assert said.out == ""
     assert not (tmp_path / "r.html").exists()
+    assert (tmp_path / "mine.html").read_text() == "<html>mine</html>"
 
 
 def test_equal_runs_and_unfinished_ones_are_told_apart(tmp_path):
@@ -207,7 +210,8 @@ def test_equal_runs_and_unfinished_ones_are_told_apart(tmp_path):
     found = find(tmp_path / "runs")
     [group] = make_groups(found)
     assert [line["label"] for line in described(group)["regimes"][0]["lines"]] == ["xreg", "xreg (two)"]
-    page = write_report(tmp_path / "runs", tmp_path / "r.html").read_text()
+    for _ in range(2):  # its own page it may replace
+        page = write_report(tmp_path / "runs", tmp_path / "r.html").read_text()
     assert "not finished: its training was stopped after step 150 of 300 (model.npz is missing)" in page
     [line] = inside(tmp_path / "r.html")["groups"][1]["regimes"][0]["lines"]
     assert (line["label"], line["history"]["step"]) == ("xreg (three)", list(STEPS))

@@ -19,6 +19,7 @@ from crossreg.errors import InputError
 from crossreg.in_units import InUnits, Predictive, standardized
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
+from crossreg.nn.build import check_reads
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive import Mixture
@@ -289,6 +290,7 @@ def evaluate(model: Surrogate, pairs: AbstractPairs, *, num_samples: int = 30, s
     channels, which may be in different units, have `channel_nll`, `_crps`, `_rmse` and `_sharpness`.
     Equal arguments give equal numbers.
     """
+    check_reads(model, pairs)
     return evaluate_predictor(SurrogatePredictor(model, num_samples), pairs, seed=seed)
 
 

@@ -28,11 +28,13 @@ from crossreg.nn.noise import (
 from crossreg.nn.pointwise import HE_GAIN
 from crossreg.nn.sites import site_names
 from crossreg.nn.spectral import check_modes
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.nn.units import Units
 
 # Pairs that the scale of the data is read from, and values at most: fewer pairs of large fields.
 _SCALE_PAIRS, _SCALE_VALUES = 500, 2**24
+# Fields whose spread differs by more than this factor, or whose mean by so many times the spread, are in other units.
+_OTHER_UNITS = 100.0
 _OWNERS = {
     "generalization": ("generalization",),
     "predictive": ("predictive",),
@@ -104,6 +106,31 @@ def build_model(config: ModelConfig, pairs: AbstractPairs, *, key: PRNGKeyArray)
     """
     model = _build(config, pairs.in_channels, pairs.field_shape, data_scale(pairs), key)
     return dataclasses.replace(model, units=pairs.units)
+
+
+def check_reads(model: Surrogate, pairs: AbstractPairs) -> None:
+    """Refuse pairs that a model cannot read, and pairs in units far from its own.
+
+    Args:
+        model: A model, whose units are those of the fields that it was built for.
+        pairs: A split to train it on, or to score it on.
+    """
+    x = jax.ShapeDtypeStruct((1, pairs.in_channels, *pairs.field_shape[1:]), jnp.float32)
+    reads = f"the model does not read fields of shape {pairs.field_shape}"
+    try:
+        means = jax.eval_shape(lambda x: predict(model, x, key=jax.random.key(0), num_samples=1).means, x)
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{reads} ({str(error).splitlines()[0]})") from error
+    if means.shape[2:] != pairs.field_shape:
+        raise InputError(f"{reads}: it gives fields of shape {means.shape[2:]}")
+    if model.units is None or pairs.units is None:
+        return
+    for channel, (o, s, own, size) in enumerate(zip(*model.units, *pairs.units, strict=True)):
+        if not (1 / _OTHER_UNITS < size / s < _OTHER_UNITS and abs(own - o) < _OTHER_UNITS * max(s, size)):
+            raise InputError(
+                f"the fields vary by {size:.3g} around {own:.6g} in channel {channel}, and the model was built for"
+                f" fields that vary by {s:.3g} around {o:.6g}; give fields in its units"
+            )
 
 
 def model_like(

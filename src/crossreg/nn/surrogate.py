@@ -167,6 +167,8 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
     """Refuse what no prediction can be made of: what is wrong is said of the argument that it is wrong in."""
     if x.ndim < 3:
         raise InputError(f"x has shape {x.shape}; expected (batch, channel, *space)")
+    if not x.size:
+        raise InputError(f"x is empty: it has shape {x.shape}")
     if num_samples < 1:
         raise InputError(f"num_samples is {num_samples}; expected at least 1")
     if model.units is not None and x.shape[1] not in (own := len(model.units.offset), own + 1):
@@ -177,7 +179,8 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
         is_finite = bool(jnp.isfinite(x).all())
     if not is_finite:
         raise InputError(
-            "x is not finite everywhere; hide what was not measured: 0, or the offset of the model's units"
+            "x is not finite everywhere; a model that was trained with hidden points takes 0 for what was not measured,"
+            " or the offset of its units"
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import Data
+from crossreg.nn.build import check_reads
 from crossreg.nn.surrogate import Surrogate
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
@@ -44,6 +45,7 @@ def fit(model: Surrogate, data: Data, config: TrainConfig | None = None, *, prog
         raise TypeError(
             f"fit learns from a Data, which has train and reg (see load, make_data), not a {type(data).__name__}"
         )
+    check_reads(model, data.train)
     config = dataclasses.replace(config or TrainConfig(), **fields)
     history: list[dict[str, Any]] = []
     report = stopped_at = None

@@ -42,11 +42,11 @@ _SCRIPTS = ("fields.js", "planes.js", "slice.js", "entries.js", "page.js")
 def write_report(folder: Path, output: Path | None = None, *, progress: bool = False) -> Path:
     """Writes the page of all that is below a folder, by default as `report.html` into it."""
     check_is_folder(folder)
+    check_output(folder / DEFAULT if output is None else output)
     if output is None:
         output = folder / DEFAULT
     else:
         check_replaceable(output, b'name="generator" content="crossreg"', "--output")
-    check_output(output)
     found = find(folder, progress=progress)
     names = data_names(found)
     found = with_names(found, names)
