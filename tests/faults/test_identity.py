@@ -1,8 +1,10 @@
 """Files of other runs, of other seeds and of other data: each is what it should be, or it is refused."""
 
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from crossreg.cli import main
 from crossreg.config import OWN_DATA, Config, DataConfig, load_yaml, to_dict
 from crossreg.data.files import source as source_module
-from crossreg.data.files.load import load_file
+from crossreg.data.files.load import load_file, load_files
 from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source
+from crossreg.data.pairs import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.studies import train as train_module
 from crossreg.studies.archive import Archive
@@ -169,13 +172,87 @@ def test_every_number_in_memory_counts(sampled, tmp_path):
     held = {"in_memory_gib": 11 * 6 * 2 * 20 * 4 / 2**30, "train_size": 8, "reg_size": 1, "test_size": 2}
     before = load_file(path, **held).digest
     assert before not in (looked_at, load_file(path).digest)
-    config = DataConfig(**OWN_DATA | held | {"data": str(path)})
+    settings: dict[str, Any] = OWN_DATA | held | {"data": str(path)}
+    config = DataConfig(**settings)
     for part in split_source(open_source(path), config).values():
         _change(path, part.samples[-1], 2)
         assert open_source(path).digest == looked_at
         changed = load_file(path, **held).digest
         assert changed != before
         before = changed
+
+
+def test_every_number_that_a_sweep_holds_counts(sampled, tmp_path):
+    """Of a file larger than the memory allowed two runs hold 5 or 8, 1 and 2 of 12 trajectories."""
+    path = tmp_path / "u.npy"
+    np.save(path, _fields())
+    held = {"in_memory_gib": 11 * 6 * 2 * 20 * 4 / 2**30, "reg_size": 1, "test_size": 2}
+    settings: list[dict[str, Any]] = [OWN_DATA | held | {"data": str(path), "train_size": size} for size in (5, 8)]
+    few, many = (DataConfig(**each) for each in settings)
+    looked_at = open_source(path).digest
+    alone = trajectories_of(many)
+    assert alone.digest == load_files(many).digest
+    both = trajectories_of(few, many)
+    assert both.digest == trajectories_of(many, few).digest
+    assert len({both.digest, alone.digest, trajectories_of(few).digest, looked_at}) == 4
+    for config in (few, many):
+        assert make_data(both, config).digest == load_files(config).digest
+    with pytest.raises(InputError, match="has changed since it was first read"):
+        make_data(alone, few)  # what it holds was not looked at
+    parts = split_source(open_source(path), many)
+    only_many = parts["train"].samples[-1]
+    assert only_many not in split_source(open_source(path), few)["train"].samples
+    for number in (parts["test"].samples[-1], parts["reg"].samples[0], only_many):
+        _change(path, number, 2)
+        assert open_source(path).digest == looked_at
+        with pytest.raises(InputError, match="has changed since it was first read"):
+            make_data(both, many)
+        changed = trajectories_of(few, many)
+        assert changed.digest != both.digest
+        both = changed
+    # What no run holds does not count, and what one of them does not hold leaves its data as they were.
+    _change(path, only_many, 3)
+    assert make_data(both, few).train.field_shape == (2, 20)
+    [left] = set(range(12)) - {sample for part in parts.values() for sample in part.samples}
+    both = trajectories_of(few, many)
+    _change(path, left, 2)
+    assert open_source(path).digest == looked_at
+    assert trajectories_of(few, many).digest == both.digest
+
+
+@pytest.mark.parametrize("grid", ["train_size=8", "train_size=5,8"])
+def test_a_sweep_on_a_part_of_a_large_file_has_one_digest(grid, sampled, tmp_path, capsys):
+    """Its trained models are found by report, figures and extract, and no row is mixed with those of other data."""
+    path, out = tmp_path / "u.npy", tmp_path / "s"
+    np.save(path, _fields())
+    train = {"steps": 4, "evaluate_every": 2, "batch_size": 5, "num_samples": 2, "evaluation_samples": 3}
+    data = {"in_memory_gib": 11 * 6 * 2 * 20 * 4 / 2**30, "reg_size": 1, "test_size": 2, "train_size": 8}
+    model = {"width": 4, "num_blocks": 1, "num_modes": 4}
+    (tmp_path / "c.yaml").write_text(json.dumps({"data": data, "model": model, "train": train}))
+    sweep = ["sweep", "grid", "--data", str(path), "--config", str(tmp_path / "c.yaml"), "--grid", grid]
+    sweep += ["--methods", "xreg", "--seeds", "1", "--out", str(out), "--quiet"]
+    assert main(sweep) == 0
+    count = grid.count(",") + 1
+    assert main(["report", str(out), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
+    page = (tmp_path / "r.html").read_text()
+    entries = json.loads(page.split('id="report">')[1].split("</script>")[0])["entries"]
+    assert sum(bool(entry["trajectories"]) for entry in entries) == count
+    assert "not in the folder" not in page
+    taken = ["extract", str(out), "--method", "xreg", "--seed", "0", "--where", "train_size=8"]
+    assert main([*taken, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    before = {p.name for p in (out / "trained").glob("*.npz")}
+    assert main(sweep) == 0
+    assert {p.name for p in (out / "trained").glob("*.npz")} == before
+    assert len(before) == count
+    config = load_yaml(tmp_path / "run" / "config.yaml").data
+    looked_at = open_source(path).digest
+    _change(path, split_source(open_source(path), config)["train"].samples[-1], 2)
+    assert open_source(path).digest == looked_at
+    assert main([*taken, "--out", str(tmp_path / "other"), "--quiet"]) == 2
+    assert main(sweep) == 0
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    assert len({row["key"] for row in rows}) == len(rows) == 2 * count
 
 
 def test_a_run_of_a_version_that_looked_at_some_fields_is_still_evaluated(sampled, tiny, tmp_path, capsys):
@@ -239,3 +316,94 @@ def test_streamed_data_that_change_are_noticed_before_anything_is_stored(when, t
         assert max(saved) <= 20
         assert MODEL not in stored
     assert load_yaml(out / "config.yaml").data.data == str(path)
+
+
+SMALL = "--width 4 --num-blocks 1 --num-modes 4 --steps 8 --evaluate-every 2 --batch-size 5 --num-samples 2 --quiet"
+
+
+def test_what_lies_beside_streamed_data_may_change(tmp_path, monkeypatch):
+    """A run in the folder of its data, notes, and files that were not there when the data were opened."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, fields in zip("ab", np.split(_fields(), 2), strict=True):
+        np.save(folder / f"{name}.npy", fields)
+    (folder / "notes.txt").write_text("first")
+    usual = source_module.Source.check_unchanged
+    looks = []
+
+    def check(source):
+        looks.append(source)
+        (folder / "notes.txt").write_text(f"look {len(looks)}")
+        np.save(folder / f"prediction_{len(looks)}.npy", np.zeros((2, 3)))
+        usual(source)
+
+    monkeypatch.setattr(source_module.Source, "check_unchanged", check)
+    command = ["train", "--data", str(folder), "--in-memory-gib", "0", *SMALL.split(), "--evaluation-samples", "2"]
+    assert main([*command, "--out", str(folder / "run")]) == 0
+    assert len(looks) > 4
+    assert (folder / "run" / "metrics.json").exists()
+
+
+def test_files_that_were_opened_may_not_change(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, fields in zip("ab", np.split(_fields(), 2), strict=True):
+        np.save(folder / f"{name}.npy", fields)
+
+    def touch():
+        os.utime(folder / "b.npy", ns=(1, 1))
+
+    for change in (touch, lambda: np.save(folder / "a.npy", _fields()[:6]), (folder / "b.npy").unlink):
+        source = open_source(folder)
+        source.check_unchanged()
+        change()
+        with pytest.raises(InputError, match="has changed since it was first read"):
+            source.check_unchanged()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_chunks_of_a_store_may_not_change(tmp_path, version, monkeypatch):
+    """Of many chunks some are looked at, and the folders that they are in; what else lies in a store is not."""
+    xarray = pytest.importorskip("xarray")
+    path = tmp_path / "u.zarr"
+    fields = _fields()[:, :, 0]
+    data = xarray.Dataset(dict.fromkeys(("u", "v"), (("sample", "time", "x"), fields)))
+    chunks = {name: {"chunks": (1, 2, size)} for name, size in (("u", 20), ("v", 20))}
+    data.to_zarr(path, zarr_format=version, consolidated=False, encoding=chunks)
+    every = [
+        p for p in (path / "u").rglob("*") if p.is_file() and not p.name.startswith(".z") and p.name != "zarr.json"
+    ]
+    assert len(every) == 12 * 3
+    stamped = {name for name, *_ in open_source(path).stamps}
+    assert {str(p) for p in every} <= stamped
+    assert {str(path / "u" / name) for name in ((".zarray", ".zattrs") if version == 2 else ("zarr.json",))} <= stamped
+    source = open_source(path)
+    (path / "run").mkdir()
+    (path / "run" / "mask.npy").write_bytes(b"anything")
+    (path / "notes.txt").write_text("mine")
+    source.check_unchanged()
+    monkeypatch.setattr(source_module, "_STAMPED_CHUNKS", 5)
+    few = open_source(path).stamps
+    assert len([name for name, *_ in few if "zarr.json" not in name and "/.z" not in name]) == (
+        20 if version == 3 else 12
+    )
+
+    def rewritten(file: Path) -> None:
+        content = file.read_bytes()
+        file.unlink()
+        file.write_bytes(content)
+
+    last = sorted(every)[-1]  # one of the evenly spaced
+    known = {name for name, *_ in few}
+    unlooked = next(p for p in every if str(p) not in known and str(p.parent) in known)
+    metadata = path / "v" / (".zarray" if version == 2 else "zarr.json")
+    for change in (
+        lambda: last.write_bytes(last.read_bytes()[::-1]),
+        lambda: rewritten(unlooked),
+        lambda: metadata.write_text(metadata.read_text() + " "),
+    ):
+        source = open_source(path)
+        source.check_unchanged()
+        change()
+        with pytest.raises(InputError, match="has changed since it was first read"):
+            source.check_unchanged()

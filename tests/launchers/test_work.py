@@ -6,10 +6,11 @@ import threading
 from collections import deque
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_sweep import OFTEN
 
-from crossreg.config import Config
+from crossreg.config import OWN_DATA, Config
 from crossreg.data import cache
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
@@ -19,6 +20,7 @@ from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import _alone, work
 from crossreg.studies.machine import source_digest
+from crossreg.studies.scoring import shared_trajectories
 from crossreg.studies.sweep_folder import point_key
 
 
@@ -43,6 +45,24 @@ def test_a_worker_of_other_code_or_other_data_does_nothing(job):
         refused = work(job._replace(**changed))
         assert said in refused.error
         assert not refused.again  # no second try would help
+
+
+def test_a_worker_knows_own_files_as_the_sweep_does(job, tmp_path):
+    """By all that its runs hold of them, where the fields that are handed on are those of one run."""
+    fields = np.random.default_rng(0).normal(size=(11, 4, 2, 20)).astype(np.float32)
+    np.save(tmp_path / "u.npy", fields)
+    base = Config().replace(**OWN_DATA | {"data": str(tmp_path / "u.npy"), "in_memory_gib": 9 * 640 / 2**30})
+    base = base.replace(reg_size=1, test_size=2, evaluation_samples=2)
+    points = [Point(base, parse_method("persistence"), {"train_size": size}) for size in (3, 6)]
+    trajectories = shared_trajectories(points)
+    cache.write(tmp_path / "jobs" / "data.npz", trajectories)
+    keyed = {point_key(point, trajectories.digest): Wired.of(point) for point in points}
+    job = job._replace(digest=trajectories.digest, points=keyed)
+    done = work(job)
+    assert done.error == ""
+    assert {key: row["train_size"] for key, row in done.rows.items()} == dict(zip(keyed, (3, 6), strict=True))
+    np.save(tmp_path / "u.npy", fields + 1)
+    assert "u.npy: has changed since it was first read" in work(job).error
 
 
 def test_what_goes_wrong_in_a_worker_is_an_error_that_is_worth_another_try(job, monkeypatch):

@@ -54,13 +54,18 @@ def test_the_range_is_that_of_the_inputs_as_they_are_seen(data, trajectories):
     """In 7 trajectories of 3 steps the last time is no input, and what the mask hides is 0."""
     seen = trajectories.train[:7, :3] * np.asarray(data.run_mask)
     low, high = (pick(seen, axis=(0, 1, 3)) for pick in (np.min, np.max))
-    assert input_range(data.train) == InputRange(tuple(low.tolist()), tuple(high.tolist()))
+    known = input_range(data.train)
+    assert known[:2] == (tuple(low.tolist()), tuple(high.tolist()))
+    # The spread of each field counts what is seen alone.
+    fields = trajectories.train[:7, :3, :, np.asarray(data.run_mask)].astype(np.float64)
+    assert known.least_spread == tuple(np.ptp(fields, axis=3).min((0, 1)).tolist())
 
 
 def test_a_run_knows_the_range_of_its_inputs(own_run):
     inputs = np.asarray(load_file(own_run.parent / "own.npy").train.trajectories)[:, :-1]
     low, high = (pick(inputs, axis=(0, 1, 3)) for pick in (np.min, np.max))
-    assert load_run(own_run).input_range == InputRange(tuple(low.tolist()), tuple(high.tolist()))
+    least = np.ptp(inputs.astype(np.float64), axis=3).min((0, 1))
+    assert load_run(own_run).input_range == InputRange(*(tuple(v.tolist()) for v in (low, high, least)))
     assert 1001 <= low[0] < 1002
     assert 0.45 < high[1] <= 0.5
 
@@ -123,14 +128,54 @@ def test_fields_of_which_nothing_is_seen_are_refused(predicts, tmp_path):
     assert (code, written) == (2, False)
     assert "x.npy: nothing of field 1 is seen, since every value is NaN or hidden by the mask" in said
     assert said.count("\n") == 1
-    # A gap in a field is allowed, also one of a whole channel; a mask over what is left is not.
-    x[1, 1, 3:] = 0.2
-    assert predicts(x) == (0, "", True)
+    # A gap in a field is allowed, and one of a whole channel is said; a mask over what is left is not.
+    x[1, 1, 3:] = np.linspace(-0.3, 0.3, POINTS - 3)
+    code, said, written = predicts(x)
+    assert (code, written) == (0, True)
+    assert "x.npy: nothing of channel 0 is seen in field 1, since every value is NaN or hidden by the mask" in said
+    assert said.count("\n") == 1
     np.save(tmp_path / "mask.npy", np.arange(POINTS) < 3)
     assert "nothing of field 1 is seen" in predicts(x, "--mask", str(tmp_path / "mask.npy"))[1]
     np.save(tmp_path / "mask.npy", np.zeros(POINTS))
     assert "hides every point" in predicts(x, "--mask", str(tmp_path / "mask.npy"))[1]
-    check_seen(x, np.ones(POINTS, bool), "x")
+    [said] = check_seen(x, np.ones(POINTS, bool), "x")
+    assert said.startswith("x: nothing of channel 0 is seen in field 1,")
+    x[2, 1] = np.nan
+    x[0, 1] = np.nan
+    said = check_seen(x, np.ones(POINTS, bool), "x")
+    assert [line.split(" is seen in ")[1].split(",")[0] for line in said] == ["field 1", "field 0 and 1 more"]
+    x[1, 0, :2] = 1013.0  # which a mask may hide
+    assert len(check_seen(x, np.ones(POINTS, bool), "x")) == 1
+    assert len(check_seen(x, np.arange(POINTS) > 2, "x")) == 2
+
+
+def test_each_field_is_looked_at_by_itself(predicts):
+    """Of three fields one is in another unit; and one varies less than any that was trained on, but not by much."""
+    x = own_fields()[:3, 0]
+    x[1, 1] /= 1000
+    code, said, written = predicts(x)
+    assert (code, written) == (0, True)
+    spread = np.ptp(x[1, 1].astype(np.float64))
+    assert f"channel 1 varies by {spread:.2g} in field 1, and the run was trained on inputs from -0.4989" in said
+    assert said.count("\n") == 1
+    x[2, 1] /= 1000
+    x[0, 0, 3] = 1060.0  # of another channel, and beyond
+    said = predicts(x)[1].splitlines()
+    assert len(said) == 2
+    assert "channel 0 reaches 1060 in field 0" in said[0]
+    assert "in field 1 and 1 more, and the run" in said[1]
+    x = own_fields()[:3, 0]
+    x[1, 1] /= 50
+    assert predicts(x) == (0, "", True)
+
+
+def test_a_field_that_varies_as_little_as_those_of_train_is_not_warned_of():
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(1, 1, 12) * [[[1.0]], [[0.003]], [[0.002]]]
+    mask = np.arange(12) > 0
+    for least, said in ((None, "field 1 and 1 more"), (np.ptp(x[1, 0, 1:]), "field 2"), (0.0, "")):
+        known = InputRange((-1.0,), (1.0,), None if least is None else (float(least),))
+        warnings = check_range(x, mask, known, "x")
+        assert [line.split(" in ")[1].split(",")[0] for line in warnings] == ([said] if said else [])
 
 
 def test_a_run_of_an_older_version_has_the_range_of_its_units(own_run, predicts, tmp_path):
@@ -155,6 +200,12 @@ def test_a_run_of_an_older_version_has_the_range_of_its_units(own_run, predicts,
 def test_a_range_that_cannot_be_is_refused(ends):
     with pytest.raises(ValueError, match="input_low and input_high"):
         stored_range(dict(zip(("input_low", "input_high"), ends, strict=True)), 2, None)
+    fields = {"input_low": [0.0, 1.0], "input_high": [3.0, 1.0]}
+    for least in ([0.1], [0.1, -0.1], [float("nan"), 0.1], [0.1, float("inf")]):
+        with pytest.raises(ValueError, match="input_least_spread"):
+            stored_range(fields | {"input_least_spread": least}, 2, None)
+    least = {"input_least_spread": [0.1, 0.0]}
+    assert stored_range(fields | least, 2, None) == InputRange((0.0, 1.0), (3.0, 1.0), (0.1, 0.0))
 
 
 @pytest.mark.parametrize("memory", ["1.0", "0.0"])

@@ -287,13 +287,16 @@ def load_data(config: DataConfig) -> Data[Pairs]:
     return make_data(load_trajectories(config), config, check=False)
 
 
-def trajectories_of(config: DataConfig) -> Trajectories:
-    """What the runs of a sweep share, for `make_data`: a scenario's trajectories, or those of own files."""
+def trajectories_of(config: DataConfig, *others: DataConfig) -> Trajectories:
+    """What the runs of a sweep share, for `make_data`: a scenario's trajectories, or those of own files.
+
+    `others` are the configs of further runs: of own files, what each of them holds counts for the digest.
+    """
     if config.data is None:
         return load_trajectories(config)
     from crossreg.data.files.pool import pool_trajectories
 
-    return pool_trajectories(config)
+    return pool_trajectories(config, *others)
 
 
 def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
@@ -302,12 +305,9 @@ def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = T
     Those of own files are split by the files themselves (`data/files/pool.py`), which must be as they were.
     """
     if config.data is not None:
-        from crossreg.data.files.pool import pool_of
+        from crossreg.data.files.pool import shared_data
 
-        pool = pool_of(config)
-        if pool.digest(config) != trajectories.digest:
-            raise InputError(f"--data {config.data}: has changed since it was first read")
-        return pool.data(config)
+        return shared_data(trajectories, config)
     split = check_split(config)
     if check:
         trajectories = check_trajectories(trajectories, split)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crossreg.data.pairs import trajectories_of
 from crossreg.errors import InputError
 from crossreg.files import check_is_folder, made_whole
 from crossreg.methods.names import parse_method
@@ -22,7 +21,7 @@ from crossreg.studies.run_folder import (
     finite_or_none,
     write_beginning,
 )
-from crossreg.studies.scoring import trainings_of
+from crossreg.studies.scoring import shared_trajectories, trainings_of
 from crossreg.studies.sweep_folder import load_points, point_key, read_rows
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.studies.test_times import scores_by_time
@@ -35,12 +34,13 @@ def extract(
     """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
     check_is_folder(folder)
     check_free(out)
-    point = _find(load_points(folder), method, seed, where)
+    points = load_points(folder)
+    point = _find(points, method, seed, where)
     if len(point.configs) != 1 or point.method.members != 1 or point.method.wrapped:
         raise InputError(
             f"--method {point.method.name}: is more than one trained model, which a run folder cannot hold"
         )
-    trajectories = trajectories_of(point.config.data)
+    trajectories = shared_trajectories(points)
     [[training]] = trainings_of(point)
     key, archive = training.key(trajectories.digest), Archive(folder)
     rows = {row["key"]: row for row in read_rows(folder)}

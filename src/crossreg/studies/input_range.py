@@ -18,30 +18,47 @@ from crossreg.nn.units import Units
 
 # How far beyond the range, in units of its width, a value may lie before it is warned of, and before it is refused.
 _WARNED, _REFUSED = 1.0, 10.0
-# Fields that vary by less than this share of the range are warned of: they may be in other units.
+# A field that varies by less than this share of the range is warned of, unless the run was trained on such: it may be
+# in other units.
 _SMALL = 0.01
 # Where only mean and standard deviation are known, as of runs of older versions: values lie within so many of these.
 _USUAL = 4.0
 
 
 class InputRange(NamedTuple):
-    """The smallest and the largest value of each channel."""
+    """The smallest and the largest value of each channel, and by how much the field that varies least does.
+
+    `least_spread` is not known of runs of older versions.
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+    least_spread: tuple[float, ...] | None = None
 
 
 def input_range(pairs: AbstractPairs) -> InputRange:
     """Return the range of the inputs of a split, as a model sees them; of a large split, of evenly spaced pairs."""
     numbers = scale_pairs(pairs)
-    x = np.asarray(_inputs(hold(pairs, np.asarray(numbers)), numbers))
+    x, mask = map(np.asarray, _inputs(hold(pairs, np.asarray(numbers)), numbers))
     axes = (0, *range(2, x.ndim))
-    return InputRange(tuple(x.min(axes).tolist()), tuple(x.max(axes).tolist()))
+    spreads = _spreads(np.where(mask, x.astype(np.float64), np.nan))
+    least = np.nanmin(spreads, axis=0, initial=np.inf)
+    # Of a channel that is nowhere seen, nothing is far below what was trained on.
+    least = np.where(np.isfinite(least), least, 0.0)
+    return InputRange(*(tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least)))
 
 
 @eqx.filter_jit
 def _inputs(pairs: AbstractPairs, numbers):
-    return pairs.gather(numbers).x[:, : pairs.field_shape[0]]
+    batch = pairs.gather(numbers)
+    return batch.x[:, : pairs.field_shape[0]], batch.mask
+
+
+def _spreads(values: Float[np.ndarray, "batch channel *space"]) -> Float[np.ndarray, "batch channel"]:
+    """By how much each channel of each field varies, NaN where nothing of it is seen."""
+    flat = values.reshape(*values.shape[:2], -1)
+    low, high = np.nanmin(flat, axis=-1, initial=np.inf), np.nanmax(flat, axis=-1, initial=-np.inf)
+    return np.where(low <= high, high - low, np.nan)
 
 
 def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> InputRange | None:
@@ -58,17 +75,39 @@ def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> 
     fits = len(low) == len(high) == channels and np.isfinite([low, high]).all()
     if not fits or any(a > b for a, b in zip(low, high, strict=True)):
         raise ValueError("input_low and input_high need a finite number for each channel, the lower one first")
-    return InputRange(low, high)
+    least = fields.get("input_least_spread")
+    if least is None:
+        return InputRange(low, high)
+    least = tuple(map(float, least))
+    if len(least) != channels or not all(0 <= spread < np.inf for spread in least):
+        raise ValueError("input_least_spread needs a finite number for each channel, none below 0")
+    return InputRange(low, high, least)
 
 
-def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], where: str) -> None:
-    """Refuse fields of which nothing is seen: every value is NaN or hidden by the mask."""
-    seen = (np.isfinite(x) & mask).reshape(len(x), -1).any(axis=1)
+def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], where: str) -> list[str]:
+    """Refuse fields of which nothing is seen: every value is NaN or hidden by the mask.
+
+    Return warnings of channels of which nothing is seen in some field: data may have such gaps, and most have none.
+    """
+    by_channel = np.any((np.isfinite(x) & mask).reshape(*x.shape[:2], -1), axis=-1)
+    seen = by_channel.any(axis=-1)
     if not seen.all():
         raise InputError(
             f"{where}: nothing of field {int(np.argmin(seen))} is seen, since every value is NaN or hidden by the mask;"
             " expected at least one"
         )
+    return [
+        f"{where}: nothing of channel {channel} is seen in {_which(~there)}, since every value is NaN or hidden by the"
+        " mask: error bars there may not hold"
+        for channel, there in enumerate(np.moveaxis(by_channel, 1, 0))
+        if not there.all()
+    ]
+
+
+def _which(fields: Bool[np.ndarray, " batch"]) -> str:
+    """The first of some fields, and how many more there are."""
+    more = int(fields.sum()) - 1
+    return f"field {int(np.argmax(fields))}" + (f" and {more} more" if more else "")
 
 
 def check_range(
@@ -76,10 +115,12 @@ def check_range(
 ) -> list[str]:
     """Refuse fields far outside the range that a run was trained on; return warnings of others that are unlike it.
 
-    Only what is seen counts: finite values that the mask does not hide.
+    Only what is seen counts: finite values that the mask does not hide. Every channel of every field is looked at by
+    itself.
     """
     warnings = []
-    for channel, (low, high) in enumerate(zip(*known, strict=True)):
+    spreads = _spreads(np.where(np.isfinite(x) & mask, x.astype(np.float64), np.nan))
+    for channel, (low, high) in enumerate(zip(known.low, known.high, strict=True)):
         values = np.where(np.isfinite(x[:, channel]) & mask, x[:, channel].astype(np.float64), np.nan)
         width = high - low
         if not width or np.isnan(values).all():
@@ -92,9 +133,12 @@ def check_range(
             raise InputError(f"{said}; give fields in the units of the run's data")
         if beyond[place] > _WARNED:
             warnings.append(f"{said}: its error bars may not hold there")
-        elif (spread := float(np.nanmax(values) - np.nanmin(values))) < _SMALL * width:
+        least = np.inf if known.least_spread is None else known.least_spread[channel]
+        small = spreads[:, channel] < min(_SMALL * width, least)
+        if small.any():
+            spread = spreads[np.argmax(small), channel]
             warnings.append(
-                f"{where}: channel {channel} varies by {spread:.2g} in all, and {trained}; are these the units of the"
-                " run's data?"
+                f"{where}: channel {channel} varies by {spread:.2g} in {_which(small)}, and {trained}; are these the"
+                " units of the run's data?"
             )
     return warnings

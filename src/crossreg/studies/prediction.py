@@ -168,8 +168,9 @@ def predict_file(
             file=sys.stderr,
         )
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
-    check_seen(x, mask, f"--input {source}")
-    warnings = [] if run.input_range is None else check_range(x, mask, run.input_range, f"--input {source}")
+    warnings = check_seen(x, mask, f"--input {source}")
+    if run.input_range is not None:
+        warnings += check_range(x, mask, run.input_range, f"--input {source}")
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
     for name, array in arrays.items():
         if not np.isfinite(array).all():

@@ -26,7 +26,7 @@ from jaxtyping import Bool
 
 from crossreg.config import Config, load_stored, to_dict, to_yaml
 from crossreg.data.checks import check_mask
-from crossreg.data.files.load import is_known_by_sample
+from crossreg.data.files.load import is_known_by_sample, load_files
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
 from crossreg.errors import InputError, in_one_line
@@ -135,7 +135,8 @@ def write_beginning(folder: Path, config: Config, data: Data, identity: str | No
 
 
 def _described(known: InputRange) -> dict[str, Any]:
-    return {"input_low": list(known.low), "input_high": list(known.high)}
+    described = {"input_low": list(known.low), "input_high": list(known.high)}
+    return described if known.least_spread is None else described | {"input_least_spread": list(known.least_spread)}
 
 
 def _json_bytes(value: Any) -> bytes:
@@ -257,9 +258,11 @@ class Run(NamedTuple):
             if config.data is None:
                 raise InputError(f"--data {path}: the run was trained on the scenario {config.scenario}")
             config = dataclasses.replace(config, data=str(path))
-        data = load_data(config)
+        # What the run stored of its fields decides how they are read, not what a file without names may mean.
+        stored = (self.channels, *self.space)
+        data = load_data(config) if config.data is None else load_files(config, stored)
         if data.digest != self.digest and config.data is not None:
-            if is_known_by_sample(config, self.digest):
+            if is_known_by_sample(config, self.digest, stored):
                 said = "the run is of a version that knew large data by a sample of fields; the others are not compared"
                 print(f"crossreg: {config.data}: {said}", file=sys.stderr)
                 return data

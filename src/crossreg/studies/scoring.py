@@ -3,11 +3,11 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from crossreg.config import DataConfig, changed_fields
-from crossreg.data.pairs import AbstractPairs, make_data
+from crossreg.data.pairs import AbstractPairs, make_data, trajectories_of
 from crossreg.data.trajectories import Trajectories
 from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
@@ -27,6 +27,11 @@ def trainings_of(point: Point) -> list[list[Training]]:
         [Training(without_idle(config), member, point.keeps_part_of_reg) for member in range(point.method.members)]
         for config in point.configs
     ]
+
+
+def shared_trajectories(points: Iterable[Point]) -> Trajectories:
+    """What the runs of a sweep share; its digest is the one that the keys of all rows and trainings have."""
+    return trajectories_of(*dict.fromkeys(c.data for point in points for c in (point.config, *point.configs)))
 
 
 def scored_on() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from crossreg.config import Config
-from crossreg.data.pairs import check_split, trajectories_of
+from crossreg.data.pairs import check_split
 from crossreg.data.trajectories import Trajectories
 from crossreg.devices import devices_in_use
 from crossreg.errors import InputError
@@ -33,7 +33,7 @@ from crossreg.studies.machine import describe_driver, describe_machine
 from crossreg.studies.memory_maps import release_programs
 from crossreg.studies.programs import Program, cohort_of, compiled_ahead, on_device, plan_programs, train_program
 from crossreg.studies.saving import USUAL, Saving
-from crossreg.studies.scoring import score_points, scored_on, trainings_of
+from crossreg.studies.scoring import score_points, scored_on, shared_trajectories, trainings_of
 from crossreg.studies.sweep_folder import ROWS, join, open_sweep, point_key, read_rows, sealed_row
 
 
@@ -79,7 +79,7 @@ def run_sweep(
     Where `workers` are others than this process, rows of jobs that failed twice are missing; a line has said why.
     """
     check_points(points)
-    trajectories = trajectories_of(points[0].config.data)
+    trajectories = shared_trajectories(points)
     asked = (asked or {}) | {"data": trajectories.digest}
     if workers.in_process:
         packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas)
@@ -168,7 +168,7 @@ def _open_work(
 def describe_sweep(points: Sequence[Point], folder: Path, workers: Workers = HERE) -> str:
     """What `run_sweep` would do, and about how long it would train; nothing is run or written."""
     check_points(points)
-    trajectories = trajectories_of(points[0].config.data)
+    trajectories = shared_trajectories(points)
     space = trajectories.train.shape[3:]
     packing = _Packing(workers.memory or memory_bytes(), workers.most_replicas, workers.workers or 1)
     work = _open_work(points, folder, trajectories, {row["key"] for row in read_rows(folder)}, packing, write=False)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossreg.data.pairs import Data, trajectories_of
+from crossreg.data.pairs import Data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.methods.ensemble import EnsemblePredictor
@@ -24,7 +24,7 @@ from crossreg.sealed import seal_or_none
 from crossreg.studies.archive import Archive
 from crossreg.studies.grids import Point
 from crossreg.studies.programs import data_of
-from crossreg.studies.scoring import trainings_of
+from crossreg.studies.scoring import shared_trajectories, trainings_of
 from crossreg.studies.sweep_folder import data_digest, load_points, point_key
 from crossreg.studies.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
 
@@ -59,7 +59,7 @@ def load_sweep_fields(
                 if path.exists() and seal_or_none(path) in (None, key):
                     by_key[key] = read_test_fields(path, identity=key)
                 else:
-                    trajectories = trajectories or trajectories_of(points[key].config.data)
+                    trajectories = trajectories or shared_trajectories(points.values())
                     if trajectories.digest != digest:
                         raise InputError("the data are no longer those that the sweep was trained on")
                     archive = archive or Archive(folder)
@@ -88,7 +88,7 @@ def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most:
 
 def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
     data = data_of(point.config, trajectories)
-    predictor = _predictor(point, data, archive)
+    predictor = _predictor(point, data, trajectories.digest, archive)
     stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
     with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
         path.parent.mkdir(exist_ok=True)
@@ -96,11 +96,11 @@ def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: P
     return stored
 
 
-def _predictor(point: Point, data: Data, archive: Archive) -> Predictor:
-    """What was scored for the row of this point."""
+def _predictor(point: Point, data: Data, digest: str, archive: Archive) -> Predictor:
+    """What was scored for the row of this point; `digest` is the sweep's."""
     if not point.configs:
         return fit_persistence(data.train, knows_mask=point.method.name.startswith("persistence-masked"))
-    keys = [training.key(data.digest) for training in trainings_of(point)[0]]
+    keys = [training.key(digest) for training in trainings_of(point)[0]]
     if any(key not in archive for key in keys):
         raise InputError("its trained models are not in the folder")
     channels, *space = data.train.field_shape

@@ -11,6 +11,8 @@ from crossreg.cli import main
 from crossreg.data.files.axes import named_axes
 from crossreg.data.files.source import open_source
 from crossreg.errors import InputError
+from crossreg.studies.manifest import vouch
+from crossreg.studies.run_folder import load_run
 from made_fields import fields, read_all
 
 SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --batch-size 3 --num-samples 2 --quiet"
@@ -48,6 +50,77 @@ def test_an_axis_that_is_too_large_for_channels_is_asked_about(tmp_path, shape, 
 def test_few_channels_are_channels(tmp_path, shape):
     np.save(tmp_path / "u.npy", np.zeros(shape))
     assert open_source(tmp_path / "u.npy").shape == shape
+
+
+def older_run(data, out, *flags: str) -> dict:
+    """A run as versions before this one stored it, which guessed that channels stand before space, whatever their size.
+
+    Returns the scores that it was stored with.
+    """
+    assert main(["train", "--data", str(data), *SMALL.split(), *flags, "--out", str(out)]) == 0
+    config, stored = ((out / name).read_text() for name in ("config.yaml", "fields.json"))
+    said = flags[flags.index("--axes") + 1]
+    assert f"axes: {said}\n" in config
+    (out / "config.yaml").write_text(config.replace(f"axes: {said}\n", "axes: null\n"))
+    stored = {name: value for name, value in json.loads(stored).items() if name not in ("axes", "identity")}
+    (out / "fields.json").write_text(json.dumps(stored))
+    vouch(out, "config.yaml", "fields.json")
+    return json.loads((out / "metrics.json").read_text())
+
+
+def write_hdf5(path, array: np.ndarray, name: str = "u") -> None:
+    with h5py.File(path, "w") as file:
+        file[name] = array
+
+
+def write_labelled(path, array: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        write_named(file, array, ["sample", "time", "lat", "lon"], "labels")
+
+
+def write_seeds(path, array: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        for number, one in enumerate(np.moveaxis(array, 2, -1)):
+            file[f"{number:04}/data"] = one
+            file[f"{number:04}/grid/x"] = np.arange(array.shape[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("u.npy", np.save), ("u.h5", write_hdf5), ("u.h5", write_labelled)],
+    ids=["npy", "hdf5", "labels"],
+)
+def test_the_fields_of_a_stored_run_are_not_guessed_at_again(tmp_path, capsys, name, write):
+    """Twenty channels that nobody named by --axes, which an earlier version took for channels."""
+    u = fields(1, channels=20, samples=8)[..., :13]
+    write(tmp_path / name, u)
+    metrics = older_run(tmp_path / name, tmp_path / "run", "--axes", "btcx")
+    run = load_run(tmp_path / "run")
+    assert (run.config.data.axes, run.axes, run.channels, run.space) == (None, "", 20, (13,))
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    np.testing.assert_allclose(again["test"]["nll"], metrics["test"]["nll"], rtol=1e-5)
+    np.testing.assert_array_equal(read_all(open_source(tmp_path / name, stored=(20, 13))), u)
+
+
+@pytest.mark.parametrize("write", [write_hdf5, write_seeds])
+def test_a_stored_run_of_another_shape_decides_nothing(tmp_path, write):
+    u = fields(1, channels=20, samples=8)[..., :13]
+    write(tmp_path / "u.h5", u)
+    assert open_source(tmp_path / "u.h5", stored=(20, 13)).shape == u.shape
+    for stored in (None, (20, 14), (1, 20, 13), (19, 13)):
+        with pytest.raises(InputError, match="20 channels on 13 points"):
+            open_source(tmp_path / "u.h5", stored=stored)
+
+
+def test_names_of_a_file_win_where_they_give_the_grid_of_a_stored_run(tmp_path):
+    """On as many points as there are channels the default would fit too."""
+    u = fields(1, channels=20, samples=8)
+    with h5py.File(tmp_path / "u.h5", "w") as file:
+        write_named(file, u, ["sample", "time", "x", "channel"], "labels")
+    read = read_all(open_source(tmp_path / "u.h5", stored=(20, 20)))
+    np.testing.assert_array_equal(read, np.moveaxis(u, 2, 3))
 
 
 def test_coordinates_along_more_axes_than_the_default_has(tmp_path):

@@ -17,8 +17,9 @@ import crossreg as xr
 from crossreg.config import OWN_DATA
 from crossreg.data.cars.mesh_files import read_hdf5
 from crossreg.data.files.check import check_data
-from crossreg.data.files.pool import pool_of
+from crossreg.data.files.pool import Pool, pool_of
 from crossreg.data.files.source import open_source
+from crossreg.data.files.split import split_source
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
@@ -196,6 +197,27 @@ def test_zarr_chunks_and_coordinates_that_are_larger_than_their_store(tmp_path, 
             open_source(path)
 
 
+@pytest.mark.parametrize("names", [["a", "bcd", "ef"], np.array(["a", "bcd", "ef"], object)])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_zarr_store_with_names_of_its_samples_is_read(tmp_path, version, names):
+    u = fields(1, samples=3, channels=1)[:, :, 0].astype("f4")
+    data = xarray.Dataset({"u": (("sample", "time", "x"), u)}, {"sample": names})
+    data.to_zarr(tmp_path / "u.zarr", zarr_format=version, consolidated=False)
+    np.testing.assert_array_equal(read_all(open_source(tmp_path / "u.zarr"))[:, :, 0], u)
+
+
+def test_long_texts_of_a_zarr_store_are_counted_before_they_are_unpacked(tmp_path):
+    u = fields(1, samples=3, channels=1)[:, :, 0].astype("f4")
+    data = xarray.Dataset({"u": (("sample", "time", "x"), u)}, {"sample": ["a", "bcd", "ef"]})
+    data.to_zarr(tmp_path / "u.zarr", zarr_format=3, consolidated=False)
+    about = {"name": "fixed_length_utf32", "configuration": {"length_bytes": 2**27}}
+    record = {"name": "structured", "configuration": {"fields": [["a", "float32"], ["b", about], ["c", about]]}}
+    for kind, size in ((about, 3 * 2**27), (record, 6 * 2**27)):
+        change(tmp_path / "u.zarr" / "sample" / "zarr.json", data_type=kind)
+        with pytest.raises(InputError, match=rf"sample: a chunk, or all of a coordinate, would take {size} bytes"):
+            open_source(tmp_path / "u.zarr")
+
+
 def test_more_samples_than_a_file_can_hold(tmp_path):
     with h5py.File(tmp_path / "u.h5", "w") as file:
         file.create_dataset("u", (20_000_000, 2, 1, 8), "f4", chunks=(1000, 2, 1, 8))
@@ -230,10 +252,30 @@ def test_a_deflate_bomb_is_not_unpacked_into_memory(tmp_path):
     data = xr.load_file(many)
     assert isinstance(data.train, StreamedPairs)
     assert not check_data(many).summary["in_memory"]
-    settings: dict[str, Any] = OWN_DATA | {"data": str(many)}
+    # A sweep holds no more than it is allowed to, and allocates nothing before it knows.
+    settings: dict[str, Any] = OWN_DATA | {"data": str(many), "in_memory_gib": 0.5}
     config = xr.DataConfig(**settings)
-    with pytest.raises(InputError, match=r"unpacks from .* store it without packing"):
-        pool_of(config).data(config)
+    with pytest.raises(InputError, match=r"takes 838860800 bytes .* a sweep needs its data in memory; let in_memory"):
+        pool_of(config).parts(config)
+
+
+def test_a_sweep_holds_packed_data_that_its_memory_has_room_for(tmp_path, monkeypatch):
+    """Fields of zeros with a few values: 33 times and more as large as their file, and far smaller than allowed."""
+    u = np.zeros((9, 50, 1, 2**16), np.float32)
+    u[..., ::4096] = np.random.default_rng(0).normal(size=(9, 50, 1, 16))
+    path = tmp_path / "u.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=u, chunks=(1, 5, 1, 2**16), compression="gzip", shuffle=True)
+    settings: dict[str, Any] = OWN_DATA | {"data": str(path), "train_size": 6, "reg_size": 1, "test_size": 2}
+    config = xr.DataConfig(**settings)
+    source = open_source(path)
+    assert source.num_bytes > source.most_held  # a run streams it
+    data = pool_of(config).data(config)
+    part = split_source(source, config)["test"]
+    np.testing.assert_array_equal(data.test.trajectories, u[list(part.samples)])
+    monkeypatch.setattr("crossreg.memory.available_bytes", lambda: 2 * u.nbytes - 1)
+    with pytest.raises(InputError, match=f"its splits would take {2 * u.nbytes} bytes"):
+        Pool(source).parts(config)
 
 
 def test_packed_data_that_vary_are_held_in_memory(tmp_path):

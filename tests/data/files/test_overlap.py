@@ -1,5 +1,6 @@
 """Windows of one simulation in several splits: warned of in training and in `data check`, and not by mistake."""
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +107,23 @@ def test_equal_starts_beside_an_overlap_are_not_counted(tmp_path):
     said = overlap_warning(source, parts)
     assert said is not None
     assert said.startswith(f"{shared} of the {len(parts[other].samples) * (LENGTH - 1)} steps of {other} ")
+
+
+def test_all_steps_of_a_split_are_in_the_total(tmp_path):
+    """A small spot that moves changes few of the values by which equal steps are found."""
+    places, points = np.arange(LENGTH + SHIFT * 12), np.arange(97)
+    whole = (np.abs(points - 2 * places[:, None] - 5) < 2).astype(np.float32)[:, None] * [[1.0], [2.0]]
+    np.save(tmp_path / "own.npy", windows(whole.astype(np.float32), 12))
+    source = open_source(tmp_path / "own.npy")
+    parts = split_source(source, config_of(tmp_path / "own.npy"))
+    said = overlap_warning(source, parts)
+    assert said is not None
+    found = re.match(r"at least (\d+) of the (\d+) steps of (\w+) are steps of (\w+)", said)
+    assert found is not None
+    count, total, other, one = found.groups()
+    steps = {name: [SHIFT * w + t for w in part.samples for t in range(LENGTH - 1)] for name, part in parts.items()}
+    assert int(total) == len(parts[other].samples) * (LENGTH - 1) == len(steps[other])
+    assert 0 < int(count) < sum(step in steps[one] for step in steps[other])
 
 
 def test_what_is_alike_and_no_overlap(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Axes by letters: b sample, t time, c channel, x y z space. An array in a file is read as (time, channel, *space)."""
 
+import contextlib
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ def axes_of(
     *,
     names: Sequence[str] | None = None,
     coordinates: Collection[str] = (),
+    stored: Sequence[int] | None = None,
 ) -> str:
     """Return a letter for each axis of an array.
 
@@ -51,10 +53,12 @@ def axes_of(
         where: the array's file and name, for errors.
         names: what the file calls the axes, where it does.
         coordinates: those of x, y and z for which the file has an array of coordinates.
+        stored: channels and grid of the run that the file is read for, where there is one already.
 
     Returns:
         The letters of --axes; those that the file's names mean; or sample, time, channel and space, if the channels
-        are so few that they can be channels.
+        are so few that they can be channels. The fields of a stored run are not guessed at again: the letters are
+        those that give its grid, where any do.
     """
     ndim = len(shape)
     if axes is not None:
@@ -62,6 +66,8 @@ def axes_of(
         if len(axes) != ndim:
             raise InputError(f"{where}: has {ndim} axes, --axes {axes} names {len(axes)}")
         return axes
+    if stored is not None and (found := _as_stored(shape, names, stored)) is not None:
+        return found
     if names is not None:
         return named_axes(names, where)
     if ndim not in DEFAULT_AXES:
@@ -71,6 +77,22 @@ def axes_of(
         )
     check_channels(shape, DEFAULT_AXES[ndim], where, coordinates=coordinates)
     return DEFAULT_AXES[ndim]
+
+
+def _as_stored(shape: Sequence[int], names: Sequence[str] | None, stored: Sequence[int]) -> str | None:
+    """The letters by the names of a file, or those by default, under which an array has the grid of a stored run."""
+    candidates = [DEFAULT_AXES[len(shape)]] if len(shape) in DEFAULT_AXES else []
+    if names is not None:
+        with contextlib.suppress(InputError):  # an earlier version did not look at names
+            candidates.insert(0, named_axes(names, ""))
+    return next((axes for axes in candidates if gives(axes, shape, stored)), None)
+
+
+def gives(axes: str, shape: Sequence[int], stored: Sequence[int]) -> bool:
+    """Whether an array of this shape and these axes has the grid of some fields, and no more channels than they."""
+    sizes = dict(zip(axes, shape, strict=True))
+    space = [sizes[letter] for letter in SPACE if letter in sizes]
+    return space == list(stored[1:]) and sizes.get("c", 1) <= stored[0]
 
 
 def check_channels(shape: Sequence[int], axes: str, where: str, *, coordinates: Collection[str] = ()) -> None:

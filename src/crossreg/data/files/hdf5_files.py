@@ -22,13 +22,16 @@ from crossreg.data.hdf5 import open_own
 _NAMES = ("_ARRAY_DIMENSIONS", "dims", "dimensions", "axes")
 
 
-def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
-    """The trajectories of one file. With --axes, a file is taken for what they say, whoever made it."""
+def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None = None) -> Opened:
+    """The trajectories of one file. With --axes, a file is taken for what they say, whoever made it.
+
+    `stored` are channels and grid of the run that it is read for, where there is one already.
+    """
     file = open_own(path, f"--data {path}")
     if axes is None and is_the_well(file):
         return open_the_well(path, file, fields)
     if axes is None and is_pdebench(file):
-        return open_pdebench(path, file, fields)
+        return open_pdebench(path, file, fields, stored)
     arrays: dict[str, Any] = {}
 
     def add(name: str, item: Any) -> None:
@@ -38,8 +41,8 @@ def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
     file.visititems(add)
     mask = arrays.pop(MASK, None)
     chosen, notes = choose_fields(path, arrays, fields, axes, dimension_names)
-    coordinates = coordinates_in(arrays)
-    segment = make_segment(path, chosen, axes, mask, missing_value, names=dimension_names, coordinates=coordinates)
+    about: dict[str, Any] = {"names": dimension_names, "coordinates": coordinates_in(arrays), "stored": stored}
+    segment = make_segment(path, chosen, axes, mask, missing_value, **about)
     if axes is None:
         read = zip(chosen.items(), segment.variables, strict=True)
         named = [f"{name}: axes {variable.axes}" for (name, dataset), variable in read if dimension_names(dataset)]

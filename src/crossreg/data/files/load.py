@@ -1,7 +1,7 @@
 """From a config to the three splits of a user's own files."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,13 +43,16 @@ def resolved(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, **found)
 
 
-def _open(config: DataConfig) -> Source:
-    return open_source(Path(str(config.data)), field=config.field, axes=config.axes)
+def _open(config: DataConfig, stored: Sequence[int] | None = None) -> Source:
+    return open_source(Path(str(config.data)), field=config.field, axes=config.axes, stored=stored)
 
 
-def load_files(config: DataConfig) -> Data:
-    """The pairs of own files: in memory, or, where the files are too large for it, read when they are needed."""
-    source = _open(config)
+def load_files(config: DataConfig, stored: Sequence[int] | None = None) -> Data:
+    """The pairs of own files: in memory, or, where the files are too large for it, read when they are needed.
+
+    `stored` are channels and grid of the run that they are read for, where there is one already.
+    """
+    source = _open(config, stored)
     parts = split_source(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
     if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
@@ -88,9 +91,9 @@ def digest_of(source: Source, config: DataConfig, held: dict[str, Part] | None =
     return source.known_parts[parts]
 
 
-def is_known_by_sample(config: DataConfig, digest: str) -> bool:
+def is_known_by_sample(config: DataConfig, digest: str, stored: Sequence[int] | None = None) -> bool:
     """Whether a digest is that of evenly spaced fields, which earlier versions knew files beyond 64 MiB by."""
-    source = _open(config)
+    source = _open(config, stored)
     return source.num_bytes > SAMPLED_BYTES and source.digest == digest
 
 

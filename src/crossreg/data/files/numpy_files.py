@@ -35,8 +35,8 @@ class Member:
         return self._values[index]
 
 
-def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
-    """The trajectories of one file."""
+def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None = None) -> Opened:
+    """The trajectories of one file; `stored` are channels and grid of the run that it is read for, if there is one."""
     arrays, mask = _arrays(path, f"--data {path}"), None
     if isinstance(arrays, dict):
         mask = arrays.get(MASK)
@@ -46,7 +46,7 @@ def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
             raise InputError(f"--field {','.join(fields)}: {path} is a single array without a name")
         chosen, notes = {"field": arrays}, ()
         arrays = {}
-    segment = make_segment(path, chosen, axes, mask, coordinates=coordinates_in(arrays))
+    segment = make_segment(path, chosen, axes, mask, coordinates=coordinates_in(arrays), stored=stored)
     return Opened(path.suffix[1:].upper(), (segment,), notes)
 
 
@@ -98,17 +98,19 @@ def make_segment(
     *,
     names: NamesOf = lambda array: None,
     coordinates: Collection[str] = (),
+    stored: Sequence[int] | None = None,
 ) -> Segment:
     """Arrays of one file side by side as channels.
 
     `missing` and `names` give, of an array, the number that stands for a missing value and what the file calls its
-    axes; `coordinates` are those of x, y and z that the file has coordinates for.
+    axes; `coordinates` are those of x, y and z that the file has coordinates for, `stored` the channels and the grid of
+    the run that it is read for.
     """
     variables = []
     for name, array in arrays.items():
         where = str(path) if name == "field" else f"{path}: {name}"
         check_numeric(array.dtype, where)
-        letters = axes_of(array.shape, axes, where, names=names(array), coordinates=coordinates)
+        letters = axes_of(array.shape, axes, where, names=names(array), coordinates=coordinates, stored=stored)
         channels = dict(zip(letters, array.shape, strict=True)).get("c")
         gap = None if missing is None else missing(array)
         variables.append(Variable(array, letters, channel_names(name, channels), where, missing=gap))

@@ -45,8 +45,11 @@ def overlap_warning(source: Source, parts: Mapping[str, Part]) -> str | None:
             sample, time = (int(values[twin]) for values in steps[other][1:])
             if _are_equal(_step(source, parts[one], own, own_time), _step(source, parts[other], sample, time)):
                 count = int(np.isin(steps[other].number, steps[one].number).sum())
+                total = len(parts[other].samples) * (len(parts[other].times) - 1)
+                # Steps that change elsewhere than where they were looked at are not compared.
+                least = "at least " if len(steps[other].number) < total else ""
                 return (
-                    f"{count:,} of the {len(steps[other].number):,} steps of {other} are steps of {one} too: trajectory"
+                    f"{least}{count:,} of the {total:,} steps of {other} are steps of {one} too: trajectory"
                     f" {sample} from time {time} is trajectory {own} from time {own_time}; scores of what was learned"
                     " are too good, so give each split its own simulations, in folders train, reg and test"
                 )
@@ -54,7 +57,7 @@ def overlap_warning(source: Source, parts: Mapping[str, Part]) -> str | None:
 
 
 def _steps(source: Source, part: Part) -> _Steps:
-    """All steps of a split in which something changes."""
+    """All steps of a split in which something changes, of the values that are looked at."""
     found = []
     weights = np.random.default_rng(0).integers(1, 2**63, (2, _LOOKED_AT), dtype=np.uint64)
     for sample in part.samples:

@@ -6,6 +6,7 @@ one group per seed   0000/data (t, *space, c), 0000/grid/x, …: diffusion-sorpt
 incompressible flow  velocity (b, t, x, y, 2), particles (b, t, x, y, 1), t (b, t), and a force that does not change
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from crossreg.data.files.axes import (
     channel_names,
     check_channels,
     check_numeric,
+    gives,
     listed,
     mask_variable,
     missing_value,
@@ -43,10 +45,10 @@ def is_pdebench(file: h5py.File) -> bool:
     return ("tensor" in file and has_grid) or flow or {*_INCOMPRESSIBLE, "t"} <= set(file) or bool(_seeds(file))
 
 
-def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opened:
-    """The trajectories of one file."""
+def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...], stored: Sequence[int] | None = None) -> Opened:
+    """The trajectories of one file; `stored` are channels and grid of the run that it is read for, if there is one."""
     if seeds := _seeds(file):
-        return _open_seeds(path, file, seeds, fields)
+        return _open_seeds(path, file, seeds, fields, stored)
     times = file.get("t-coordinate")
     if "tensor" in file:
         names, trailing = ("tensor",), ""
@@ -64,7 +66,7 @@ def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
         if not 1 <= space <= 3:
             raise InputError(f"--data {where}: has shape {dataset.shape}; expected (b, t, *space); say --axes")
         axes = "bt" + SPACE[:space] + trailing
-        if trailing:
+        if trailing and not (stored and gives(axes, dataset.shape, stored)):
             check_channels(dataset.shape, axes, where)
         names = channel_names(name, dataset.shape[-1] if trailing else 1)
         variables.append(Variable(dataset, axes, names, where, missing=missing_value(dataset)))
@@ -87,7 +89,9 @@ def _chosen(path: Path, file: h5py.File, names: tuple[str, ...], fields: tuple[s
     return fields or names
 
 
-def _open_seeds(path: Path, file: h5py.File, seeds: list[str], fields: tuple[str, ...]) -> Opened:
+def _open_seeds(
+    path: Path, file: h5py.File, seeds: list[str], fields: tuple[str, ...], stored: Sequence[int] | None
+) -> Opened:
     """One trajectory in each group."""
     name = fields[0] if fields else "data"
     if len(fields) > 1:
@@ -104,7 +108,8 @@ def _open_seeds(path: Path, file: h5py.File, seeds: list[str], fields: tuple[str
         if not 1 <= space <= 3:
             raise InputError(f"--data {where}: has shape {dataset.shape}; expected (t, *space, c)")
         axes = "t" + SPACE[:space] + "c"
-        check_channels(dataset.shape, axes, where)
+        if not (stored and gives(axes, dataset.shape, stored)):
+            check_channels(dataset.shape, axes, where)
         names = channel_names(name, dataset.shape[-1])
         segments.append(Segment(1, (Variable(dataset, axes, names, where, missing=missing_value(dataset)),)))
     notes = _notes_on_times(file.get(f"{seeds[0]}/grid/t"), segments[0].variables[0].array.shape[0])

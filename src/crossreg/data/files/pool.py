@@ -4,6 +4,7 @@ The runs of a sweep that have the same splits so share one copy of the fields, a
 """
 
 import functools
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from crossreg.data.files.split import Part, check_repeated, split_source
 from crossreg.data.pairs import Data, Pairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.memory import in_words
+from crossreg.memory import check_room, in_words
 
 # Splits that are kept: those of the program that trains, and of the one behind it.
 _KEPT_SPLITS = 6
@@ -33,19 +34,18 @@ class Pool:
         self._checked: set[tuple[Part, ...]] = set()
 
     def parts(self, config: DataConfig) -> dict[str, Part]:
-        """The splits of a config; sizes that the files do not have, or memory has no room for, are refused."""
+        """The splits of a config; sizes that the files do not have, or memory has no room for, are refused.
+
+        What may be held is what in_memory_gib says, however small the packed files are: a sweep has no other way.
+        """
         parts = split_source(self.source, config)
         if (size := used_bytes(self.source, parts)) > config.in_memory_gib * 2**30:
             raise InputError(
                 f"--data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
                 f" in_memory_gib in --config be more than {config.in_memory_gib:g}, or train each run"
             )
-        if size > self.source.most_held:
-            raise InputError(
-                f"--data {self.source.path}: unpacks from {in_words(self.source.stored)} to {in_words(size)}, and a"
-                f" sweep holds at most {in_words(self.source.most_held)} of it in memory; store it without packing"
-            )
         if (every := tuple(parts.values())) not in self._checked:
+            check_room(2 * size, f"--data {self.source.path} in memory, by in_memory_gib: its splits")
             if config.split == "trajectory":
                 check_repeated(self.source, parts)
             warn_of_overlap(self.source, parts)
@@ -53,8 +53,8 @@ class Pool:
         return parts
 
     def digest(self, config: DataConfig) -> str:
-        """What the runs of a sweep know the files by, whichever part of them each one takes."""
-        return digest_of(self.source, config)
+        """What a run of this config knows the files by: every number that it holds of them counts."""
+        return digest_of(self.source, config, self.parts(config))
 
     def data(self, config: DataConfig) -> Data[Pairs]:
         """The three splits of a config."""
@@ -74,8 +74,24 @@ def _pool(path: Path, field: str | None, axes: str | None, stamps: tuple) -> Poo
     return Pool(open_source(path, field=field, axes=axes))
 
 
-def pool_trajectories(config: DataConfig) -> Trajectories:
-    """Own files as what a sweep hands on: the fields of one run, and the digest that all of them are known by."""
-    data = pool_of(config).data(config)
+def pool_trajectories(config: DataConfig, *others: DataConfig) -> Trajectories:
+    """Own files as what a sweep hands on: the fields of one run, and the one digest that all of them are known by.
+
+    It is that of each run where they all know the files by the same: files that are small enough for memory, or one
+    division of larger ones. Otherwise it is the SHA-256 of theirs, which `origin` lists.
+    """
+    pool = pool_of(config)
+    data = pool.data(config)
+    known = sorted({pool.digest(one) for one in (config, *others)})
+    digest = known[0] if len(known) == 1 else hashlib.sha256("".join(known).encode()).hexdigest()
     train, test = (np.asarray(pairs.trajectories) for pairs in (data.train, data.test))
-    return Trajectories(train, test, {"source": str(config.data)}, pool_of(config).digest(config))
+    origin = {"source": str(config.data), "known_by": " ".join(known), "digest": digest}
+    return Trajectories(train, test, origin, digest)
+
+
+def shared_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
+    """The three splits of one run of a sweep; files that are others than `pool_trajectories` found are refused."""
+    pool = pool_of(config)
+    if pool.digest(config) not in trajectories.origin.get("known_by", "").split():
+        raise InputError(f"--data {config.data}: has changed since it was first read")
+    return pool.data(config)

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -29,8 +29,13 @@ SAMPLED_BYTES, _SAMPLED_FIELDS = 2**26, 2048
 
 # What the number of a sample takes, in lists of them.
 _SAMPLE_BYTES = 64
+# Of an array of a Zarr store, what is looked at besides its metadata to notice that it has changed.
+ZARR_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
+_STAMPED_CHUNKS = 256
 # Open files of a process besides those of its data.
 _OTHER_FILES = 256
+# Of each file its name, size, time and number.
+Stamps = tuple[tuple[str, int, int, int], ...]
 
 
 class Segment(NamedTuple):
@@ -65,7 +70,7 @@ class Source:
     space: tuple[int, ...]
     stored: int
     splits: dict[str, range] | None = None
-    stamps: tuple = ()
+    stamps: Stamps = ()
 
     @functools.cached_property
     def _starts(self) -> list[int]:
@@ -153,8 +158,11 @@ class Source:
         return sha.hexdigest()
 
     def check_unchanged(self) -> None:
-        """Refuses files that somebody has written to, or replaced, since they were opened."""
-        if stamps_of(self.path) != self.stamps:
+        """Refuses files that somebody has written to, or replaced, since they were opened.
+
+        Others may come and go beside them: a run may be stored in the folder of its data.
+        """
+        if _stamps(Path(name) for name, *_ in self.stamps) != self.stamps:
             raise InputError(f"--data {self.path}: has changed since it was first read; train on it from the start")
 
 
@@ -165,20 +173,54 @@ def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_by
     if len(samples) * len(along) <= most:
         return [(sample, times) for sample in samples]
     most = min(most, _SAMPLED_FIELDS)
-    places = np.unique(np.linspace(0, len(samples) * len(along) - 1, most).round().astype(int))
-    chosen = [(samples[place // len(along)], along[place % len(along)]) for place in places.tolist()]
+    places = _evenly_spaced(len(samples) * len(along), most)
+    chosen = [(samples[place // len(along)], along[place % len(along)]) for place in places]
     return [(sample, slice(time, time + 1)) for sample, time in chosen]
 
 
-def stamps_of(path: Path) -> tuple[tuple[str, int, int, int], ...]:
-    """Return, for each file at a path, its name and what changes when it is written to or replaced."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+def _evenly_spaced(count: int, most: int) -> list[int]:
+    """Numbers from 0 … count − 1, the first and the last among them; all of these where there are no more."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
+
+
+def stamps_of(path: Path) -> Stamps:
+    """Return, for each file that is read of a path, its name and what changes when it is written to or replaced.
+
+    They are compared at every look of a training, so that they must be few. A file is one stamp. A Zarr store may have
+    a file for every chunk: of each of its arrays the metadata count, and so many of the chunks and of the folders that
+    they lie in, evenly spaced, or all where there are no more. A folder's time changes when a chunk in it is new or was
+    replaced, as Zarr writes them, so that most changes of large stores are noticed too.
+    """
+    groups, _ = _files_of(path)
+    return _stamps(one for files in groups.values() for file in files for one in _stamped(file))
+
+
+def _stamps(files: Iterable[Path]) -> Stamps:
     found = [(str(p), p.stat()) for p in files if p.exists()]
     return tuple((name, status.st_size, status.st_mtime_ns, status.st_ino) for name, status in found)
 
 
-def open_source(path: Path, *, field: str | None = None, axes: str | None = None) -> Source:
-    """The trajectories at a path: a file, a Zarr store, or a folder of files, with or without folders for splits."""
+def _stamped(path: Path) -> Iterator[Path]:
+    """A file, or what is looked at of a store: nothing else that may lie in its folder."""
+    if not path.is_dir():
+        yield path
+        return
+    yield from (path / name for name in ZARR_METADATA)
+    for array in sorted(p for p in path.iterdir() if any((p / name).is_file() for name in (".zarray", "zarr.json"))):
+        yield from (array / name for name in ZARR_METADATA)
+        inside = sorted(p for p in array.rglob("*") if p.name not in ZARR_METADATA)
+        folders = {array} | {p.parent for p in inside}
+        for entries in (sorted(folders), [p for p in inside if p not in folders]):
+            yield from (entries[i] for i in _evenly_spaced(len(entries), _STAMPED_CHUNKS))
+
+
+def open_source(
+    path: Path, *, field: str | None = None, axes: str | None = None, stored: Sequence[int] | None = None
+) -> Source:
+    """The trajectories at a path: a file, a Zarr store, or a folder of files, with or without folders for splits.
+
+    `stored` are channels and grid of the run that they are read for, where there is one already: its axes are known.
+    """
     if axes is not None:
         check_axes(axes)
     if not path.exists():
@@ -187,7 +229,7 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
     fields = tuple(name.strip() for name in field.split(",")) if field else ()
     groups, splits = _files_of(path)
     _allow_open_files(sum(map(len, groups.values())))
-    opened = [_open_checked(file, fields, axes) for files in groups.values() for file in files]
+    opened = [_open_checked(file, fields, axes, stored) for files in groups.values() for file in files]
     segments = tuple(segment for one in opened for segment in one.segments)
     names, times, space = _one_shape(segments, path)
     ranges = None
@@ -201,8 +243,8 @@ def open_source(path: Path, *, field: str | None = None, axes: str | None = None
     # Texts in files may hold anything; these are shown on terminals and pages.
     notes = tuple(dict.fromkeys(in_one_line(note) for one in opened for note in one.notes))
     kinds = in_one_line("; ".join(dict.fromkeys(one.kind for one in opened)))
-    stored = sum(_stored_bytes(file) for files in groups.values() for file in files)
-    source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, stored, ranges, stamps)
+    size = sum(_stored_bytes(file) for files in groups.values() for file in files)
+    source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, size, ranges, stamps)
     _check_proportion(source)
     return source
 
@@ -266,24 +308,24 @@ def _allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None) -> Opened:
     if not (path.is_file() or _is_zarr(path)):
         raise InputError(f"--data {path}: neither a file nor a folder, as a pipe is; write the data to a file first")
     with said_in_one_line(f"--data {path}"):
-        return _open_file(path, fields, axes)
+        return _open_file(path, fields, axes, stored)
 
 
-def _open_file(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
+def _open_file(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None) -> Opened:
     """Reads what a file holds, by the reader for its kind."""
     suffix = path.suffix.lower()
     if suffix in NUMPY:
         from crossreg.data.files.numpy_files import open_numpy
 
-        return open_numpy(path, fields, axes)
+        return open_numpy(path, fields, axes, stored)
     if suffix in HDF5:
         from crossreg.data.files.hdf5_files import open_hdf5
 
-        return open_hdf5(path, fields, axes)
+        return open_hdf5(path, fields, axes, stored)
     if suffix in NETCDF or _is_zarr(path):
         from crossreg.data.files.xarray_files import open_xarray
 

@@ -75,8 +75,24 @@ def _chunk(about: dict[str, Any]) -> list[int]:
 
 
 def _item_bytes(about: dict[str, Any]) -> int:
-    """Bytes of a number; those of a type that NumPy has no such name for are taken to be many."""
+    """Bytes of a number or a text; those of a type that NumPy has no such name for are taken to be many.
+
+    Types of version 3 with settings, as texts of a fixed length, say their bytes in these.
+    """
+    kind = about["dtype"] if about["zarr_format"] == 2 else about["data_type"]
+    if isinstance(kind, dict):
+        return max(_LARGEST_ITEM, sum(_lengths(kind)))
     try:
-        return np.dtype(about["dtype"] if about["zarr_format"] == 2 else about["data_type"]).itemsize
+        return np.dtype(kind).itemsize
     except TypeError:
         return _LARGEST_ITEM
+
+
+def _lengths(kind: Any) -> Iterator[int]:
+    """All lengths in bytes that the description of a type names, those of a record's fields among them."""
+    parts = kind.items() if isinstance(kind, dict) else enumerate(kind) if isinstance(kind, list) else ()
+    for name, part in parts:
+        if name == "length_bytes" and isinstance(part, int):
+            yield part
+        else:
+            yield from _lengths(part)

@@ -76,6 +76,8 @@ def _sees(job: Job) -> bool:
 
 def _do(job: Job, place: Path) -> Outcome:
     trajectories = on_device(cache.read(place / DATA))
+    # Own files are known by all that the runs of the sweep hold of them, and the cached fields are those of one run.
+    trajectories = trajectories._replace(digest=trajectories.origin.get("digest", trajectories.digest))
     if trajectories.digest != job.digest:
         raise InputError(f"{place / DATA}: is not of the sweep's data")
     trained: dict[str, Trained] = {}
