@@ -203,8 +203,8 @@ def test_what_goes_wrong_while_reading_ahead_is_told(path, monkeypatch):
 
 def test_a_model_starts_on_pairs_without_any_target(tmp_path):
     """So sparse that none of the pairs that are looked at was measured: standardised fields have a spread of 1."""
-    u = fields(1, samples=4, times=501)
-    u[:, 1::2] = np.nan  # of the 1,000 pairs of train every other one is looked at, whose targets these are
+    u = fields(1, samples=4, times=502)
+    u[:, 1:501:2] = np.nan  # of the 1,002 pairs of train every other one is looked at, whose targets these are
     np.save(tmp_path / "u.npy", u)
     data = xr.load_file(tmp_path / "u.npy")
     assert not (data.train.gather(scale_pairs(data.train)).weight > 0).any()
