@@ -12,7 +12,7 @@ from crossreg.data.files.measured import unmeasured
 from crossreg.errors import InputError
 from crossreg.metrics.localization import on_host
 from crossreg.nn.units import Units
-from crossreg.studies.input_range import InputRange, check_range, check_seen, input_range, stored_range
+from crossreg.studies.input_range import InputRange, check_hidden, check_range, check_seen, input_range, stored_range
 from crossreg.studies.manifest import record_json
 from crossreg.studies.run_folder import load_run
 
@@ -65,7 +65,7 @@ def test_a_run_knows_the_range_of_its_inputs(own_run):
     inputs = np.asarray(load_file(own_run.parent / "own.npy").train.trajectories)[:, :-1]
     low, high = (pick(inputs, axis=(0, 1, 3)) for pick in (np.min, np.max))
     least = np.ptp(inputs.astype(np.float64), axis=3).min((0, 1))
-    assert load_run(own_run).input_range == InputRange(*(tuple(v.tolist()) for v in (low, high, least)))
+    assert load_run(own_run).input_range == InputRange(*(tuple(v.tolist()) for v in (low, high, least)), 0.0)
     assert 1001 <= low[0] < 1002
     assert 0.45 < high[1] <= 0.5
 
@@ -263,3 +263,40 @@ def test_a_part_of_reg_without_a_measured_target_calibrates_nothing(tmp_path):
 
 def test_pairs_without_a_target_have_no_localization():
     assert np.isnan(on_host(np.ones(3), np.ones(3), np.zeros(3))).all()
+
+
+def test_hidden_points_are_refused_by_a_run_that_never_saw_any(predicts, tmp_path):
+    x = own_fields()[:3, 0]
+    mask = np.ones(POINTS, np.float32)
+    mask[[2, 5]] = 0
+    np.save(tmp_path / "mask.npy", mask)
+    with_a_gap = x.copy()
+    with_a_gap[1, 0, 4] = np.nan
+    for arguments, share in (((x, "--mask", str(tmp_path / "mask.npy")), "14.3%"), ((with_a_gap,), "7.1%")):
+        code, said, written = predicts(*arguments)
+        assert (code, written) == (2, False)
+        assert f"{share} of the points of field {share == '7.1%':d} are hidden" in said
+        assert "trained on fields of which every point was observed" in said
+
+
+@pytest.mark.parametrize(("hidden", "warned"), [(None, False), (0.3, True), (0.5, False)])
+def test_many_more_hidden_points_than_in_training_are_warned_of(hidden, warned):
+    """Of 14 points 10 are hidden, .714: beyond half of what is left of .7, and of .5 not."""
+    x, mask = own_fields()[:3, 0], np.arange(POINTS) < 4
+    said = check_hidden(x, mask, InputRange((0.0, 0.0), (1.0, 1.0), None, hidden), "--input x")
+    assert bool(said) == warned
+    assert all("71.4% of the points of field 0 are hidden" in text and "at most 30.0%" in text for text in said)
+
+
+def test_how_much_was_hidden_is_known_where_nothing_can_have_been_missed(tmp_path):
+    """Of fields with rare gaps, those that were looked at may have none."""
+    fields = own_fields()
+    for name, gap, share in (("whole", (), 0.0), ("gap", (0, 2, 1, 3), 1 / POINTS)):
+        if gap:
+            fields[:, gap[1], gap[2], gap[3]] = np.nan
+        np.save(tmp_path / f"{name}.npy", fields)
+        known = input_range(load_file(tmp_path / f"{name}.npy").train)
+        assert known.hidden == pytest.approx(share, abs=1e-7)
+    assert input_range(load_file(tmp_path / "whole.npy", in_memory_gib=0.0).train).hidden is None
+    half = input_range(load_file(tmp_path / "whole.npy", observed_fraction=0.5).train).hidden
+    assert half == pytest.approx(0.5, abs=1e-6)

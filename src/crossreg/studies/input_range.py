@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from crossreg.data.files.streamed import hold
-from crossreg.data.pairs import AbstractPairs
+from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.errors import InputError
 from crossreg.nn.build import scale_pairs
 from crossreg.nn.units import Units
@@ -28,12 +28,14 @@ _USUAL = 4.0
 class InputRange(NamedTuple):
     """The smallest and the largest value of each channel, and by how much the field that varies least does.
 
-    `least_spread` is not known of runs of older versions.
+    `hidden` is the largest share of points that was hidden in an input. The last two are not known of runs of older
+    versions.
     """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
     least_spread: tuple[float, ...] | None = None
+    hidden: float | None = None
 
 
 def input_range(pairs: AbstractPairs) -> InputRange:
@@ -45,7 +47,11 @@ def input_range(pairs: AbstractPairs) -> InputRange:
     least = np.nanmin(spreads, axis=0, initial=np.inf)
     # Of a channel that is nowhere seen, nothing is far below what was trained on.
     least = np.where(np.isfinite(least), least, 0.0)
-    return InputRange(*(tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least)))
+    hidden = float(1 - mask.reshape(len(mask), -1).mean(axis=1).min())
+    # Rare gaps may lie in other pairs than those that were looked at.
+    is_whole = isinstance(pairs, Pairs) and not pairs.has_gaps and pairs.observed is None
+    ends = (tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least))
+    return InputRange(*ends, hidden if hidden or is_whole else None)
 
 
 @eqx.filter_jit
@@ -75,13 +81,14 @@ def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> 
     fits = len(low) == len(high) == channels and np.isfinite([low, high]).all()
     if not fits or any(a > b for a, b in zip(low, high, strict=True)):
         raise ValueError("input_low and input_high need a finite number for each channel, the lower one first")
-    least = fields.get("input_least_spread")
-    if least is None:
-        return InputRange(low, high)
-    least = tuple(map(float, least))
-    if len(least) != channels or not all(0 <= spread < np.inf for spread in least):
-        raise ValueError("input_least_spread needs a finite number for each channel, none below 0")
-    return InputRange(low, high, least)
+    least, hidden = fields.get("input_least_spread"), fields.get("input_hidden")
+    if least is not None:
+        least = tuple(map(float, least))
+        if len(least) != channels or not all(0 <= spread < np.inf for spread in least):
+            raise ValueError("input_least_spread needs a finite number for each channel, none below 0")
+    if hidden is not None and not 0 <= (hidden := float(hidden)) <= 1:
+        raise ValueError("input_hidden is a share, from 0 to 1")
+    return InputRange(low, high, least, hidden)
 
 
 def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], where: str) -> list[str]:
@@ -102,6 +109,30 @@ def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarr
         for channel, there in enumerate(np.moveaxis(by_channel, 1, 0))
         if not there.all()
     ]
+
+
+def check_hidden(
+    x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], known: InputRange, where: str
+) -> list[str]:
+    """Refuse hidden points where a run was trained without any; return warnings of fields with many more than it knows.
+
+    What a hidden point does to a prediction is learned: a run that never saw one takes its 0 for a value, and gives
+    error bars that know nothing of it.
+    """
+    if known.hidden is None:
+        return []
+    seen = (np.isfinite(x).all(axis=1) & mask).reshape(len(x), -1)
+    share = 1 - seen.mean(axis=1)
+    most = int(np.argmax(share))
+    said = f"{where}: {share[most]:.1%} of the points of field {most} are hidden, by the mask or as NaN"
+    if share[most] and not known.hidden:
+        raise InputError(
+            f"{said}, and the run was trained on fields of which every point was observed: train one with"
+            " --observed-fraction below 1, or on data with such gaps"
+        )
+    if share[most] > known.hidden + (1 - known.hidden) / 2:
+        return [f"{said}, and the run was trained with at most {known.hidden:.1%}: its error bars may not hold"]
+    return []
 
 
 def _which(fields: Bool[np.ndarray, " batch"]) -> str:

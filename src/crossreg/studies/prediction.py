@@ -18,7 +18,7 @@ from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.cohort import prediction_bytes
-from crossreg.studies.input_range import check_range, check_seen
+from crossreg.studies.input_range import check_hidden, check_range, check_seen
 from crossreg.studies.run_folder import Run
 
 # Points per compiled call: bounds memory and changes no number.
@@ -170,6 +170,7 @@ def predict_file(
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
     warnings = check_seen(x, mask, f"--input {source}")
     if run.input_range is not None:
+        warnings += check_hidden(x, mask, run.input_range, f"--input {source}")
         warnings += check_range(x, mask, run.input_range, f"--input {source}")
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
     for name, array in arrays.items():

@@ -135,8 +135,8 @@ def write_beginning(folder: Path, config: Config, data: Data, identity: str | No
 
 
 def _described(known: InputRange) -> dict[str, Any]:
-    described = {"input_low": list(known.low), "input_high": list(known.high)}
-    return described if known.least_spread is None else described | {"input_least_spread": list(known.least_spread)}
+    values = known._asdict().items()  # tuples become lists
+    return {f"input_{name}": value for name, value in values if value is not None}
 
 
 def _json_bytes(value: Any) -> bytes:
