@@ -1,6 +1,7 @@
 """Files: writing so that a reader sees all of one or nothing, and reading what users give."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -53,8 +54,20 @@ def is_temporary(path: Path) -> bool:
     return _TEMPORARY.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
+def check_no_link(folder: Path) -> None:
+    """Refuse, with an `OSError`, a folder that is a link: what is put there would lie elsewhere."""
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "is a symbolic link, which is not written through", str(folder))
+
+
 def make_folder(folder: Path, *, parents: bool = False) -> None:
-    """Makes a folder where there is none; what is put there outlives a power cut only if the folder does."""
+    """Makes a folder where there is none; what is put there outlives a power cut only if the folder does.
+
+    With `parents` it is one that the user has named, which may be a link. Without, it is one inside the folder of a
+    run, a sweep or a car experiment, which may come from anybody, and may not.
+    """
+    if not parents:
+        check_no_link(folder)
     if folder.is_dir():
         return
     if parents:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import resource
 import shutil
 import subprocess
@@ -182,7 +183,7 @@ def test_a_stop_while_a_snapshot_is_written_leaves_a_good_one(whole, tiny, tmp_p
     assert state_hash(tmp_path / "run") == state_hash(whole)
 
 
-def test_a_lock_is_never_written_to(tmp_path):
+def test_what_a_lock_says_is_never_written_over(tmp_path):
     """The name may be that of a link to somebody's file, of their file, or of a pipe that nobody reads."""
     theirs = tmp_path / "thesis.tex"
     theirs.write_text("years of work")
@@ -201,3 +202,14 @@ def test_a_lock_is_never_written_to(tmp_path):
     with work._alone(tmp_path / "hard" / "lock"):
         pass
     assert theirs.read_text() == "years of work"
+    # A worker says in the lock of a program who it is, where nobody but a worker has said anything.
+    lock = tmp_path / "p.lock"
+    for held in ("", f"{'another':<64} 4194303   \n"):
+        lock.write_text(held)
+        with work._alone(lock):
+            assert lock.read_text().split() == [platform.node()[:64], str(os.getpid())]
+    for theirs in (b"another 12\nmore\n", b"12", b"\xff\xfe"):
+        lock.write_bytes(theirs)
+        with work._alone(lock):
+            pass
+        assert lock.read_bytes() == theirs

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from crossreg.cli import main
 from crossreg.config import to_dict
 from crossreg.errors import InputError
 from crossreg.regular_files import open_regular, read_regular
-from crossreg.studies import figures
+from crossreg.studies import car, figures
+from crossreg.studies.car_settings import car_study
 from crossreg.studies.grids import plan
+from crossreg.studies.launchers import local
 from crossreg.studies.sweep import run_sweep
 from crossreg.studies.train import train_run
 
@@ -108,6 +111,95 @@ def test_only_regular_files_are_opened(tmp_path):
     assert map_npy(tmp_path / "link.npy").tolist() == [0, 1, 2]
     with pytest.raises(InputError, match="symbolic link"):
         read_npy(tmp_path / "link.npy", follow_links=False)
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def _moved(folder: Path, name: str, elsewhere: Path) -> dict[str, bytes]:
+    """Put a folder inside another elsewhere, with a link in its place; what it then holds, and a file of somebody's."""
+    (folder / name).mkdir(exist_ok=True)
+    shutil.move(folder / name, elsewhere)
+    (elsewhere / "theirs.txt").write_text("mine")
+    (folder / name).symlink_to(elsewhere)
+    return _contents(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("run", "snapshots"), *(("sweep", n) for n in ("trained", "snapshots", "jobs"))]
+)
+def test_nothing_is_trained_through_a_linked_folder(kind, name, made, tiny, tmp_path):
+    folder, elsewhere = tmp_path / kind, tmp_path / "elsewhere"
+    shutil.copytree(made / kind, folder)
+    before = _moved(folder, name, elsewhere)
+    refused = pytest.raises(InputError, match=rf"{kind}: cannot write here \({name}: is a symbolic link, which is not")
+    if kind == "run":
+        (folder / "model.npz").unlink()
+        with refused:
+            train_run(tiny.replace(steps=10), folder, progress=False)
+    else:
+        points = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
+        with refused:
+            run_sweep(points, folder, progress=False)
+    assert _contents(elsewhere) == before
+
+
+@pytest.mark.parametrize("name", ["models", "history", "predictions", "snapshots", "figures"])
+def test_no_car_experiment_writes_through_a_linked_folder(name, tmp_path, monkeypatch):
+    folder = tmp_path / "car"
+    folder.mkdir()
+    moved = []
+    monkeypatch.setattr(
+        car, "prepare", lambda *_, **__: moved.append(_moved(folder, name, tmp_path / "else")) or SimpleNamespace()
+    )
+    with pytest.raises(InputError, match=rf"cannot write here \({name}: is a symbolic link, which is not written"):
+        car.run_car(car_study("quick").replace(methods="xreg"), folder, progress=False)
+    assert _contents(tmp_path / "else") == moved[0]
+
+
+def test_figures_and_fields_are_not_written_through_a_linked_folder(made, tmp_path, capsys):
+    folder, page = tmp_path / "sweep", tmp_path / "page.html"
+    shutil.copytree(made / "sweep", folder)
+    before = {name: _moved(folder, name, tmp_path / f"its {name}") for name in ("figures", "test_fields")}
+    assert main(["figures", str(folder), "--quiet"]) == 2
+    assert "figures: is a symbolic link, which is not written through; --out names another" in capsys.readouterr().err
+    # The fields of a page are computed each time.
+    assert main(["report", str(folder), "--output", str(page), "--quiet"]) == 0
+    assert page.stat().st_size > 1000
+    for name, held in before.items():
+        assert _contents(tmp_path / f"its {name}") == held
+    for name in before:
+        (folder / name).unlink()
+    assert main(["report", str(folder), "--output", str(page), "--quiet"]) == 0
+    assert len(_contents(folder / "test_fields")) == 1
+
+
+def test_a_folder_that_the_user_names_may_be_a_link_or_lie_below_one(made, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "draw_all", lambda *_, **__: [])
+    points = plan("grid", methods="xreg", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
+    (tmp_path / "disk" / "own").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    (tmp_path / "linked").symlink_to(tmp_path / "disk" / "own")
+    for folder in (tmp_path / "link" / "below", tmp_path / "linked"):
+        shutil.copytree(made / "sweep", folder, dirs_exist_ok=True)
+        (folder / "rows.jsonl").unlink()
+        run_sweep(points, folder, progress=False, asked=None)
+        assert _contents(folder)["rows.jsonl"] == _contents(made / "sweep")["rows.jsonl"]
+        train_run(tiny.replace(steps=10), folder / "run", progress=False)
+        assert (folder / "run" / "model.npz").exists()
+        assert main(["figures", str(folder / "run"), "--quiet", "--out", str(tmp_path / "linked" / "drawn")]) == 0
+        assert main(["figures", str(folder / "run"), "--quiet"]) == 0
+        assert (folder / "run" / "figures").is_dir()
+    assert (tmp_path / "disk" / "own" / "drawn").is_dir()
+
+
+def test_the_log_of_a_worker_is_no_link(tmp_path):
+    (tmp_path / "theirs").write_text("mine")
+    (tmp_path / "worker-0.log").symlink_to(tmp_path / "theirs")
+    with pytest.raises(OSError, match="symbolic link"):
+        local._Worker({}, tmp_path / "worker-0.log")
+    assert (tmp_path / "theirs").read_text() == "mine"
 
 
 # Modules that read what is not in a run folder: the system, the package's own code and pages, and the user's settings.

@@ -153,3 +153,34 @@ def test_one_process_ends_what_workers_have_begun(points, wanted, tmp_path, monk
     left.with_name(f"{left.name}.1-00000000.crossreg.tmp").write_bytes(b"PK")
     run_sweep(points, tmp_path / "s", progress=False, workers=Workers(most_replicas=MOST))
     check_whole(tmp_path / "s", wanted)
+
+
+# As a user might call them, beside what the package does: a program's name has 20 hexadecimal digits.
+THEIRS = ("notes.txt", "plan.lock", "worker-notes.log", "more/token", "slurm/read me.txt", "0123456789abcdef.npz")
+OURS = ("data.npz", "token", "worker-11.log", "0123456789abcdef0123.lock", "a.npz.7-0123abcd.crossreg.tmp")
+OURS += ("slurm/12_submission.sh", "slurm/12_3_submitted.pkl", "slurm/12_3_0_result.pkl", "slurm/12_3_0_log.err")
+OURS += ("slurm/0123456789abcdef0123456789abcdef.pkl",)
+
+
+def _put(folder: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"in {name}")
+
+
+@pytest.mark.parametrize("by_workers", [True, False])
+def test_files_of_a_user_among_the_jobs_stay(by_workers, small, points, tmp_path, monkeypatch):
+    """Whoever ends the sweep: workers, or one process that finds what workers have left."""
+    monkeypatch.setattr(sweep, "open_launcher", Here)
+    folder, asked = tmp_path / "s", plan("grid", methods="persistence", grid=["mask_seed=3"], base=small)
+    how = workers("local") if by_workers else Workers()
+    run_sweep(asked, folder, progress=False, workers=how)
+    assert not (folder / "jobs").exists()
+    _put(folder / "jobs", OURS)
+    run_sweep(asked, folder, progress=False, workers=how)
+    assert not (folder / "jobs").exists()
+    _put(folder / "jobs", (*THEIRS, *OURS))
+    run_sweep(asked, folder, progress=False, workers=how)
+    left = {path.relative_to(folder / "jobs").as_posix(): path for path in (folder / "jobs").rglob("*")}
+    assert {name: path.read_text() for name, path in left.items() if path.is_file()} == {n: f"in {n}" for n in THEIRS}
+    assert {name for name, path in left.items() if path.is_dir()} == {"more", "slurm"}

@@ -102,7 +102,7 @@ def test_what_scoring_takes_in_train_steps():
     """Forward passes of all pairs of the three splits, a third of what a step takes for each of its own."""
     sizes = {"train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5}
     config = Config().replace(**sizes, evaluation_samples=9, batch_size=8, num_samples=2)
-    assert cost.scoring_steps(config, 5) == pytest.approx(5 * (4 * 5 + 13 * 3) * 9 / (3 * 8 * 2))
+    assert cost.scoring_steps(config, 5) == pytest.approx(5 * (2 * 4 * 5 + 13 * 3) * 9 / (3 * 8 * 2))
     assert cost.scoring_steps(config, 0) == cost.scoring_steps(config, 1)
 
 

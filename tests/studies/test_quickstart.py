@@ -1,10 +1,12 @@
 """The quickstart on small made-up data: what it writes, that it starts afresh, what it never removes."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from crossreg.cli import main
 from crossreg.config import load_yaml, to_dict
 from crossreg.data.pairs import load_data
 from crossreg.errors import InputError
@@ -75,7 +77,7 @@ def test_a_folder_of_something_else_is_kept(small, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.csv").write_text("1,2")
     (tmp_path / "mine" / "summary.json").write_text("{}")
-    with pytest.raises(InputError, match=r"holds data\.csv, which no quickstart wrote"):
+    with pytest.raises(InputError, match=r"holds summary\.json, which no quickstart wrote"):
         module.quickstart(tmp_path / "mine", steps=10)
     with pytest.raises(InputError, match="is not a folder"):
         module.quickstart(tmp_path / "mine" / "data.csv", steps=10)
@@ -84,16 +86,17 @@ def test_a_folder_of_something_else_is_kept(small, tmp_path):
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {"data.csv", "summary.json"}
 
 
-NAMES = ("xreg/model.npz", "summary.json", "calibration.png", "maps_dropout.pdf", "figures/mine.png", "report.html")
+NAMES = ("xreg/model.npz", "summary.json", "calibration.png", "maps_dropout.pdf", "dropout/lock", "unregularized")
 
 
-@pytest.mark.parametrize("name", [*NAMES, "dropout/lock", "xreg/mine/notes.txt"])
+@pytest.mark.parametrize("name", [*NAMES, "config.yaml", "sweep.json", "xreg/snapshots/train.000000010.npz"])
 def test_files_of_the_same_names_are_not_removed(name, small, tmp_path):
-    """In a folder without a manifest of a quickstart, and in one that a quickstart has written."""
+    """In a folder that no quickstart has written: its own names, and those of a run or a sweep."""
     theirs = tmp_path / "theirs"
     (theirs / name).parent.mkdir(parents=True)
     (theirs / name).write_text("mine")
-    with pytest.raises(InputError, match=rf"holds {name.partition('/')[0]}\S*, which no quickstart wrote"):
+    said = name.removesuffix("/train.000000010.npz")
+    with pytest.raises(InputError, match=rf"holds {said}, which no quickstart wrote"):
         module.quickstart(theirs, steps=10, progress=False)
     assert [p.relative_to(theirs).as_posix() for p in theirs.rglob("*") if p.is_file()] == [name]
     assert (theirs / name).read_text() == "mine"
@@ -108,8 +111,8 @@ def test_only_what_the_manifest_lists_is_replaced(small, tiny, tmp_path, monkeyp
     module.quickstart(out, steps=10, progress=False)
     listed = read_manifest(out) or {}
     assert set(listed) | {"lock", "manifest.json"} == set(_state(out))
-    # A file of the user's, a folder of theirs, a listed file that they have changed, a run that they have put there.
-    for name in ("xreg/notes.txt", "figures/own/", "xreg/model.npz", "summary.json", "dropout/manifest.json"):
+    # A file of the user's with a name of ours, one of their folders, one of ours that they have changed, another run.
+    for name in ("xreg/lock", "xreg/snapshots/", "xreg/model.npz", "summary.json", "dropout/manifest.json"):
         before = _state(out)
         path = out / name
         kept = path.read_bytes() if path.exists() else None
@@ -123,7 +126,6 @@ def test_only_what_the_manifest_lists_is_replaced(small, tiny, tmp_path, monkeyp
         assert _state(out) == changed
         if name.endswith("/"):
             path.rmdir()
-            path.parent.rmdir()
         elif kept is None:
             path.unlink()
         else:
@@ -152,6 +154,7 @@ def test_one_that_was_stopped_is_replaced_and_its_removal_too(small, tmp_path, m
     """Wherever it is stopped: as it trains, as it scores, as it removes."""
     out = tmp_path / "quickstart"
     places = ("train_side_by_side", "record_json", "compute_test_fields", "calibration_curves", "space_time_maps")
+    places += ("vouch",)
 
     class StoppedError(Exception):
         pass
@@ -181,6 +184,61 @@ def test_one_that_was_stopped_is_replaced_and_its_removal_too(small, tmp_path, m
                 module.start_afresh(out, {})
     module.quickstart(out, steps=10, progress=False)
     assert set(_state(out)) == whole
+
+
+def test_what_others_have_put_there_stays(small, tmp_path):
+    """A page and figures that our own commands write among its files, and files of the user's."""
+    out = tmp_path / "quickstart"
+    out.mkdir()
+    theirs = {
+        name: f"in {name}".encode()
+        for name in ("notes.txt", "figures/own.png", "xreg/report.html", "xreg/mine/notes.txt")
+    }
+    # What another process is writing in a folder of its own.
+    theirs["another/model.npz.12-0123abcd.crossreg.tmp"] = b"half"
+    for name, content in theirs.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_bytes(content)
+    module.quickstart(out, steps=10, progress=False)
+    assert {name: content for name, content in _state(out).items() if name in theirs} == theirs
+    assert main(["report", str(out), "--quiet"]) == 0
+    assert main(["figures", str(out / "dropout"), "--quiet"]) == 0
+    theirs |= {name: content for name, content in _state(out).items() if "figures" in name or name == "report.html"}
+    assert {"report.html", "dropout/figures/losses.png"} <= theirs.keys()
+    module.quickstart(out, steps=11, progress=False)
+    state = _state(out)
+    assert {name: state.pop(name) for name in theirs} == theirs
+    assert state.keys() == {*(read_manifest(out) or {}), "lock", "manifest.json"}
+    assert load_yaml(out / "xreg" / "config.yaml").train.steps == 11
+
+
+def test_a_kill_as_a_file_takes_its_place_is_survived(small, tmp_path, monkeypatch):
+    """Just before, and just after."""
+    out, replace = tmp_path / "quickstart", os.replace
+
+    class KilledError(Exception):
+        pass
+
+    for after, names in (
+        (True, ("dropout/model.npz", "maps_xreg.png")),
+        (False, ("xreg/config.yaml", "calibration.pdf")),
+    ):
+        for name in names:
+
+            def killed(source, target, name=name, after=after):
+                if Path(target) == out / name:
+                    if after:
+                        replace(source, target)
+                    raise KilledError
+                replace(source, target)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "replace", killed)
+                with pytest.raises(KilledError):
+                    module.quickstart(out, steps=2, progress=False)
+            assert (out / name).exists() == after
+    module.quickstart(out, steps=2, progress=False)
+    assert set(_state(out)) == {*(read_manifest(out) or {}), "lock", "manifest.json"}
 
 
 def test_two_quickstarts_do_not_mix(small, tmp_path):

@@ -15,8 +15,11 @@ from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_predictor, 
 from crossreg.nn.build import build_model
 from crossreg.report.page.rows import row_of_run, scored_row
 from crossreg.report.page.write import write_report
-from crossreg.report.tables import times_cells, times_sentence
+from crossreg.report.tables import mean_times, times_cells, times_sentence, times_sentences
+from crossreg.studies.grids import plan
 from crossreg.studies.run_folder import final_metrics
+from crossreg.studies.scoring import score_points as score_points_of
+from crossreg.studies.sweep_folder import read_rows, sealed_row
 from crossreg.studies.test_times import scores_by_time, trained_steps
 from made_fields import fields
 
@@ -96,6 +99,65 @@ def test_train_evaluate_and_the_page_say_it(tiny, cached_waves, tmp_path, capsys
     assert main([*own, "--out", str(tmp_path / "same")]) == 0
     assert "Train and reg have" not in capsys.readouterr().out
     assert "test_times" not in json.loads((tmp_path / "same" / "metrics.json").read_text())
+
+
+def test_a_sweep_says_it_and_its_rows_have_both_parts(tiny, cached_waves, tmp_path, capsys):
+    save_yaml(tiny, tmp_path / "c.yaml")
+    out = tmp_path / "s"
+    sweep = ["sweep", "grid", "--grid", "observed_fraction=0.5", "--steps", "10", "--config", str(tmp_path / "c.yaml")]
+    sweep += ["--methods", "xreg,persistence", "--quiet", "--out", str(out), "--seeds"]
+    assert main([*sweep, "1"]) == 0
+    row = next(row for row in read_rows(out) if row["method"] == "xreg")
+    times = row["test_times"]
+    assert (times["trained"], times["tested"]) == (TRAINED, TESTED)
+    assert [times[part]["pairs"] for part in ("within", "beyond")] == [12, 8]
+    both = (12 * times["within"]["nll"] + 8 * times["beyond"]["nll"]) / 20
+    assert row["test"]["nll"] == pytest.approx(both, rel=1e-5)
+    assert times["beyond"]["ece_mix"] != times["within"]["ece_mix"]
+    # The model of the row scores the same as a run.
+    assert main(["extract", str(out), "--out", str(tmp_path / "run"), "--method", "xreg"]) == 0
+    alone = json.loads((tmp_path / "run" / "metrics.json").read_text())["test_times"]
+    assert times["beyond"]["nll"] == pytest.approx(alone["beyond"]["nll"], rel=1e-5)
+    sentence = times_sentence(times)
+    assert sentence in capsys.readouterr().out.splitlines()
+    assert f"- {sentence}" in (out / "table.md").read_text().splitlines()
+    # A row of before stays as it is; the others of a sweep that goes on have both parts.
+    _, first = (out / "rows.jsonl").read_text().splitlines()
+    old = {key: value for key, value in json.loads(first).items() if key not in ("test_times", "sha256")}
+    with (out / "rows.jsonl").open("w") as file:
+        file.write(sealed_row(old))
+    assert main([*sweep, "2"]) == 0
+    rows = {(row["method"], row["seed"]): row for row in read_rows(out)}
+    assert rows.pop((old["method"], old["seed"])) == old
+    assert [row["test_times"]["tested"] for row in rows.values()] == 3 * [TESTED]
+    assert capsys.readouterr().out.splitlines().count(sentence) == 1
+    page = write_report(out, None, progress=False).read_text()
+    ours = [row["test_times"] for row in rows.values() if row["method"] == "xreg"]
+    beyond = np.mean([times["beyond"]["nll"] for times in ours])
+    shown = page.partition("Within the times that were trained on, and beyond</h4>")[2].partition("</table>")[0]
+    assert "<span>0.5 observed, 7 trajectories</span>" in shown
+    assert f'<th scope="row">xreg</th><td>4–5</td><td>8</td><td>{beyond:.3f}</td>' in shown
+    assert shown.count('<th scope="row">') == 4
+    assert page.count(sentence) == 1
+
+
+def test_a_sweep_without_later_times_has_nothing_to_say(tiny, trajectories, tmp_path, monkeypatch):
+    cut = trajectories._replace(test=trajectories.test[:, : TRAINED + 1])
+    points = plan("grid", methods="persistence", seeds=1, grid=["observed_fraction=0.5"], base=tiny)
+    [(_, row)] = score_points_of({"k": points[0]}, {}, cut)
+    assert "test_times" not in row
+    assert times_sentences([row, {"test_times": None}, {"test_times": {"trained": "3", "tested": 5}}]) == []
+
+
+def test_means_over_runs_are_those_of_what_they_have():
+    one = {"trained": 3, "tested": 5, "within": {"pairs": 12, "nll": 1.0, "rmse": 3.0}, "beyond": None}
+    other = one | {"within": {"pairs": 12, "nll": 2.0, "rmse": None}, "beyond": {"pairs": 8, "nll": 7.0}}
+    assert mean_times([one, other]) == {
+        "trained": 3,
+        "tested": 5,
+        "within": {"pairs": 12, "nll": 1.5, "rmse": 3.0},
+        "beyond": {"pairs": 8, "nll": 7.0},
+    }
 
 
 def test_splits_in_time_say_that_test_is_later(tiny, tmp_path, capsys):

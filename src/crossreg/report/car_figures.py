@@ -23,11 +23,12 @@ from matplotlib.colors import Normalize
 from matplotlib.tri import Triangulation
 
 from crossreg.data.cars.surface import Surface
+from crossreg.files import make_folder
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report import figures
 from crossreg.report.car_run import CarRun, Prediction, read_car_run, roofline, top_of_scale
 from crossreg.report.figures import STYLE, draw_all, save, set_sigma_axis, site_colors
-from crossreg.report.looks import COLORS
+from crossreg.report.looks import COLORS, FIGURES
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)
 _LIGHT = np.array([0.0, 0.6, 0.8])  # to the right, up and towards the viewer, so that every view is lit alike
@@ -42,8 +43,8 @@ _TOTAL, _PREDICTIVE = "#D3EAF8", "#86C5EC"
 def draw_car_figures(folder: Path, out: Path | None = None, *, progress: bool = False) -> list[Path]:
     """Draws all figures of a run into `out`, by default its folder `figures`, as PDF and PNG."""
     run = read_car_run(folder)
-    target = folder / "figures" if out is None else out
-    target.mkdir(exist_ok=True)
+    target = folder / FIGURES if out is None else out
+    make_folder(target, parents=out is not None)
     drawings = []
     for method in run.predictions:
         drawings.append(lambda method=method: surface_figure(run, method, target / f"surface_{method}"))

@@ -65,7 +65,7 @@ class JobsDisplay(SweepDisplay):
     def _sum(self) -> float:
         self._number = len(self._ended)
         shares = {n: 1.0 if n in self._ended else at / self._parts[n].steps for n, at in self._at_step.items()}
-        return sum(self._parts[name].work * share for name, share in shares.items())
+        return sum((self._parts[name].work * share for name, share in shares.items()), 0.0)
 
     def _left(self) -> str:
         """From the pace of all workers together, once there is one; scoring is part of the jobs."""

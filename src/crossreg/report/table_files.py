@@ -26,6 +26,7 @@ from crossreg.report.comparison_tables import (
     settings_as_markdown,
     settings_as_text,
 )
+from crossreg.report.tables import times_sentences
 from crossreg.report.verdicts import base_setting, verdicts
 
 
@@ -67,6 +68,8 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
         f"{steps} steps; ± is the 95% interval over {over};"
         " * or bold: best of its regime beyond the interval of the difference"
     )
+    # Beside the ECE of reg, that of later times would pass for one of the same.
+    said = [*times_sentences(rows), *said]
     said = [shared, *said] if (shared := common_setting(lines)) else said
     said = [f"All with {shared}.", *said] if (shared := shared_settings(rows)) else said
     if 1 < min(line.seeds for line in lines) < 5:

@@ -1,7 +1,7 @@
 """Scores as text."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _OF_THE_FIELDS = "{:.4f}"
@@ -100,6 +100,18 @@ def times_cells(times: Mapping[str, Any]) -> list[list[str]]:
     return [head, *body] if body else []
 
 
+def mean_times(many: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over runs that are alike of what `times_cells` shows; a part that none of them has is None."""
+    mean: dict[str, Any] = {name: many[0][name] for name in ("trained", "tested")} | {"within": None, "beyond": None}
+    for part in ("within", "beyond"):
+        scores = [times[part] for times in many if times[part] is not None]
+        if scores:
+            names = {"pairs", *(key for _, split, key, _ in _COLUMNS if split == "test")}
+            values = {name: [own[name] for own in scores if own.get(name) is not None] for name in names}
+            mean[part] = {name: sum(own) / len(own) for name, own in values.items() if own}
+    return mean
+
+
 def times_sentence(times: Mapping[str, Any]) -> str:
     """What the times of test mean for its scores."""
     if not times["trained"]:
@@ -110,6 +122,17 @@ def times_sentence(times: Mapping[str, Any]) -> str:
         f"Train and reg have {times['trained']:,} steps of each trajectory, test has {times['tested']:,}: where the"
         " system changes with time, the later steps are unlike anything that was learned from."
     )
+
+
+def times_sentences(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The same for rows of a sweep, each sentence once; none where their test has no other times than train."""
+    found = (row.get("test_times") for row in rows)
+    return list(dict.fromkeys(times_sentence(t) for t in found if isinstance(t, Mapping) and _has_steps(t)))
+
+
+def _has_steps(times: Mapping[str, Any]) -> bool:
+    """Whether what a file calls times says of how many steps they are."""
+    return all(type(times.get(name)) is int for name in ("trained", "tested"))
 
 
 def times_text(times: Mapping[str, Any]) -> str:

@@ -25,9 +25,12 @@ from crossreg.methods.vertex_mean import fit_vertex_mean
 from crossreg.metrics.cars import car_means, car_scores
 from crossreg.metrics.evaluation import Predictor, evaluation_key, score_points, sigma_per_site
 from crossreg.regular_files import read_regular
+from crossreg.report.looks import FIGURES
 from crossreg.report.progress import CountDisplay
 from crossreg.studies.car_folder import (
     HISTORY,
+    MODELS,
+    PREDICTIONS,
     SUMMARY,
     VERSIONS,
     check_folder,
@@ -46,6 +49,7 @@ from crossreg.studies.machine import check_versions
 from crossreg.studies.manifest import record_json, recorded
 from crossreg.studies.run_folder import finite_or_none
 from crossreg.studies.saving import USUAL, Saving
+from crossreg.studies.snapshots import SNAPSHOTS
 
 VERTEX_MEAN = "vertex-mean"
 
@@ -108,7 +112,7 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
     for training in trainings.values():
         if training.keeps and len(ready.cars.reg) < 2:
             raise InputError(f"--methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
-    with locked(folder, "car experiment"):
+    with locked(folder, "car experiment", inside=[MODELS, HISTORY, PREDICTIONS, SNAPSHOTS, FIGURES]):
         open_folder(folder, stored or study)
         write_test_cars(folder, ready.cars.test)
         summary = finished_summary(folder, study, [method.name for method in methods])

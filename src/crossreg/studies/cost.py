@@ -107,11 +107,12 @@ def rates_of(device: str) -> tuple[float, ...] | None:
 def scoring_steps(config: Config, members: int) -> float:
     """About how many train steps of one replica take as long as it takes to score a point.
 
-    A step has a forward and a backward pass, which is twice as dear; scores have forward ones on all splits.
+    A step has a forward and a backward pass, which is twice as dear; scores have forward ones on all splits, and once
+    more on test where its times beyond those of train are scored apart.
     """
     train = config.train
     (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
-    pairs = test_size * test_horizon + (train_size + reg_size) * train_horizon
+    pairs = test_size * test_horizon * (1 + (test_horizon > train_horizon)) + (train_size + reg_size) * train_horizon
     return max(members, 1) * pairs * train.evaluation_samples / (3 * train.batch_size * train.num_samples)
 
 

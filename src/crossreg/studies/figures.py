@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder
+from crossreg.files import check_is_folder, check_no_link
 from crossreg.report.car_figures import draw_car_figures
 from crossreg.report.figures import Drawing, draw_all
+from crossreg.report.looks import FIGURES
 from crossreg.report.page.folders import walk
 from crossreg.report.page.unfinished import read_settings
 from crossreg.report.sweep_figures import drawings_of_rows
@@ -44,7 +45,12 @@ def draw_figures(
     Maps are of the first test trajectory that is stored, or of the one asked for.
     """
     check_is_folder(folder)
-    out = folder / "figures" if out is None else out
+    if out is None:
+        out = folder / FIGURES
+        try:
+            check_no_link(out)
+        except OSError as error:
+            raise InputError(f"{out}: {error.strerror}; --out names another folder for figures") from error
     if (folder / PLAN).exists():
         return sweep_figures(folder, out, trajectory=trajectory, progress=progress)
     if (folder / _TEST_CARS).exists():

@@ -8,7 +8,6 @@ stored. The driver writes rows and the manifest, under the lock of the folder, a
 import collections
 import math
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -18,12 +17,12 @@ from typing import Any, NamedTuple
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import make_folder, replacing
 from crossreg.report.jobs_progress import JobsDisplay
 from crossreg.sealed import is_sealed
 from crossreg.stopping import saved_on_stop
 from crossreg.studies.grids import Point
-from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired
+from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired, remove_jobs
 from crossreg.studies.machine import source_digest
 from crossreg.studies.programs import Program, describe_program, digest_of, read_programs, take_in, take_out
 from crossreg.studies.saving import Saving
@@ -61,7 +60,7 @@ def clear_left(folder: Path) -> None:
     Jobs that Slurm may still have are cancelled by the next sweep that is launched there, from what is written here.
     """
     if not (folder / JOBS / SLURM_IDS).exists():
-        shutil.rmtree(folder / JOBS, ignore_errors=True)
+        remove_jobs(folder)
 
 
 class _Group(NamedTuple):
@@ -142,7 +141,7 @@ def fill_by_jobs(
             flush=True,
         )
     else:
-        shutil.rmtree(folder / JOBS, ignore_errors=True)
+        remove_jobs(folder)
 
 
 def _divide(plan: Plan, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:
@@ -161,7 +160,7 @@ def _divide(plan: Plan, stored: set[str]) -> tuple[dict[str, list[str]], list[_G
 
 def _prepare(due: Sequence[Program], folder: Path, trajectories: Trajectories, token: str) -> None:
     """Puts there what workers read, and takes away what is to be made again."""
-    (folder / JOBS).mkdir(exist_ok=True)
+    make_folder(folder / JOBS)
     cache.write(folder / DATA, trajectories)
     with replacing(folder / TOKEN) as file:
         file.write(token.encode())

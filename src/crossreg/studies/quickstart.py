@@ -5,10 +5,13 @@ writes run folders, `summary.json` and figures.
 """
 
 import json
+import os
 import shlex
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from crossreg.config import Config, to_yaml
 from crossreg.data.pairs import Data, load_data
@@ -16,20 +19,23 @@ from crossreg.errors import InputError
 from crossreg.methods import TRAINED
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evaluation_key, score_points
+from crossreg.regular_files import read_regular
 from crossreg.report.progress_file import PROGRESS
 from crossreg.report.tables import scores_table, sigma_lines
 from crossreg.studies.locks import LOCK, locked
-from crossreg.studies.manifest import MANIFEST, claim, entered, is_sound, read_manifest, record_json, vouch
+from crossreg.studies.manifest import MANIFEST, claim, entered, is_sound, read_manifest, record_json, recorded, vouch
 from crossreg.studies.presets import QUICKSTART_STEPS
 from crossreg.studies.run_folder import (
     CONFIG,
     HISTORY,
     METRICS,
+    OWN,
     TEST_FIELDS,
     final_metrics,
     finite_or_none,
     scored_name,
 )
+from crossreg.studies.sweep_folder import PLAN
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.studies.train import identity, train_side_by_side
 
@@ -38,6 +44,7 @@ _METHODS = ("xreg", "dropout", "unregularized")
 _SCANNED = 3  # test trajectories that are looked through for where a model is wrong: all 30 would take half a minute
 _FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
 _TOP = {_SUMMARY, *(f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf"))}
+_NAMES = _TOP | {f"{method}/{name}" for method in _METHODS for name in OWN}
 
 
 def start_afresh(folder: Path, configs: Mapping[str, Config]) -> None:
@@ -45,9 +52,6 @@ def start_afresh(folder: Path, configs: Mapping[str, Config]) -> None:
     # Last those that say whose the others are: what a kill leaves of a removal can still be removed.
     for name in sorted(check_own(folder), key=lambda name: (name.endswith((MANIFEST, CONFIG)), name.endswith(CONFIG))):
         (folder / name).unlink()
-    for name in configs:
-        if (folder / name).exists():
-            (folder / name).rmdir()
     # Settings are listed before they are written, so that a quickstart that was stopped can be replaced.
     claim(folder, {f"{name}/{CONFIG}": to_yaml(config).encode() for name, config in configs.items()})
 
@@ -55,32 +59,35 @@ def start_afresh(folder: Path, configs: Mapping[str, Config]) -> None:
 def check_own(folder: Path) -> list[str]:
     """Return the names of all files that an earlier quickstart has left in a folder.
 
-    They are those that its manifest lists. A folder that holds anything else is refused, and so is one with a listed
-    file that somebody has changed since.
+    They are those that its manifest lists. Files of others stay where they are; but one that bears a name of a
+    quickstart's, or of what makes the folder a run or a sweep, is refused, and so is a listed file that somebody has
+    changed since.
     """
-    own = _written(folder) if folder.exists() else set()
-    held = {path.relative_to(folder).as_posix() for path in folder.rglob("*")} - {LOCK, MANIFEST}
-    runs = {name for name in held & {*_METHODS} if not (folder / name).is_symlink() and (folder / name).is_dir()}
-    if foreign := held - runs - own:
+    listed = read_manifest(folder) or {}
+    foreign = {name for name in (CONFIG, PLAN) if os.path.lexists(folder / name)}
+    foreign |= {name for name in _METHODS if (folder / name).is_symlink() or (folder / name).is_file()}
+    if not _NAMES.issuperset(listed):
+        foreign.add(MANIFEST)
+    held = {name for name in _NAMES if os.path.lexists(folder / name)}
+    if foreign := foreign or held - _written(folder, listed):
         raise InputError(
             f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; remove it or choose another folder"
         )
-    return sorted(held - runs)
+    return sorted(held)
 
 
-def _written(folder: Path) -> set[str]:
+def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
     """The names of the files that a quickstart wrote, and that nobody has changed since."""
-    listed = read_manifest(folder) or {}
-    # Sweeps and trainings have a manifest too, of files with other names.
-    names = [name for name in listed if name in _TOP or name.partition("/")[0] in _METHODS]
-    own = {name for name in names if is_sound(folder, name)}
+    own = {name for name in listed if is_sound(folder, name)}
     if _SUMMARY in listed:
         return own
     # It was stopped before its end: the manifests of its runs list what there is, and some files still grow.
     for run in _METHODS:
-        if f"{run}/{CONFIG}" in own:
-            stored = [name for name in read_manifest(folder / run) or {} if is_sound(folder / run, name)]
-            own |= {f"{run}/{name}" for name in (*stored, MANIFEST, HISTORY, PROGRESS)}
+        begun = set(listed.get(f"{run}/{CONFIG}", ()))
+        stored = (read_manifest(folder / run) if begun else None) or {}
+        if begun & set(stored.get(CONFIG, ())):
+            sound = [name for name in stored if is_sound(folder / run, name)]
+            own |= {f"{run}/{name}" for name in (*sound, MANIFEST, HISTORY, PROGRESS)}
     return own
 
 
@@ -93,13 +100,13 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     if not (folder / LOCK).exists():  # nothing is put into a folder of something else, not even a lock
         check_own(folder)
     data = load_data(base.data)
-    with locked(folder, "quickstart"):
+    with locked(folder, "quickstart", inside=_METHODS):
         start_afresh(folder, configs)
         _run(folder, base, configs, data, progress=progress, as_json=as_json)
 
 
 def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, progress: bool, as_json: bool) -> None:
-    """Train, score and draw into a folder that is empty and locked."""
+    """Train, score and draw into a folder that is locked and holds nothing of an earlier quickstart."""
     folders = {name: folder / name for name in configs}
     models = train_side_by_side(configs, dict.fromkeys(configs, data), folders, progress=progress)
 
@@ -128,15 +135,13 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
 
     from crossreg.report.figures import calibration_curves, space_time_maps
 
-    written = _listed(folder, calibration_curves(methods | references, folder / "calibration"))
+    written = _draw(calibration_curves, methods | references, folder / "calibration")
     first = data.test.of([0])
     for name, model in models.items():
         points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
-        maps = space_time_maps(points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
-        written += _listed(folder, maps)
+        written += _draw(space_time_maps, points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
     summary = {"methods": methods, "references": references}
-    stored = [path / name for path in folders.values() for name in (*(read_manifest(path) or ()), MANIFEST)]
-    _listed(folder, stored)
+    vouch(folder, *(f"{run}/{name}" for run in folders for name in (*(read_manifest(folder / run) or ()), MANIFEST)))
     record_json(folder, _SUMMARY, summary)
     if as_json:
         print(json.dumps(summary, allow_nan=False))
@@ -148,7 +153,11 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
     print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))
 
 
-def _listed(folder: Path, paths: list[Path]) -> list[Path]:
-    """The same files, now in the folder's manifest."""
-    vouch(folder, *(path.relative_to(folder).as_posix() for path in paths))
-    return paths
+def _draw(drawing: Callable[..., list[Path]], what: Any, path: Path, **how: Any) -> list[Path]:
+    """Draw elsewhere, and put the files into the folder, each listed before it takes its place: a kill may come."""
+    with tempfile.TemporaryDirectory(prefix="crossreg-") as place:
+        drawn = drawing(what, Path(place) / path.name, **how)
+        for made in drawn:
+            with recorded(path.parent, made.name) as file:
+                file.write(read_regular(made))
+    return [path.parent / made.name for made in drawn]

@@ -16,6 +16,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,7 @@ MODEL, FIELDS, MASK, VERSIONS = "model.npz", "fields.json", "mask.npy", "version
 SCORED_PAIRS = 1000
 _MOST_CHANNELS = 2**16
 _STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS)
-_OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
+OWN = {*_STORED, TEST_FIELDS, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -82,7 +83,7 @@ def check_same(folder: Path, config: Config) -> None:
         return
     if not (folder / CONFIG).exists():
         # A run that was killed as it began, or that has lost its settings.
-        if any(p.name not in _OWN and not is_temporary(p) for p in folder.iterdir()):
+        if any(p.name not in OWN and not is_temporary(p) for p in folder.iterdir()):
             raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
         return
     with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
@@ -100,8 +101,12 @@ def _flat(config: Config) -> dict[str, Any]:
 
 
 def open_run(folder: Path, config: Config, data: Data, identity: str | None = None) -> None:
-    """Makes the folder of a new run and writes what is known before training; `identity` is its model's."""
-    check_free(folder)
+    """Makes the folder of a new run and writes what is known before training; `identity` is its model's.
+
+    Files of others may lie there, but none that a run has.
+    """
+    if taken := [name for name in OWN if os.path.lexists(folder / name)]:
+        raise InputError(f"--out {folder}: holds {min(taken)} already; choose another folder or remove it")
     try:
         make_folder(folder, parents=True)
         write_beginning(folder, config, data, identity)

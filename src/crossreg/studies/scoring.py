@@ -16,6 +16,7 @@ from crossreg.studies.grids import Point
 from crossreg.studies.machine import describe_machine
 from crossreg.studies.programs import Training, without_idle
 from crossreg.studies.run_folder import finite_or_none
+from crossreg.studies.test_times import scores_by_time
 
 # Settings that every row has under their own name.
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
@@ -45,7 +46,8 @@ def score_points(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of points whose trainings are done.
 
-    `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it.
+    `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it. Where test has
+    times that train has not, `test_times` has the scores within those of train and beyond them apart.
     """
     reads: list[ReadOut] = []
     splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
@@ -63,12 +65,15 @@ def score_points(
     scores = evaluate_all(jobs())
     for number, (key, point) in enumerate(points.items()):
         by_split = {name: next(scores) for name in _splits(point)}
+        predictor, data = reads[number].predictor, splits_of(point.config.data)
         if by_split["test"]["std_mu"]:
-            test = splits_of(point.config.data).test
+            test = data.test
             last = range(test.pairs_per_row - 1, test.pairs_per_row)
-            [slice_scores] = evaluate_all([(reads[number].predictor, test)], steps=last)
+            [slice_scores] = evaluate_all([(predictor, test)], steps=last)
             by_split["test"]["std_mu_final"] = slice_scores["std_mu"]
-        yield key, _row(point, reads[number], by_split)
+        by_time = scores_by_time(predictor, data, point.config.data)
+        row = _row(point, reads[number], by_split)
+        yield key, row if by_time is None else row | {"test_times": finite_or_none(by_time)}
 
 
 def _splits(point: Point) -> tuple[str, ...]:

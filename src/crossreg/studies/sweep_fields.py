@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from crossreg.data.pairs import Data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
+from crossreg.files import make_folder
 from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import Predictor
@@ -90,8 +91,9 @@ def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: P
     data = data_of(point.config, trajectories)
     predictor = _predictor(point, data, trajectories.digest, archive)
     stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
-    with contextlib.suppress(OSError):  # a folder that may only be read: the fields are used all the same
-        path.parent.mkdir(exist_ok=True)
+    # A folder that may only be read, or is a link to another one: the fields are used all the same.
+    with contextlib.suppress(OSError):
+        make_folder(path.parent)
         write_test_fields(path, stored, identity=path.stem)
     return stored
 

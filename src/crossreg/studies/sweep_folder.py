@@ -65,7 +65,7 @@ def open_sweep(
     foreign = [p.name for p in folder.iterdir() if not is_temporary(p)] if folder.exists() else []
     if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
         raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
-    with locked(folder, "sweep"):
+    with locked(folder, "sweep", inside=[TRAINED_FOLDER, SNAPSHOTS, JOBS]):
         try:
             make_folder(folder / TRAINED_FOLDER)
             harmed = _mend(folder, asked.get("data", ""))

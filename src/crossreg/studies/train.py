@@ -37,7 +37,7 @@ from crossreg.studies.run_folder import (
     write_beginning,
 )
 from crossreg.studies.saving import USUAL, Saving
-from crossreg.studies.snapshots import Kept, Lines, Resumable
+from crossreg.studies.snapshots import SNAPSHOTS, Kept, Lines, Resumable
 from crossreg.studies.test_fields import compute_test_fields, write_test_fields
 from crossreg.training.checkpoint import save_model
 from crossreg.training.parallel import ALONE, Layout
@@ -83,7 +83,7 @@ def train_run(
         _check_alike(config, data)
         with all_or_none():
             own = identity(config, data)
-            held.enter_context(locked(folder, "training"))
+            held.enter_context(locked(folder, "training", inside=[SNAPSHOTS]))
             reopen(folder, data.digest, own)
             kept = Kept(folder, "train", own, saving)
             kept.check_own()

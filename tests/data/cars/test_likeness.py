@@ -81,6 +81,38 @@ def test_a_car_at_another_place_is_warned_of():
     assert f"along y, the experiment's cars from {min(b[:, 1].min() for b in BODIES[:6]):.4g} to {height:.4g};" in said
 
 
+@pytest.mark.parametrize("factor", [0.4, 0.6])
+def test_a_car_of_another_size_is_warned_of(factor):
+    """A smaller one lies within the place of the known ones: it is told by its own lengths."""
+    known = np.array([np.ptp(body, axis=0) for body in BODIES[:6]])
+    for body in BODIES[6:]:
+        [said] = check_like([car(factor * body)], KNOWN)
+        own = factor * np.ptp(body, axis=0)
+        axis = int(np.argmax(known.min(axis=0) / own))
+        theirs = f"the experiment's cars {known[:, axis].min():.4g} to {known[:, axis].max():.4g};"
+        assert said.startswith(f"car mine: has {own[axis]:.4g} along {'xyz'[axis]}, {theirs}")
+    [said] = check_like([car(BODIES[6] * [1, 1, factor])], KNOWN)  # too short alone
+    assert f"car mine: has {factor * np.ptp(BODIES[6][:, 2]):.4g} along z, the experiment's cars" in said
+    [said] = check_like([car(2.5 * BODIES[6])], KNOWN)
+    assert "car mine: reaches from" in said
+
+
+@pytest.mark.parametrize("degrees", [-10, 10])
+@pytest.mark.parametrize(("axis", "named"), [(2, "z"), (0, "x")])
+def test_a_car_that_is_tilted_is_warned_of(degrees, axis, named):
+    """With its nose or one side up."""
+    for body in BODIES[6:]:
+        cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+        tilted, middle = body.copy(), body.mean(axis=0)
+        y, along = (body - middle)[:, 1], (body - middle)[:, axis]
+        tilted[:, 1] = cosine * y + sine * along + middle[1]
+        tilted[:, axis] = cosine * along - sine * y + middle[axis]
+        [said] = [line for line in check_like([car(tilted)], KNOWN) if "tilted" in line]
+        found = float(said.removeprefix("car mine: seems to be tilted, its underside rises by ").partition("°")[0])
+        assert found == pytest.approx(degrees, abs=4.5)
+        assert f"° along {named}, that of the experiment's cars by 0.0° to 0.{'3' if axis else '0'}°" in said
+
+
 def test_axes_are_those_of_the_known_cars():
     """Cars that lie along x are as good, if all do."""
     assert check_like([car(BODIES[7][:, ::-1])], [car(body[:, ::-1]) for body in BODIES[:6]]) == []

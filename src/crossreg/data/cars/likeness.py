@@ -2,6 +2,9 @@
 
 The network reads coordinates, so that a car in millimetres, on its side or with its nose behind is none that it knows,
 and it has pressures for all of them.
+
+A tilt is told by the underside, which is nearly level along every car: by 0.3° at most in 200 cars of the built-in
+family, and by 1.2° in four of ShapeNet-Car. What turns a car about the vertical by a few degrees is not told.
 """
 
 import itertools
@@ -20,6 +23,9 @@ _OTHER_UNIT = 3.0
 _TURNED, _FLIPPED = 0.5, 0.75
 # Of their extent along an axis, how far cars may reach beyond all those that are known before it is said.
 _BEYOND = 0.25
+# By which factor a length may lie outside of those that are known, and by how many degrees the slope of the underside:
+# of 1200 cars of the built-in family, each with three other known ones, none does.
+_OTHER_SIZE, _TILTED = 1.4, 4.0
 _SLICES = 8
 _FLIPS = {"y": np.array([1, -1, 1]), "z": np.array([1, 1, -1]), "y and z": np.array([1, -1, -1])}
 
@@ -32,12 +38,14 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
         known: the cars that a network was trained on.
 
     Returns:
-        A line for each car that seems to be flipped, or that reaches far beyond the known cars.
+        Lines for each car that seems to be flipped or tilted, that reaches far beyond the known cars, or that is much
+        smaller or larger than any of them.
     """
     extents = np.array([np.ptp(car.vertices, axis=0) for car in known])
     size = float(np.median(np.linalg.norm(extents, axis=1)))
     typical = np.log(extents).mean(axis=0)
     outline = np.mean([_outline(car.vertices) for car in known], axis=0)
+    slopes = np.array([_slopes(car.vertices) for car in known])
     warnings = []
     for car in cars:
         extent = np.ptp(car.vertices, axis=0)
@@ -55,7 +63,8 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
             warnings.append(
                 f"car {car.name}: seems to be turned, along {flip} it is the other way round than the experiment's cars"
             )
-        warnings += _far_out(car, known, extents.mean(axis=0))
+        warnings += _tilted(car, slopes)
+        warnings += _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)
     return warnings
 
 
@@ -65,6 +74,35 @@ def _shown(extent: Float[np.ndarray, "3"]) -> str:
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sqrt(np.mean((one - other) ** 2)))
+
+
+def _lowest(vertices: Float[np.ndarray, "vertex 3"], axis: int) -> Float[np.ndarray, "2 slice"]:
+    """The place along an axis of each slice that has a vertex, and the height of its lowest one."""
+    along = vertices[:, axis] - vertices[:, axis].min()
+    width = along.max() / _SLICES
+    number = np.minimum((along / width).astype(int), _SLICES - 1)
+    there = np.unique(number)
+    return np.array([(there + 0.5) * width, [vertices[number == own, 1].min() for own in there]])
+
+
+def _slopes(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "2"]:
+    """The angle in degrees by which the underside rises along x and along z."""
+    found = []
+    for axis in (0, 2):
+        place, height = _lowest(vertices, axis)
+        found.append(np.degrees(np.arctan(np.polyfit(place, height, 1)[0])))
+    return np.round(found, 1) + 0.0  # a zero has no sign then
+
+
+def _tilted(car: Surface, slopes: Float[np.ndarray, "car 2"]) -> list[str]:
+    own, low, high = _slopes(car.vertices), slopes.min(axis=0), slopes.max(axis=0)
+    number = int(np.argmax(np.maximum(low - own, own - high)))
+    if low[number] - _TILTED <= own[number] <= high[number] + _TILTED:
+        return []
+    return [
+        f"car {car.name}: seems to be tilted, its underside rises by {own[number]:.1f}° along {'xz'[number]},"
+        f" that of the experiment's cars by {low[number]:.1f}° to {high[number]:.1f}°"
+    ]
 
 
 def _outline(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "side slice"]:
@@ -95,4 +133,15 @@ def _far_out(car: Surface, known: Sequence[Surface], extent: Float[np.ndarray, "
     return [
         f"car {car.name}: reaches from {own_low[axis]:.4g} to {own_high[axis]:.4g} along {'xyz'[axis]}, the"
         f" experiment's cars from {low[axis]:.4g} to {high[axis]:.4g}; far from them, predictions are guesses"
+    ]
+
+
+def _other_size(car: Surface, extents: Float[np.ndarray, "car 3"]) -> list[str]:
+    own, low, high = np.ptp(car.vertices, axis=0), extents.min(axis=0), extents.max(axis=0)
+    axis = int(np.argmax(np.maximum(low / own, own / high)))
+    if low[axis] / _OTHER_SIZE <= own[axis] <= high[axis] * _OTHER_SIZE:
+        return []
+    return [
+        f"car {car.name}: has {own[axis]:.4g} along {'xyz'[axis]}, the experiment's cars {low[axis]:.4g} to"
+        f" {high[axis]:.4g}; for cars of another size, predictions are guesses"
     ]

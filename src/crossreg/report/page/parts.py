@@ -7,7 +7,7 @@ from typing import Any
 from crossreg.report.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
 from crossreg.report.comparison_tables import Cell, cells, common_setting, duel_cells, sections, settings_cells
 from crossreg.report.page.lines import Group, method_label, regime_label
-from crossreg.report.tables import times_cells, times_sentence
+from crossreg.report.tables import mean_times, times_cells, times_sentence
 from crossreg.report.verdicts import verdicts
 
 _SPLIT_SCORES = ("rmse", "rms_predictive", "rms_generalization")
@@ -58,17 +58,34 @@ def _scores_table(part: Sequence[Line], lines: Sequence[Line], label: str) -> st
 
 
 def _times(group: Group) -> str:
-    """Test scores within the times of train and beyond them, of the runs that have them apart."""
-    own = {row["key"]: times for row in group.rows if (times := row.get("test_times"))}
+    """Test scores within the times of train and beyond them: of each run that has them apart, means over a sweep's."""
+    by_regime = (
+        _times_of_sweep(group) if group.sweep else {"": {row["key"]: row.get("test_times") for row in group.rows}}
+    )
     rows: list[list[str]] = []
-    for name, times in own.items():
-        head, *body = times_cells(times) or [[]]
-        rows += [["run", *head]] if head and not rows else []
-        rows += [[name, *cells] for cells in body]
-    said = dict.fromkeys(map(times_sentence, own.values()))
+    said: dict[str, None] = {}
+    for regime, own in by_regime.items():
+        shown = {name: times for name, times in own.items() if times}
+        said |= dict.fromkeys(map(times_sentence, shown.values()))
+        tables = {name: found for name, times in shown.items() if (found := times_cells(times))}
+        for head, *_ in list(tables.values())[:1]:
+            rows += [] if rows else [["method" if regime else "run", *head]]
+            rows += [[regime]] if regime else []
+        rows += [[name, *cells] for name, (_, *body) in tables.items() for cells in body]
     title = "Within the times that were trained on, and beyond"
     shown = f"<h4>{title}</h4>{table(rows, title)}" if rows else ""
     return shown + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in said)
+
+
+def _times_of_sweep(group: Group) -> dict[str, dict[str, dict[str, Any] | None]]:
+    """By regime and method, means over the seeds that have their test scores by time; None where none has."""
+    found: dict[str, dict[str, dict[str, Any] | None]] = {}
+    for part in regimes(group.lines):
+        own = found.setdefault(regime_label(part[0], group.lines), {})
+        for line in part:
+            seeds = [t for row in group.rows_of(line) if not row["diverged"] and (t := row.get("test_times"))]
+            own[method_label(line, part)] = mean_times(seeds) if seeds else None
+    return found
 
 
 def _residuals(group: Group) -> str:

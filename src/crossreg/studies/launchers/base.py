@@ -7,9 +7,13 @@ under `jobs/`. The driver alone takes them in, writes rows and keeps the manifes
 jobs/data.npz      the trajectories, so that a worker needs neither the cache nor APEBench
 jobs/token         tells a worker that the folder it sees is the driver's
 jobs/NAME.npz      trained by a worker, not yet taken in
-jobs/NAME.lock     held by the worker that trains it
+jobs/NAME.lock     held by the worker that trains it, which says in it who it is
+jobs/worker-N.log  what a local worker has said
+jobs/slurm/        what submitit keeps of jobs, whose numbers are in jobs/slurm-ids
 """
 
+import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -17,13 +21,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossreg.config import Config
+from crossreg.files import check_no_link, is_temporary
 from crossreg.methods.names import parse_method
 from crossreg.regular_files import open_regular
 from crossreg.studies.grids import Point
 from crossreg.studies.saving import Saving
 
 JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
-SLURM_IDS = "slurm-ids"
+SLURM, SLURM_IDS = "slurm", "slurm-ids"
+# What a driver and its workers put into these folders; programs have 20 digits, submitit's files numbers of jobs.
+_OWN = re.compile(rf"data\.npz|token|{SLURM_IDS}|worker-\d+\.log|[0-9a-f]{{20}}\.(npz|lock)")
+_SUBMITITS = re.compile(
+    r"\d+(_\d+)*_(submission\.sh|submitted\.pkl|result\.pkl|log\.(out|err))(\.save_tmp)?"
+    r"|[0-9a-f]{32}\.pkl|\.submission_file_[0-9a-f]{32}\.sh"
+)
 _LAST_LINES, _LONGEST_LINE = 8, 300
 
 
@@ -96,6 +107,17 @@ def end_of_file(path: Path, size: int = 4096) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def remove_jobs(folder: Path) -> None:
+    """Removes what a sweep's driver and its workers have put under `jobs/`; files of others stay, and with them it."""
+    for place, own in ((folder / JOBS / SLURM, _SUBMITITS), (folder / JOBS, _OWN)):
+        with contextlib.suppress(OSError):  # it is not there, is a link, or holds something else
+            check_no_link(place)
+            for path in place.iterdir():
+                if (own.fullmatch(path.name) and not path.is_dir()) or is_temporary(path):
+                    path.unlink(missing_ok=True)
+            place.rmdir()
 
 
 def put_in(queue: deque[Job], jobs: Sequence[Job], *, first: bool) -> None:

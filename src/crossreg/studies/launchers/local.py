@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
 from crossreg.errors import InputError
+from crossreg.regular_files import open_descriptor
 from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, end_of_file, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
@@ -29,7 +30,7 @@ class _Worker:
     def __init__(self, environment: dict[str, str], log: Path):
         self.connection, theirs = Pipe()
         self.log, self.job = log, None
-        with log.open("ab") as said:
+        with os.fdopen(open_descriptor(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK), "ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "crossreg.studies.launchers.process", str(theirs.fileno())],
                 env=environment,

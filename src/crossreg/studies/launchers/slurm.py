@@ -22,10 +22,10 @@ from submitit.helpers import DelayedSubmission
 from submitit.slurm.slurm import SlurmExecutor
 
 from crossreg.errors import InputError
-from crossreg.files import replacing
+from crossreg.files import make_folder, replacing
 from crossreg.regular_files import read_regular
 from crossreg.stopping import code_of, save_now, stops_in_time
-from crossreg.studies.launchers.base import JOBS, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
+from crossreg.studies.launchers.base import JOBS, SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
 # How often a job may use up its time and be queued again.
@@ -93,7 +93,8 @@ class SlurmLauncher(Launcher):
         if not taken or self._cancelled:
             return
         if self._executor is None:  # from here on the folder is this driver's
-            self._executor = make_executor(self._workers, self._folder / JOBS / "slurm")
+            make_folder(self._folder / JOBS / SLURM)
+            self._executor = make_executor(self._workers, self._folder / JOBS / SLURM)
             self._cancel_left()
         arrays = -(-len(taken) // _MOST_IN_AN_ARRAY)
         for number in range(arrays):  # every array with jobs of all lengths, and its part of the workers

@@ -111,7 +111,10 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _sign(lock: TextIO) -> None:
     """Write into a lock who has it, for whoever wants to know: host and process, at most over another such line."""
-    said = lock.read()
+    try:
+        said = lock.read()
+    except UnicodeDecodeError:  # somebody's file, and no worker's
+        return
     if not said or _SIGNED.fullmatch(said):
         lock.seek(0)
         # Of one length, so that nothing has to be cut off.
