@@ -176,13 +176,17 @@ def error_of(predictive: Predictive, y: Float[Array, "*shape"]) -> Float[Array, 
     return predictive.scale * error if isinstance(predictive, InUnits) else error
 
 
+def _units_of(mixture: Mixture | InUnits) -> tuple[Any, Any]:
+    return (mixture.offset, mixture.scale) if isinstance(mixture, InUnits) else (0.0, 1.0)
+
+
 def standardized_as(mixture: Mixture | InUnits, like: Mixture | InUnits) -> Mixture:
     r"""Return the components of a mixture, standardised as another one is.
 
     A component of mean $o_1 + s_1 m$ has the mean $(o_1 - o_0)/s_0 + (s_1/s_0) m$ in the other's units $o_0$ and $s_0$.
     Without units, $o = 0$ and $s = 1$.
     """
-    offsets, scales = zip(*((m.offset, m.scale) if isinstance(m, InUnits) else (0.0, 1.0) for m in (mixture, like)))
+    offsets, scales = zip(*map(_units_of, (mixture, like)), strict=True)
     shift, factor = (offsets[0] - offsets[1]) / scales[1], scales[0] / scales[1]
     own = mixture._mixture if isinstance(mixture, InUnits) else mixture
     return Mixture(

@@ -210,8 +210,8 @@ def test_equal_runs_and_unfinished_ones_are_told_apart(tmp_path):
     found = find(tmp_path / "runs")
     [group] = make_groups(found)
     assert [line["label"] for line in described(group)["regimes"][0]["lines"]] == ["xreg", "xreg (two)"]
-    for _ in range(2):  # its own page it may replace
-        page = write_report(tmp_path / "runs", tmp_path / "r.html").read_text()
+    write_report(tmp_path / "runs", tmp_path / "r.html")
+    page = write_report(tmp_path / "runs", tmp_path / "r.html").read_text()  # its own page it may replace
     assert "not finished: its training was stopped after step 150 of 300 (model.npz is missing)" in page
     [line] = inside(tmp_path / "r.html")["groups"][1]["regimes"][0]["lines"]
     assert (line["label"], line["history"]["step"]) == ("xreg (three)", list(STEPS))

@@ -188,7 +188,11 @@ def test_a_row_says_which_candidate_was_chosen(tiny, cached_waves, tmp_path, mon
         ("paper-exact", {"learning_rate": 3e-3}, "learning_rate is 0.003, and this sweep sets it to 0.001;"),
         ("paper-exact", {"evaluation_samples": 99}, "evaluation_samples is 99, and this sweep sets it to 10;"),
         ("paper-train-size", {"observed_fraction": 0.5}, "observed_fraction is 0.5, and this sweep sets it to 0.7;"),
-        ("paper-observed", {"observed_fraction": 0.4}, "observed_fraction is 0.4, and this sweep sets it to 0.4, 0.6, "),
+        (
+            "paper-observed",
+            {"observed_fraction": 0.4},
+            "observed_fraction is 0.4, and this sweep sets it to 0.4, 0.6, ",
+        ),
         ("ablation", {"seed": 5}, "--config: seed is 5; the first seed of a sweep is --first-seed"),
     ],
 )

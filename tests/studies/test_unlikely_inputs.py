@@ -65,7 +65,7 @@ def test_a_run_knows_the_range_of_its_inputs(own_run):
     inputs = np.asarray(load_file(own_run.parent / "own.npy").train.trajectories)[:, :-1]
     low, high = (pick(inputs, axis=(0, 1, 3)) for pick in (np.min, np.max))
     least = np.ptp(inputs.astype(np.float64), axis=3).min((0, 1))
-    assert load_run(own_run).input_range == InputRange(*(tuple(v.tolist()) for v in (low, high, least)), 0.0)
+    assert load_run(own_run).input_range == (*(tuple(values.tolist()) for values in (low, high, least)), 0.0)
     assert 1001 <= low[0] < 1002
     assert 0.45 < high[1] <= 0.5
 

@@ -50,8 +50,8 @@ def input_range(pairs: AbstractPairs) -> InputRange:
     hidden = float(1 - mask.reshape(len(mask), -1).mean(axis=1).min())
     # Rare gaps may lie in other pairs than those that were looked at.
     is_whole = isinstance(pairs, Pairs) and not pairs.has_gaps and pairs.observed is None
-    ends = (tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least))
-    return InputRange(*ends, hidden if hidden or is_whole else None)
+    low, high, least = (tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least))
+    return InputRange(low, high, least, hidden if hidden or is_whole else None)
 
 
 @eqx.filter_jit
@@ -75,8 +75,8 @@ def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> 
     if "input_low" not in fields:
         if units is None:
             return None
-        ends = ([o + sign * _USUAL * s for o, s in zip(*units, strict=True)] for sign in (-1, 1))
-        return InputRange(*map(tuple, ends))
+        low, high = (tuple(o + sign * _USUAL * s for o, s in zip(*units, strict=True)) for sign in (-1, 1))
+        return InputRange(low, high)
     low, high = (tuple(map(float, fields[name])) for name in ("input_low", "input_high"))
     fits = len(low) == len(high) == channels and np.isfinite([low, high]).all()
     if not fits or any(a > b for a, b in zip(low, high, strict=True)):

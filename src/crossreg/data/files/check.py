@@ -202,9 +202,7 @@ def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]])
     return {"by": by} | {name: len(part.samples) for name, part in parts.items()}, options
 
 
-def _warnings(
-    source: Source, channels: list[dict[str, Any]], split: dict[str, Any], next_channel: float
-) -> list[str]:
+def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, Any], next_channel: float) -> list[str]:
     """What makes results doubtful, if nothing is done about it."""
     warnings = []
     if len(channels) >= _LEAST_ALIKE and next_channel < _ALIKE:
