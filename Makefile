@@ -42,6 +42,8 @@ paper: $(READY)
 	$(BIN)/crossreg sweep paper-exact --seeds 10 --out runs/paper-exact-long
 	$(BIN)/crossreg sweep paper-exact --seeds 10 --steps 10000 --out runs/paper-exact
 	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg --out runs/gradient
+	$(BIN)/crossreg sweep paper --seeds 10 --methods dropout --config benchmarks/paper_training.yaml \
+	  --grid train_samples=1,10 --out runs/dropout-samples
 	$(BIN)/python benchmarks/publish.py runs/paper paper
 	$(BIN)/python benchmarks/publish.py runs/paper-long paper --add
 	$(BIN)/python benchmarks/publish.py runs/regimes regimes
@@ -51,6 +53,7 @@ paper: $(READY)
 	$(BIN)/python benchmarks/publish.py runs/paper-exact paper_exact
 	$(BIN)/python benchmarks/publish.py runs/paper-exact-long paper_exact --add
 	$(BIN)/python benchmarks/publish.py runs/gradient gradient
+	$(BIN)/python benchmarks/publish.py runs/dropout-samples dropout_samples
 	$(BIN)/python benchmarks/publish_cars.py runs/cars
 
 # The speed of a step beside its peers, whose packages stand apart from everything else.

@@ -66,7 +66,7 @@ TITLES = {
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
-PAPERS_ROWS = ("paper_exact", "gradient")  # docs/paper.md has their tables
+PAPERS_ROWS = ("paper_exact", "gradient", "dropout_samples")  # docs/paper.md has their tables
 _DIGITS = 4
 _SHORT = 20  # lines of a table that the page itself shows
 # Of train, what the decomposition is held against; the rest can be had by running the command.
@@ -89,7 +89,9 @@ def compact(row: dict[str, Any]) -> dict[str, Any]:
     """
     sigma = {site: float(np.exp(np.mean(np.log(values)))) for site, values in row["sigma"].items()}
     train = row.get("train") if "+" not in row["method"] else None
-    kept = {k: v for k, v in row.items() if k not in ("on", "key", "settings", "trained_with")} | {"sigma": sigma}
+    kept = {k: v for k, v in row.items() if k not in ("on", "key", "settings", "trained_with", "test_times")} | {
+        "sigma": sigma
+    }
     kept["train"] = {name: train[name] for name in _OF_TRAIN} if train else None
     return rounded({k: v for k, v in kept.items() if k == "changes" or v not in (None, {})})
 

@@ -11,7 +11,7 @@ from claimed import ROOT, Claim, flat, of, page, part_of, rows, short, spread, u
 from cost_of_reg import by_the_formula, overhead, reg_updates
 
 from crossreg import paper
-from crossreg.config import TrainConfig
+from crossreg.config import Config, TrainConfig, changed_fields, load_yaml
 from crossreg.report.comparison import JUDGED, Line, difference
 
 PAGE = "docs/paper.md"
@@ -169,6 +169,11 @@ def the_cost() -> str:
     return f"""The paper's formula, 1 + (C_reg/C_train)/k_reg, gives {overhead(5):.2f} for an update of ρ every 5 steps
         with the costs measured here. Our default also updates ρ after every step of the last tenth, {updates:.2f} reg
         updates a step in place of 0.2, and its overhead by the same formula is {by_the_formula(updates):.2f}"""
+
+
+def test_the_file_of_the_papers_training_has_its_settings():
+    given = changed_fields(load_yaml(ROOT / "benchmarks" / "paper_training.yaml"))
+    assert given == changed_fields(Config().replace(**paper.TRAINING, log_sigma_pred_start=-2.0))
 
 
 def the_gradient() -> str:

@@ -10,7 +10,8 @@ there exactly once (`old`), what is put in its place (`new`), and the tests that
     tests = ["tests/test_objectives.py::test_one_name"]
 
 Each mutant is tried in a copy of the working tree, never in the tree itself. It is killed if at least one of its tests
-fails. A mutant that survives, or that breaks the import of a test file in place of failing a test, is an error.
+fails. A mutant that survives, or that breaks the import of a test file in place of failing a test, is an error. Before,
+all of these tests are run in the copy as it is: one that fails there would kill every mutant, and say nothing.
 
     python tests/mutants/run_mutants.py                  # all of them
     python tests/mutants/run_mutants.py --every 10       # a tenth, evenly spaced
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,18 +96,23 @@ def _write(path: Path, text: str) -> None:
     os.utime(path, (later, later))
 
 
+def run_tests(tests: Iterable[str], copy: Path, *options: str, seconds: float | None = None):
+    """Run tests in a copy of the tree."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
+    # Bytecode is kept between mutants: compiling all files anew takes a third of a short test's time.
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+    return subprocess.run(
+        command, check=False, cwd=copy, env=environment, capture_output=True, text=True, timeout=seconds
+    )
+
+
 def try_mutant(mutant: Mutant, copy: Path) -> tuple[Verdict, str]:
     """Run a mutant's tests in a copy of the tree with the change made, and undo the change."""
     path = copy / mutant.file
     text = path.read_text()
     _write(path, mutant.applied_to(text))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
-    # Bytecode is kept between mutants: compiling all files anew takes a third of a short test's time.
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""}
     try:
-        run = subprocess.run(
-            command, check=False, cwd=copy, env=environment, capture_output=True, text=True, timeout=_SECONDS
-        )
+        run = run_tests(mutant.tests, copy, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         return "timed out", f"after {_SECONDS} s"
     finally:
@@ -122,6 +128,10 @@ def main() -> int:
     args = parser.parse_args()
     mutants = [m for m in read_mutants() if args.match in "\n".join((m.file, m.old, m.new, *m.tests))][:: args.every]
     with copies_of_the_tree(args.workers) as copies, ThreadPoolExecutor(args.workers) as pool:
+        tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
+        if mutants and (unchanged := run_tests(tests, copies[0], "-n", str(args.workers))).returncode:
+            print(f"tests fail without any change:\n{unchanged.stdout[-4000:]}{unchanged.stderr[-500:]}")
+            return 1
         free: SimpleQueue[Path] = SimpleQueue()
         for copy in copies:
             free.put(copy)
