@@ -167,7 +167,7 @@ def test_no_method_reads_test(cached_waves, tiny, tmp_path, monkeypatch):
     points = plan("grid", methods=names, seeds=1, steps=20, grid=["mask_seed=3"], base=tiny)
     seen = run_sweep(points, tmp_path / "seen", progress=False)
     blind = cached_waves._replace(test=np.full_like(cached_waves.test, np.nan))
-    monkeypatch.setattr(module, "trajectories_of", lambda config: blind)
+    monkeypatch.setattr(module, "shared_trajectories", lambda points: blind)
     for row, other in zip(seen, run_sweep(points, tmp_path / "blind", progress=False), strict=True):
         assert other["test"]["nll"] is None
         assert other["diverged"]

@@ -145,10 +145,10 @@ def test_scores_of_other_units_differ_by_the_units_alone(plain, large):
     """RMSE, CRPS and spread are s times as large, the NLL log s higher; coverage is what it was."""
     a, b = scores_of(plain), scores_of(large)
     for name in ("channel_rmse", "channel_crps", "channel_sharpness"):
-        np.testing.assert_allclose(np.divide(b[name], a[name]), SCALE, rtol=0.01)
-    np.testing.assert_allclose(np.subtract(b["channel_nll"], a["channel_nll"]), np.log(SCALE), atol=0.02)
-    np.testing.assert_allclose(b["coverage"], a["coverage"], atol=0.02)
-    assert b["ece_mix"] == pytest.approx(a["ece_mix"], abs=0.01)
+        np.testing.assert_allclose(np.divide(b[name], a[name]), SCALE, rtol=1e-3)
+    np.testing.assert_allclose(np.subtract(b["channel_nll"], a["channel_nll"]), np.log(SCALE), atol=2e-3)
+    np.testing.assert_allclose(b["coverage"], a["coverage"], atol=1e-3)
+    assert b["ece_mix"] == pytest.approx(a["ece_mix"], abs=5e-4)
     assert b["nll"] == pytest.approx(np.mean(b["channel_nll"]), rel=1e-4)
 
 
