@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.in_units import InUnits, error_of, standardized
-from crossreg.objectives import REG_OBJECTIVES, train_objective
+from crossreg.in_units import InUnits, error_of, standardized, standardized_as
+from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
 from crossreg.predictive import Mixture
 
 OFFSET, SCALE = (30.0, -2.0), (5.0, 0.25)
@@ -89,3 +89,28 @@ def test_spreads_keep_their_digits_at_any_offset_and_scale(standard, offset, sca
         values = np.asarray(getattr(found, name), np.float64) / scale
         np.testing.assert_allclose(values, getattr(standard, name), rtol=1e-5, err_msg=name)
     assert np.isfinite(found.crps(found.mean)).all()
+
+
+def test_components_in_the_units_of_another(standard):
+    """Every component, and the means under generalization noise alone, are where they were in the fields' units."""
+    mixture = Mixture(standard.means, standard.vars_predictive, standard.vars_generalization, 1.5 * standard.means[:3])
+    one = InUnits(mixture, ones(OFFSET), ones(SCALE))
+    for other, o, s in ((InUnits(standard, ones((7.0, 4.0)), ones((2.0, 8.0))), (7.0, 4.0), (2.0, 8.0)),
+                        (standard, (0.0, 0.0), (1.0, 1.0))):  # fmt: skip
+        moved = standardized_as(one, other)
+        assert moved.instance_means is not None
+        for own, there in ((moved.means, mixture.means), (moved.instance_means, 1.5 * standard.means[:3])):
+            expected = (ones(OFFSET) + ones(SCALE) * there - ones(o)) / ones(s)
+            np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5)
+        for name in ("vars_predictive", "vars_generalization"):
+            expected = (ones(SCALE) / ones(s)) ** 2 * getattr(mixture, name)
+            np.testing.assert_allclose(getattr(moved, name), expected, rtol=1e-5)
+
+
+def test_the_log_of_the_scale_is_that_of_the_points_that_count(standard):
+    units, y = InUnits(standard, ones(OFFSET), ones((1.0, 100.0))), jnp.zeros((3, 2, 5))
+    weights = {"first": [1.0, 0.0], "second": [0.0, 1.0], "none": [0.0, 0.0]}
+    means = {name: float(log_scale(units, y, jnp.asarray(w)[:, None])) for name, w in weights.items()}
+    assert means == pytest.approx({"first": 0.0, "second": np.log(100), "none": 0.0})
+    assert float(log_scale(units, y)) == pytest.approx(np.log(10))
+    assert float(log_scale(standard, y)) == 0

@@ -1,5 +1,6 @@
 """Files of other runs, of other seeds and of other data: each is what it should be, or it is refused."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -180,6 +181,16 @@ def test_every_number_in_memory_counts(sampled, tmp_path):
         changed = load_file(path, **held).digest
         assert changed != before
         before = changed
+    # What is not held counts as far as it is looked at, as the first field of a file always is.
+    seed = next(
+        seed
+        for seed in range(100)
+        for parts in [split_source(open_source(path), dataclasses.replace(config, split_seed=seed)).values()]
+        if not any(0 in part.samples for part in parts)
+    )
+    before = load_file(path, **held, split_seed=seed).digest
+    _change(path, 0, 0)
+    assert load_file(path, **held, split_seed=seed).digest != before
 
 
 def test_every_number_that_a_sweep_holds_counts(sampled, tmp_path):

@@ -15,7 +15,7 @@ from crossreg.in_units import InUnits, error_of, standardized, with_standard
 from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import evaluate, evaluate_predictor
-from crossreg.nn.build import build_model
+from crossreg.nn.build import build_model, check_reads
 from crossreg.nn.fno import fno
 from crossreg.nn.heads import Moments
 from crossreg.nn.noise import gaussian_noise
@@ -251,6 +251,9 @@ def test_data_that_a_model_was_not_built_for_are_refused(trajectories, tiny):
     moved = dataclasses.replace(data[1.0].test, units=Units((1e4, 0.0), units.scale))
     with pytest.raises(InputError, match=r"vary by .* around 10000 in channel 0"):
         evaluate(model, moved, num_samples=2)
+    wide = Units(tuple(o + 1000 * s for o, s in zip(*units, strict=True)), tuple(50 * s for s in units.scale))
+    for one, other in ((units, wide), (wide, units)):  # of one scale the offset is far, of the other it is not
+        check_reads(dataclasses.replace(model, units=one), dataclasses.replace(data[1.0].test, units=other))
     flat = fno(2, 2, 2, width=4, num_blocks=1, num_modes=3, key=KEY)
     with pytest.raises(InputError, match="the model does not read fields of shape"):
         evaluate(flat, data[1.0].test, num_samples=2)

@@ -296,3 +296,18 @@ def test_how_much_was_hidden_is_known_where_nothing_can_have_been_missed(tmp_pat
     assert input_range(load_file(tmp_path / "whole.npy", in_memory_gib=0.0).train).hidden is None
     half = input_range(load_file(tmp_path / "whole.npy", observed_fraction=0.5).train).hidden
     assert half == pytest.approx(0.5, abs=1e-6)
+
+
+def test_every_pair_is_looked_at_until_one_is_measured(tmp_path, monkeypatch):
+    fields = own_fields()
+    train = load_file(_saved(tmp_path, fields)).train
+    fields[:, :-2] = np.nan  # the last pair of each trajectory is whole
+    pairs = load_file(_saved(tmp_path, fields)).train
+    assert int(train.num_pairs) == int(pairs.num_pairs)
+    monkeypatch.setattr("crossreg.data.files.measured._VALUES", 1)
+    assert unmeasured(pairs) == []
+
+
+def _saved(folder, fields):
+    np.save(folder / "own.npy", fields)
+    return folder / "own.npy"

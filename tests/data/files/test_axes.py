@@ -28,6 +28,7 @@ SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --b
         ((5, 3, 64, 2), "btcx", "btxc", "64 channels on 2 points; say --axes btxc if the grid has 64 points"),
         ((5, 3, 48, 64, 3), "btcxy", "btxyc", "48 channels on 64 × 3 points; say --axes btxyc if the grid has 48 × 64"),
         ((5, 3, 18, 20, 24), "btcxy", "btxyz", "18 channels on 20 × 24 points"),
+        ((5, 3, 6, 9, 20), "btcxy", "btxyz", "6 channels on 9 × 20 points"),
         ((5, 3, 6, 7, 8, 2), "btcxyz", "btxyzc", "6 channels on 7 × 8 × 2 points"),
     ],
 )

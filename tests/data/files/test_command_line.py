@@ -402,3 +402,11 @@ def test_pairs_of_which_one_half_is_always_missing_are_refused(tmp_path, capsys,
     np.save("u.npy", fields)
     assert main(["train", "--data", "u.npy", "--steps", "2", "--out", "run", "--quiet"]) == 2
     assert "no pair of " in capsys.readouterr().err
+
+
+def test_what_is_far_off_is_told_from_the_mean(tmp_path, capsys, monkeypatch):
+    """Of pressures around 101325, −999 is the smallest number and the furthest from the others."""
+    monkeypatch.chdir(tmp_path)
+    fields = 101325 + 12 * _walks(60, 7, 1, 40)
+    fields[3, 2, 0, 5] = -999.0
+    assert any("field has a value of -999, where" in text for text in _warnings_of(fields, capsys))

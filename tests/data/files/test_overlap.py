@@ -56,6 +56,24 @@ def test_windows_that_overlap_are_warned_of(overlapping, capsys):
     assert twin in parts[one].samples
 
 
+def test_the_steps_of_the_later_split_are_counted(tmp_path):
+    """Windows two steps apart: a step stands in up to three of them, so that the two splits share other counts."""
+    whole = simulation(2 * 12 + LENGTH)
+    fields = np.stack([whole[start : start + LENGTH] for start in range(0, 24, 2)])
+    np.save(tmp_path / "own.npy", fields)
+    source = open_source(tmp_path / "own.npy")
+    parts = split_source(source, config_of(tmp_path / "own.npy"))
+    steps = {name: [2 * w + t for w in part.samples for t in range(LENGTH - 1)] for name, part in parts.items()}
+    shared = [
+        sum(step in steps["train"] for step in steps["reg"]),
+        sum(step in steps["reg"] for step in steps["train"]),
+    ]
+    assert shared[0] != shared[1]
+    said = overlap_warning(source, parts)
+    assert said is not None
+    assert said.startswith(f"{shared[0]} of the {len(steps['reg'])} steps of reg are steps of train too")
+
+
 def test_a_sweep_warns_once(overlapping, capsys):
     from crossreg.data.files.pool import Pool
 
