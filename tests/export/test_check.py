@@ -1,5 +1,7 @@
 """No program is written that is not the model: every small change of what it gives is refused."""
 
+import dataclasses
+import functools
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from crossreg.errors import InputError
 from crossreg.export.check import EXAMPLES, check_artefacts
 from crossreg.export.program import Program, Settings, make_program
 from crossreg.export.stablehlo import to_stablehlo
+from crossreg.nn.units import Units
 from crossreg.studies.run_folder import Run, load_run
 
 SETTINGS = Settings(seed=3, num_samples=4, levels=(0.9, 0.2), mask_input=False)
@@ -65,3 +68,24 @@ def test_other_draws_than_were_asked_for_are_refused(other, run, inputs):
 
 def test_the_model_itself_is_not_refused(run, inputs):
     checked(run, inputs, make_program(run, SETTINGS).function)
+
+
+def test_what_an_offset_rounds_off_is_forgiven_and_no_more(run, inputs):
+    """At 101325 ± 12 a mean may be off by a few steps of float32, .008 each; a fiftieth of the spread is wrong."""
+    units = Units((101325.0, 101325.0), (12.0, 12.0))
+    large = run._replace(model=dataclasses.replace(run.model, units=units))
+    fields = {"fields": (101325 + 12 * inputs["fields"]).astype(np.float32)}
+    program = make_program(large, SETTINGS)
+    check = functools.partial(_checked_with, large, fields, program)
+    check(lambda out: out["mean"] + 0.0078125)
+    for off in (0.02 * 12, 0.2 * 12):
+        with pytest.raises(InputError, match=r"mean is .* nothing was written"):
+            check(lambda out, off=off: out["mean"] + off)
+
+
+def _checked_with(run, fields, program, mean) -> None:
+    def changed(x):
+        out = program.function(x)
+        return out | {"mean": mean(out)}
+
+    checked(run, fields, changed)
