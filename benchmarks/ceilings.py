@@ -33,10 +33,10 @@ import numpy as np
 
 from crossreg.config import TrainConfig
 from crossreg.data.pairs import make_data
-from crossreg.devices import device_bytes
+from crossreg.machine.devices import device_bytes
 from crossreg.routing import route
-from crossreg.studies.cohort import bytes_of, start_cohort
-from crossreg.studies.machine import describe_machine
+from crossreg.runs.versions import describe_machine
+from crossreg.training.cohort import bytes_of, start_cohort
 from crossreg.training.compiled import advance
 from crossreg.training.replicas import first_snapshot, task_axes
 from crossreg.training.step import Task, TrainState, reg_step, train_step, with_engine
@@ -333,7 +333,7 @@ def draw(known: dict[str, Any]) -> None:
     # Here alone: a machine that only measures needs no matplotlib.
     import matplotlib.pyplot as plt
 
-    from crossreg.report.figures import COLORS, STYLE, save
+    from crossreg.report.figures.drawing import COLORS, STYLE, save
 
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.7), layout="constrained")

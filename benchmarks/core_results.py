@@ -12,8 +12,8 @@ import argparse
 import json
 from pathlib import Path
 
-from crossreg.report.comparison import collect
-from crossreg.studies.sweep_folder import asked_rows
+from crossreg.report.tables.comparison import collect
+from crossreg.runs.sweep_folder import asked_rows
 from publish import made_by, rounded
 
 METHODS = ("xreg", "dropout", "unregularized")

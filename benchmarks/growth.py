@@ -5,7 +5,7 @@
     python benchmarks/growth.py --fit          # only fits and draws what docs/results/growth.json has
 
 One thing is changed at a time: replicas, samples, width, points in one and two dimensions, k_reg, method; on a GPU with
-1 replica and with 64. Cases take turns in one process. The rates go to src/crossreg/studies/cost.json, which is what
+1 replica and with 64. Cases take turns in one process. The rates go to src/crossreg/training/cost.json, which is what
 `crossreg sweep` reads, the figure to docs/figures/growth.png.
 """
 
@@ -26,10 +26,10 @@ from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.methods.names import parse_method
 from crossreg.routing import route
-from crossreg.studies.cohort import bytes_of, memory_bytes, start_cohort
-from crossreg.studies.cost import RATES, features, work_of
-from crossreg.studies.machine import describe_machine
+from crossreg.runs.versions import describe_machine
+from crossreg.training.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.training.compiled import take_steps
+from crossreg.training.cost import RATES, features, work_of
 from crossreg.training.replicas import first_snapshot
 from crossreg.training.step import with_engine
 from speed import Steps, take_turns
@@ -152,7 +152,7 @@ def draw(rows: Sequence[dict[str, Any]], rates: dict[str, Any]) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullFormatter
 
-    from crossreg.report.figures import COLORS, STYLE, save
+    from crossreg.report.figures.drawing import COLORS, STYLE, save
 
     numeric = [axis for axis in AXES if axis != "method"]
     devices = list(dict.fromkeys(row["device"] for row in rows))

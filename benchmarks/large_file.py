@@ -45,7 +45,17 @@ def measure(folder: Path, trajectories: int, steps: int) -> dict[str, float | in
     """Trains on a file of so many trajectories, in a process of its own, and gives what it took."""
     path = folder / "large.hdf5"
     write(path, trajectories)
-    command = ["-m", "crossreg.cli", "train", "--data", str(path), "--steps", str(steps), "--out", str(folder / "run")]
+    command = [
+        "-m",
+        "crossreg",
+        "train",
+        "--data",
+        str(path),
+        "--steps",
+        str(steps),
+        "--out",
+        str(folder / "run"),
+    ]
     begin = time.perf_counter()
     subprocess.run([sys.executable, *command, "--quiet", "--json"], check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - begin

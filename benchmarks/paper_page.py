@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from crossreg import paper
-from crossreg.report.comparison import Interval, Line, collect, difference, interval, signed, with_interval
-from crossreg.report.comparison_tables import as_markdown, common_setting, sections
-from crossreg.report.figures import calibration_panels
-from crossreg.report.sweep_figures import std_mu_curves
-from crossreg.report.verdicts import against_default
+from crossreg.designs import paper
+from crossreg.report.figures.drawing import calibration_panels
+from crossreg.report.figures.sweep import std_mu_curves
+from crossreg.report.tables.comparison import Interval, Line, collect, difference, interval, signed, with_interval
+from crossreg.report.tables.comparison_tables import as_markdown, common_setting, sections
+from crossreg.report.tables.verdicts import against_default
 from paper_deviations import ABLATIONS, DEVIATIONS
 
 PAGE, FIGURES = Path("docs/paper.md"), Path("docs/figures/paper_exact")

@@ -24,10 +24,10 @@ from typing import Any
 from crossreg.config import Config
 from crossreg.methods.names import parse_method
 from crossreg.report.plan_text import plan_text
-from crossreg.studies.cost import RATES
-from crossreg.studies.demand import Asked, field_shape_of
-from crossreg.studies.device_costs import Around, Device, forget_devices, short_name
-from crossreg.studies.planning import make_plan
+from crossreg.studies.planning.demand import Asked, field_shape_of
+from crossreg.studies.planning.device_costs import Around, Device, forget_devices, short_name
+from crossreg.studies.planning.plan import make_plan
+from crossreg.training.cost import RATES
 
 RESULTS, PAGE = Path("docs/results/planning.json"), Path("docs/scale.md")
 EXAMPLE = Asked("paper", seeds=100)
@@ -55,7 +55,7 @@ def timed_sweep(arguments: list[str], cache: Path, folder: Path) -> dict[str, An
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     seen: dict[str, Any] = {"planned": None, "trained": [], "rows": []}
-    command = [sys.executable, "-m", "crossreg.cli", "sweep", *arguments, "--quiet", "--out", str(folder)]
+    command = [sys.executable, "-m", "crossreg", "sweep", *arguments, "--quiet", "--out", str(folder)]
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=said)
@@ -119,8 +119,8 @@ def inside(narrow: int, wide: int, rounds: int) -> dict[str, Any]:
     from crossreg.data.apebench import load_trajectories
     from crossreg.data.pairs import make_data
     from crossreg.routing import route
-    from crossreg.studies.cohort import memory_bytes, start_cohort
-    from crossreg.studies.machine import describe_machine
+    from crossreg.runs.versions import describe_machine
+    from crossreg.training.cohort import memory_bytes, start_cohort
     from crossreg.training.compiled import advance, monitor_scores
     from crossreg.training.replicas import first_snapshot
     from crossreg.training.step import with_engine

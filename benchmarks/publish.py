@@ -19,8 +19,10 @@ import numpy as np
 
 import paper_page
 from crossreg.config import Config, to_dict
-from crossreg.paper import PAPER
-from crossreg.report.comparison import (
+from crossreg.designs.paper import PAPER
+from crossreg.report.figures.sweep import figures_of_rows
+from crossreg.report.figures.write import sweep_figures
+from crossreg.report.tables.comparison import (
     JUDGED,
     Line,
     clearly_best,
@@ -33,7 +35,7 @@ from crossreg.report.comparison import (
     signed,
     with_interval,
 )
-from crossreg.report.comparison_tables import (
+from crossreg.report.tables.comparison_tables import (
     as_markdown,
     common_setting,
     decomposition_as_markdown,
@@ -41,11 +43,9 @@ from crossreg.report.comparison_tables import (
     sections,
     settings_as_markdown,
 )
-from crossreg.report.sweep_figures import figures_of_rows
-from crossreg.report.verdicts import base_setting, verdicts
-from crossreg.studies.figures import sweep_figures
-from crossreg.studies.machine import describe_machine
-from crossreg.studies.sweep_folder import PLAN, asked_rows
+from crossreg.report.tables.verdicts import base_setting, verdicts
+from crossreg.runs.sweep_folder import PLAN, asked_rows
+from crossreg.runs.versions import describe_machine
 
 RESULTS = Path("docs/results")
 PAGE, README = Path("docs/results.md"), Path("README.md")

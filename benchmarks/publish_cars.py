@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.metrics.cars import SCORE_NAMES
-from crossreg.report.comparison import interval
-from crossreg.studies.car_folder import SUMMARY, VERSIONS
+from crossreg.cars.metrics import SCORE_NAMES
+from crossreg.report.tables.comparison import interval
+from crossreg.runs.car_folder import SUMMARY, VERSIONS
 
 RESULTS, PAGE, FIGURE = Path("docs/results/cars.json"), Path("docs/cars.md"), Path("docs/figures/cars_methods.png")
 _COLUMNS = ("relative_l2", "nll", "ece_mix", "crps", "spearman")

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.report.comparison import Line, collect, with_interval
-from crossreg.report.comparison_tables import as_markdown, common_setting
-from crossreg.report.figures import Plane, plane_maps
-from crossreg.studies.presets import SCENARIOS
-from crossreg.studies.sweep_folder import asked_rows
+from crossreg.designs.presets import SCENARIOS
+from crossreg.report.figures.drawing import Plane, plane_maps
+from crossreg.report.tables.comparison import Line, collect, with_interval
+from crossreg.report.tables.comparison_tables import as_markdown, common_setting
+from crossreg.runs.sweep_folder import asked_rows
 from publish import RESULTS, compact, made_by
 
 ROWS, MADE = RESULTS / "scenarios.jsonl", RESULTS / "scenarios.json"

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from crossreg.config import load_yaml, save_yaml
-from crossreg.studies.manifest import vouch
+from crossreg.runs.manifest import vouch
 
 _FRACTIONS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
@@ -60,7 +60,7 @@ def main() -> None:
         root, page = Path(scratch) / "runs", Path(scratch) / "report.html"
         copy_runs(arguments.run, root, arguments.runs)
         before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run([sys.executable, "-m", "crossreg.cli", "report", root, "--output", page], check=True)
+        subprocess.run([sys.executable, "-m", "crossreg", "report", root, "--output", page], check=True)
         wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         size = page.stat().st_size / 1e6

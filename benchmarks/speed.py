@@ -31,9 +31,9 @@ from crossreg.data.pairs import Data, make_data
 from crossreg.methods import unregularized, xreg
 from crossreg.methods.names import parse_method
 from crossreg.routing import route
-from crossreg.studies.cohort import start_cohort
-from crossreg.studies.machine import describe_machine
+from crossreg.runs.versions import describe_machine
 from crossreg.training.checkpoint import save_arrays
+from crossreg.training.cohort import start_cohort
 from crossreg.training.compiled import advance, monitor_scores, take_steps
 from crossreg.training.replicas import first_snapshot
 from crossreg.training.step import with_engine
@@ -127,10 +127,10 @@ def torch_peers(config: Config, data: Data) -> dict[str, Steps]:
 
 def car_steps(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
     """An optimal transport neural operator on 64² cells, 16² modes, width 32: the XReg step, and the plain one."""
-    from crossreg.data.cars.family import make_family
-    from crossreg.data.cars.pairs import make_car_data
-    from crossreg.data.cars.readers import Cars
-    from crossreg.studies.car_settings import car_study
+    from crossreg.cars.family.make import make_family
+    from crossreg.cars.meshes.readers import Cars
+    from crossreg.cars.pairs import make_car_data
+    from crossreg.designs.car_study import car_study
 
     study = car_study("full")
     cars = make_family(8, points=study.points)
@@ -236,7 +236,7 @@ from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.pairs import make_data
 from crossreg.methods import xreg
-from crossreg.studies.cohort import start_cohort
+from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
 config = xreg.configure(Config().replace(steps=1))
 data = make_data(load_trajectories(config.data), config.data)
@@ -270,7 +270,7 @@ def starts(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
 def grid(work: dict[str, Any]) -> list[dict[str, Any]]:
     """The paper's grid, from an empty folder and nothing compiled to its tables: 8 regimes, 5 seeds, 10,000 steps."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["-m", "crossreg.cli", "sweep", "paper", "--methods", "xreg,dropout,ensemble", "--seeds", "5"]
+        command = ["-m", "crossreg", "sweep", "paper", "--methods", "xreg,dropout,ensemble", "--seeds", "5"]
         seconds, _ = in_a_process([*command, "--quiet", "--out", f"{folder}/sweep"], f"{folder}/cache")
     return rows_of("the paper's grid", {"crossreg sweep": [seconds]}, work)
 

@@ -32,8 +32,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from crossreg.data.cars.torus import laid_flat, torus
-from crossreg.data.cars.transport import (
+from crossreg.cars.grid.torus import laid_flat, torus
+from crossreg.cars.grid.transport import (
     GPU_BATCH,
     SLACK,
     Transport,

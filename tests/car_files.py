@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crossreg.data.cars.surface import make_surface
+from crossreg.cars.meshes.surface import make_surface
 
 # The sizes of ShapeNet-Car's surface and of its pressure: 22 · 163 = 3586.
 SHAPENET, SHAPENET_VALUES = (22, 163), 3682

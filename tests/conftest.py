@@ -24,7 +24,7 @@ from crossreg.data import cache
 from crossreg.data.pairs import Data, make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
-from crossreg.studies.memory_maps import release_programs
+from crossreg.machine.memory_maps import release_programs
 from long_tests import skip_long
 from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
 

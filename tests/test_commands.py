@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from crossreg import cli, commands
+from crossreg.cli import commands
+from crossreg.cli import main as cli
 from crossreg.config import save_yaml
+from crossreg.designs import presets
 from crossreg.export import write
-from crossreg.studies import extract, prediction, presets, run_folder, sweep
+from crossreg.runs import prediction, run_folder
 from crossreg.studies.launchers.settings import Workers
+from crossreg.studies.sweep import extract
+from crossreg.studies.sweep import run as sweep
 
 # A default that changes makes another result of the same command: the change is to be meant, and told.
 DEFAULTS = {
@@ -113,7 +117,7 @@ def test_every_flag_of_predict_and_export_arrives(called):
 def test_every_flag_of_extract_arrives(called, monkeypatch):
     kept, put = called
     put(extract, "extract", {})
-    monkeypatch.setattr("crossreg.actions._print_scores", lambda *_, **__: None)
+    monkeypatch.setattr("crossreg.cli.actions._print_scores", lambda *_, **__: None)
     flags = ["--method", "dropout", "--seed", "3", "--where", "a=1", "--where", "b=2", "--quiet"]
     assert cli.main(["extract", "s", "--out", "run", *flags]) == 0
     wanted = {"method": "dropout", "seed": 3, "where": ("a=1", "b=2"), "progress": False}

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.in_units import InUnits, error_of, standardized, standardized_as
 from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
-from crossreg.predictive import Mixture
+from crossreg.predictive.in_units import InUnits, error_of, standardized, standardized_as
+from crossreg.predictive.mixture import Mixture
 
 OFFSET, SCALE = (30.0, -2.0), (5.0, 0.25)
 PROPERTIES = ("mean", "means", "std", "variance", "std_predictive", "var_predictive", "std_generalization",

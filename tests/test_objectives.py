@@ -10,11 +10,11 @@ from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL
 from crossreg.data.trajectories import Trajectories
+from crossreg.fitting import fit
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import REG_OBJECTIVES, mixture_nll, train_objective
-from crossreg.predictive import Mixture
-from crossreg.studies.fit import fit
+from crossreg.predictive.mixture import Mixture
 from written_out import REG_LOSSES, train_loss, weighted
 
 

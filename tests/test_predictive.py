@@ -8,7 +8,7 @@ import scoringrules
 from scipy import integrate
 from scipy.stats import norm
 
-from crossreg.predictive import Mixture
+from crossreg.predictive.mixture import Mixture
 
 SHAPE = (4, 3)
 

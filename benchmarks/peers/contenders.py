@@ -10,7 +10,7 @@ import torch
 from crossreg.config import Config
 from crossreg.data.pairs import Data
 from crossreg.nn.surrogate import predict
-from crossreg.studies.cohort import start_cohort
+from crossreg.training.cohort import start_cohort
 from crossreg.training.replicas import unstack
 from peers.torch_xreg import NoisyFNO, make_steps, weights_of
 

@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from crossreg.data.pairs import load_data as load_data
     from crossreg.data.pairs import make_data as make_data
     from crossreg.data.trajectories import Trajectories as Trajectories
+    from crossreg.designs.presets import preset as preset
     from crossreg.errors import InputError as InputError
     from crossreg.export.tensors import read_model as read_model
     from crossreg.export.write import export_model as export_model
-    from crossreg.in_units import InUnits as InUnits
-    from crossreg.methods.conformal import fit_conformal as fit_conformal
-    from crossreg.methods.correlation import fit_correlation as fit_correlation
-    from crossreg.methods.ensemble import EnsemblePredictor as EnsemblePredictor
-    from crossreg.methods.persistence import fit_persistence as fit_persistence
-    from crossreg.methods.temperature import fit_temperature as fit_temperature
+    from crossreg.fitting import Fit as Fit
+    from crossreg.fitting import fit as fit
     from crossreg.metrics.evaluation import evaluate as evaluate
     from crossreg.metrics.evaluation import evaluate_predictor as evaluate_predictor
     from crossreg.metrics.evaluation import sigma_per_site as sigma_per_site
@@ -45,13 +42,16 @@ if TYPE_CHECKING:
     from crossreg.nn.noise import gaussian_noise as gaussian_noise
     from crossreg.nn.surrogate import Surrogate as Surrogate
     from crossreg.nn.surrogate import predict as predict
-    from crossreg.predictive import Mixture as Mixture
-    from crossreg.predictive import Recalibrated as Recalibrated
-    from crossreg.studies.fit import Fit as Fit
-    from crossreg.studies.fit import fit as fit
-    from crossreg.studies.presets import preset as preset
-    from crossreg.studies.run_folder import Run as Run
-    from crossreg.studies.run_folder import load_run as load_run
+    from crossreg.predictive.in_units import InUnits as InUnits
+    from crossreg.predictive.mixture import Mixture as Mixture
+    from crossreg.predictive.mixture import Recalibrated as Recalibrated
+    from crossreg.predictors.conformal import fit_conformal as fit_conformal
+    from crossreg.predictors.correlation import fit_correlation as fit_correlation
+    from crossreg.predictors.ensemble import EnsemblePredictor as EnsemblePredictor
+    from crossreg.predictors.persistence import fit_persistence as fit_persistence
+    from crossreg.predictors.temperature import fit_temperature as fit_temperature
+    from crossreg.runs.run_folder import Run as Run
+    from crossreg.runs.run_folder import load_run as load_run
 
 # Where each public name lives. Names are imported on first use, so that importing the package, and with
 # it `crossreg --help`, does not import JAX.

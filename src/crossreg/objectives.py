@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from crossreg.in_units import InUnits, standardized
-from crossreg.predictive import LOG_2PI, Mixture
-from crossreg.settings import RegObjective
+from crossreg.config.settings import RegObjective
+from crossreg.predictive.in_units import InUnits, standardized
+from crossreg.predictive.mixture import LOG_2PI, Mixture
 
 Weight = Float[Array, "*#shape"] | None
 Sampled = Mixture | InUnits

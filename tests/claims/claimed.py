@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.report.comparison import Interval, Line, collect, difference, fair_group, regimes, signed
+from crossreg.report.tables.comparison import Interval, Line, collect, difference, fair_group, regimes, signed
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

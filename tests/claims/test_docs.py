@@ -28,7 +28,7 @@ import crossreg as xr
 from crossreg.config import DataConfig, ModelConfig, TrainConfig
 from crossreg.data.pairs import make_pairs
 from crossreg.nn.groups import groups as group_of
-from crossreg.report.comparison import Interval, difference, interval, signed
+from crossreg.report.tables.comparison import Interval, difference, interval, signed
 
 NLL, ECE, CRPS, RMSE = "test_nll", "test_ece_mix", "test_crps", "test_rmse"
 STD = {"predictive": "test_std_predictive", "generalization": "test_std_generalization"}

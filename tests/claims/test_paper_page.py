@@ -10,9 +10,9 @@ import pytest
 from claimed import ROOT, Claim, flat, of, page, part_of, rows, short, spread, unclaimed_numbers
 from cost_of_reg import by_the_formula, overhead, reg_updates
 
-from crossreg import paper
 from crossreg.config import Config, TrainConfig, changed_fields, load_yaml
-from crossreg.report.comparison import JUDGED, Line, difference
+from crossreg.designs import paper
+from crossreg.report.tables.comparison import JUDGED, Line, difference
 
 PAGE = "docs/paper.md"
 sys.path.append(str(ROOT / "benchmarks"))  # its scripts import each other

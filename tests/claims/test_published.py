@@ -10,7 +10,7 @@ import pytest
 from claimed import flat
 from scipy.stats import t
 
-from crossreg.studies.presets import SCENARIOS as PRESETS
+from crossreg.designs.presets import SCENARIOS as PRESETS
 
 ROOT = Path(__file__).parents[2]
 ROWS = ROOT / "docs" / "results" / "paper.jsonl"

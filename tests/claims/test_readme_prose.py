@@ -27,16 +27,16 @@ from claimed import (
 )
 from cost_of_reg import timed
 
+from crossreg.cars.meshes.surface import Surface
 from crossreg.config import DataConfig, ModelConfig, TrainConfig
-from crossreg.data.cars.surface import Surface
 from crossreg.data.pairs import _KEPT_SHARE
+from crossreg.designs.car_study import car_study, methods_of
+from crossreg.designs.grids import REGIMES
 from crossreg.methods.names import ENSEMBLE_SIZE
-from crossreg.report import car_page
-from crossreg.report.car_run import CarRun, Prediction
-from crossreg.report.comparison import with_interval
+from crossreg.report.cars import page as car_page
+from crossreg.report.cars.run import CarRun, Prediction
 from crossreg.report.offline import plotly_script
-from crossreg.studies.car_settings import car_study, methods_of
-from crossreg.studies.grids import REGIMES
+from crossreg.report.tables.comparison import with_interval
 
 NLL, ECE, CRPS, RMSE = "test_nll", "test_ece_mix", "test_crps", "test_rmse"
 FULL = (1.0, 50)

@@ -20,9 +20,9 @@ from claimed import (
 )
 
 from crossreg.config import DataConfig, ModelConfig
+from crossreg.designs.presets import SCENARIOS
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.comparison import Line, collect, signed
-from crossreg.studies.presets import SCENARIOS
+from crossreg.report.tables.comparison import Line, collect, signed
 
 NLL, ECE, RMSE = "test_nll", "test_ece_mix", "test_rmse"
 PAGE, TURBULENCE, GRAY_SCOTT = "docs/scenarios.md", "phy_decay_turb", "phy_gs"

@@ -39,8 +39,8 @@ def test_the_protocols_facts(ks):
 def test_persistence_at_full_observation_scores_what_the_protocol_says(ks):
 
     from crossreg.data.pairs import make_data
-    from crossreg.methods.persistence import fit_persistence
     from crossreg.metrics.evaluation import evaluate_predictor
+    from crossreg.predictors.persistence import fit_persistence
 
     data = make_data(ks, DataConfig(observed_fraction=1.0))
     scores = evaluate_predictor(fit_persistence(data.train), data.test)

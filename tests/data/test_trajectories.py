@@ -6,7 +6,7 @@ import pytest
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
-from crossreg.sealed import write_sealed
+from crossreg.files.sealed import write_sealed
 
 
 def test_a_digest_tells_shapes_types_order_and_every_number_apart():

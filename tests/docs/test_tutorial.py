@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import crossreg as xr
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.data.split import POOL_SIZE, TEST_POOL

@@ -12,8 +12,8 @@ from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.nn.build import build_model
-from crossreg.studies.manifest import vouch
-from crossreg.studies.run_folder import MODEL, open_run
+from crossreg.runs.manifest import vouch
+from crossreg.runs.run_folder import MODEL, open_run
 from crossreg.training.checkpoint import save_model
 
 

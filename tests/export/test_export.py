@@ -23,7 +23,8 @@ from jax import export
 from safetensors.numpy import load_file
 
 import crossreg
-from crossreg.cli import main
+from crossreg.cli.main import main
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.export.check import check_artefacts, examples_of_run
 from crossreg.export.onnx_graph import to_onnx
@@ -31,9 +32,8 @@ from crossreg.export.program import Program, Settings, make_program
 from crossreg.export.stablehlo import to_stablehlo
 from crossreg.export.tensors import read_model
 from crossreg.export.write import export_run
-from crossreg.nn.units import Units
-from crossreg.studies.prediction import predict_fields
-from crossreg.studies.run_folder import load_run
+from crossreg.runs.prediction import predict_fields
+from crossreg.runs.run_folder import load_run
 
 CHANNELS, POINTS, LEVELS, SEED, SAMPLES = 2, 20, (0.001, 0.3, 0.999), 4, 7
 LOCATIONS = "jax_traceback_in_locations_limit"

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.export.check import EXAMPLES, check_artefacts
 from crossreg.export.program import Program, Settings, make_program
 from crossreg.export.stablehlo import to_stablehlo
-from crossreg.nn.units import Units
-from crossreg.studies.run_folder import Run, load_run
+from crossreg.runs.run_folder import Run, load_run
 
 SETTINGS = Settings(seed=3, num_samples=4, levels=(0.9, 0.2), mask_input=False)
 

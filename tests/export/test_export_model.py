@@ -19,12 +19,12 @@ from crossreg.config import DataConfig, ModelConfig
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.export.write import export_model
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.surrogate import predict
-from crossreg.nn.units import Units
 from foreign_modules import FOREIGN, WIDTH
 
 SEED, SAMPLES, LEVELS = 4, 5, (0.1, 0.9)

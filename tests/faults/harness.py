@@ -20,7 +20,7 @@ import pytest
 
 from crossreg.config import Config, save_yaml
 from crossreg.data.pairs import Pairs
-from crossreg.studies import programs
+from crossreg.studies.sweep import programs
 
 
 def commands(config: Config, folder: Path) -> dict[str, list[str]]:

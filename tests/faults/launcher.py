@@ -10,12 +10,12 @@ import sys
 
 import jax._src.xla_bridge as bridge
 
-import crossreg.studies.car
-import crossreg.studies.extract
-import crossreg.studies.figures
-import crossreg.studies.sweep
+import crossreg.cars.study
+import crossreg.report.figures.write
+import crossreg.studies.sweep.extract
+import crossreg.studies.sweep.run
 import crossreg.studies.train  # noqa: F401
-from crossreg.cli import run
+from crossreg.cli.main import run
 
 assert not bridge.backends_are_initialized(), "a fork would take over threads that it has not"
 

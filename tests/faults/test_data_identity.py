@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import OWN_DATA, Config, DataConfig, load_yaml
-from crossreg.data.files import source as source_module
 from crossreg.data.files.load import load_file, load_files
-from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source
+from crossreg.data.formats import source as source_module
+from crossreg.data.formats.source import open_source
 from crossreg.data.pairs import make_data, trajectories_of
 from crossreg.errors import InputError
+from crossreg.runs.manifest import vouch
+from crossreg.runs.saving import Saving
 from crossreg.studies import train as train_module
-from crossreg.studies.manifest import vouch
-from crossreg.studies.saving import Saving
 from crossreg.studies.train import train_run
 
 

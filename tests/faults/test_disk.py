@@ -12,15 +12,15 @@ import time
 import pytest
 from harness import state_hash
 
-from crossreg import files
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.errors import InputError
-from crossreg.stopping import Stopped
+from crossreg.files import whole as files
+from crossreg.machine.stopping import Stopped
+from crossreg.runs.locks import locked
+from crossreg.runs.run_folder import check_same
+from crossreg.runs.saving import Saving
 from crossreg.studies import train as module
 from crossreg.studies.launchers import work
-from crossreg.studies.locks import locked
-from crossreg.studies.run_folder import check_same
-from crossreg.studies.saving import Saving
 from crossreg.studies.train import train_run
 
 OFTEN = Saving(every=0.0)
@@ -165,7 +165,7 @@ def test_a_stop_while_a_snapshot_is_written_leaves_a_good_one(whole, tiny, tmp_p
     threads = []
 
     def act():
-        from crossreg import stopping
+        from crossreg.machine import stopping
 
         threads.extend(threading.Thread(target=stopping._savers[-1]) for _ in range(4))
         for thread in threads:

@@ -13,15 +13,15 @@ from harness import flip
 
 from crossreg.config import to_dict
 from crossreg.data import cache
+from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.sealed import BYTES, Kind, check_seal, read_sealed, write_sealed
-from crossreg.studies.archive import Archive
-from crossreg.studies.grids import plan
-from crossreg.studies.programs import read_programs
-from crossreg.studies.run_folder import check_scored, load_run, read_metrics
-from crossreg.studies.sweep import run_sweep
-from crossreg.studies.sweep_folder import load_points, open_sweep, read_rows
-from crossreg.studies.test_fields import read_test_fields
+from crossreg.files.sealed import BYTES, Kind, check_seal, read_sealed, write_sealed
+from crossreg.runs.archive import Archive
+from crossreg.runs.fields.test_fields import read_test_fields
+from crossreg.runs.run_folder import check_scored, load_run, read_metrics
+from crossreg.runs.sweep_folder import load_points, open_sweep, read_rows
+from crossreg.studies.sweep.programs import read_programs
+from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 from crossreg.training.checkpoint import load_with
 from crossreg.training.replicas import first_snapshot, stack

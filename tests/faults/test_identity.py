@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config, to_dict
+from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.studies.archive import Archive
-from crossreg.studies.grids import plan
+from crossreg.runs.archive import Archive
+from crossreg.runs.fields.test_fields import load_run_fields
+from crossreg.runs.manifest import vouch
+from crossreg.runs.run_folder import load_run
+from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.launchers.settings import Workers
-from crossreg.studies.manifest import vouch
-from crossreg.studies.programs import read_programs
-from crossreg.studies.run_folder import load_run
-from crossreg.studies.sweep import run_sweep
-from crossreg.studies.sweep_fields import load_sweep_fields
-from crossreg.studies.sweep_folder import read_rows
-from crossreg.studies.test_fields import load_run_fields
+from crossreg.studies.sweep.fields import load_sweep_fields
+from crossreg.studies.sweep.programs import read_programs
+from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 
 MODEL, FIELDS, MANIFEST = "model.npz", "test_fields.npz", "manifest.json"

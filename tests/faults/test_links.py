@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 import crossreg
-from crossreg.array_files import map_npy, open_npz, read_npy
-from crossreg.cli import main
+from crossreg.cars import study as car
+from crossreg.cli.main import main
 from crossreg.config import to_dict
+from crossreg.designs.car_study import car_study
+from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.regular_files import open_regular, read_regular
-from crossreg.studies import car, figures
-from crossreg.studies.car_settings import car_study
-from crossreg.studies.grids import plan
+from crossreg.files.arrays import map_npy, open_npz, read_npy
+from crossreg.files.regular import open_regular, read_regular
+from crossreg.report.figures import write as figures
 from crossreg.studies.launchers import local
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 
 SECRET = "the-content-of-another-file"
@@ -204,9 +205,9 @@ def test_the_log_of_a_worker_is_no_link(tmp_path):
 
 # Modules that read what is not in a run folder: the system, the package's own code and pages, and the user's settings.
 ELSEWHERE = {
-    "config.py", "memory.py", "studies/cost.py", "studies/device_costs.py", "studies/machine.py",
-    "studies/memory_maps.py", "report/page/write.py", "report/shared/__init__.py", "report/watch/server.py",
-    "report/car_page.py", "export/readme.py",
+    "config.py", "memory.py", "training/cost.py", "studies/planning/device_costs.py", "runs/versions.py",
+    "machine/memory_maps.py", "report/page/write.py", "report/shared/__init__.py", "report/watch/server.py",
+    "report/cars/page.py", "export/readme.py",
 }  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def test_a_stop_gets_through_while_a_program_runs(tmp_path):
     """The main thread is inside a call that does not return: the waiting thread saves and ends the process."""
     code = f"""
 import hashlib, os, signal, threading
-from crossreg.stopping import saved_on_stop, stops_in_time
+from crossreg.machine.stopping import saved_on_stop, stops_in_time
 def save():
     open({str(tmp_path / "saved")!r}, "w").write("saved")
 threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
@@ -119,7 +119,7 @@ def test_a_stop_gets_through_where_nothing_can_be_saved():
     """The folder has vanished, and the main thread cannot say so: the process ends all the same."""
     code = """
 import hashlib, os, signal, threading
-from crossreg.stopping import saved_on_stop, stops_in_time
+from crossreg.machine.stopping import saved_on_stop, stops_in_time
 def save():
     raise FileNotFoundError(2, "the folder has vanished", "run")
 threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()

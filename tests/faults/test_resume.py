@@ -11,22 +11,24 @@ import numpy as np
 import pytest
 from harness import spoil, state_hash
 
-from crossreg.actions import DIVERGED, _verdict
-from crossreg.cli import main
-from crossreg.commands import Sweep
+from crossreg.cars import training as car_training
+from crossreg.cars.study import run_car
+from crossreg.cli.actions import DIVERGED, _verdict
+from crossreg.cli.commands import Sweep
+from crossreg.cli.main import main
 from crossreg.config import OWN_DATA
+from crossreg.designs.car_study import car_study
+from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.report.progress import TrainingDisplay
-from crossreg.stopping import Stopped
-from crossreg.studies import car_training, machine, manifest
+from crossreg.machine.stopping import Stopped
+from crossreg.progress.display import TrainingDisplay
+from crossreg.runs import manifest
+from crossreg.runs import versions as machine
+from crossreg.runs.locks import locked
+from crossreg.runs.saving import Saving
+from crossreg.runs.snapshots import SNAPSHOTS, Kept
 from crossreg.studies import train as module
-from crossreg.studies.car import run_car
-from crossreg.studies.car_settings import car_study
-from crossreg.studies.grids import plan
-from crossreg.studies.locks import locked
-from crossreg.studies.saving import Saving
-from crossreg.studies.snapshots import SNAPSHOTS, Kept
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 from crossreg.training import feeding, loop
 

@@ -12,17 +12,17 @@ import pytest
 from jax._src import compilation_cache
 from matplotlib.figure import Figure
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import to_dict
+from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.files import made_whole, replacing
-from crossreg.report.figures import save
-from crossreg.studies import extract as extract_module
-from crossreg.studies.compilation import store_whole
-from crossreg.studies.grids import plan
-from crossreg.studies.manifest import check_files, read_manifest, record_json
-from crossreg.studies.run_folder import load_run
-from crossreg.studies.sweep import run_sweep
+from crossreg.files.whole import made_whole, replacing
+from crossreg.machine.compilation import store_whole
+from crossreg.report.figures.drawing import save
+from crossreg.runs.manifest import check_files, read_manifest, record_json
+from crossreg.runs.run_folder import load_run
+from crossreg.studies.sweep import extract as extract_module
+from crossreg.studies.sweep.run import run_sweep
 
 
 def test_a_figure_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
@@ -135,8 +135,8 @@ def test_a_folder_takes_its_place_in_one_move(tmp_path):
 
 def test_a_temporary_file_is_never_somebody_elses(tmp_path, monkeypatch):
     """Should its name be taken, nothing is written through it."""
-    monkeypatch.setattr("crossreg.files.secrets.token_hex", lambda _: "00000000")
-    monkeypatch.setattr("crossreg.files.os.getpid", lambda: 1)
+    monkeypatch.setattr("crossreg.files.whole.secrets.token_hex", lambda _: "00000000")
+    monkeypatch.setattr("crossreg.files.whole.os.getpid", lambda: 1)
     (tmp_path / "theirs").write_text("x")
     (tmp_path / "a.1-00000000.crossreg.tmp").symlink_to(tmp_path / "theirs")
     with pytest.raises(FileExistsError), replacing(tmp_path / "a") as file:
@@ -160,7 +160,7 @@ def test_a_kill_before_a_file_takes_its_place_leaves_one_that_fits(tmp_path, mon
         killed() if Path(target).name == "a.json" else usual(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("crossreg.files.os.replace", replace)
+        patch.setattr("crossreg.files.whole.os.replace", replace)
         with pytest.raises(KeyboardInterrupt):
             record_json(tmp_path, "a.json", 2)
     assert calls == ["manifest.json", "a.json"]

@@ -10,9 +10,9 @@ from tiny_sweep import METHODS, MOST, STEPS, Made, made
 from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories
-from crossreg.studies.grids import Point, plan
+from crossreg.designs.grids import Point, plan
 from crossreg.studies.launchers.settings import Workers
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep.run import run_sweep
 
 
 @pytest.fixture(scope="package")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tiny_sweep import ENGINES, METHODS, MOST, OFTEN, STEPS, Killer, check_whole, engine, workers
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import save_yaml
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep.run import run_sweep
 from long_tests import long
 
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs

@@ -7,13 +7,13 @@ from typing import ClassVar
 import pytest
 from tiny_sweep import MOST, OFTEN, check_whole, workers
 
-from crossreg.studies import sweep
-from crossreg.studies.grids import plan
+from crossreg.designs.grids import plan
 from crossreg.studies.launchers.base import Job, Launcher, Outcome, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import work
-from crossreg.studies.programs import read_programs
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep import run as sweep
+from crossreg.studies.sweep.programs import read_programs
+from crossreg.studies.sweep.run import run_sweep
 
 
 class Here(Launcher):

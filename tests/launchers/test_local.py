@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_sweep import METHODS, MOST, STEPS, check_whole
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import save_yaml
 from crossreg.errors import InputError
 from crossreg.studies.launchers import local
@@ -30,7 +30,7 @@ def command(small, points, tmp_path) -> list[str]:
 def _begun(command: list[str], folder: Path) -> tuple[subprocess.Popen[str], set[int]]:
     """A driver whose workers are in the middle of a training, and their process ids."""
     driver = subprocess.Popen(
-        [sys.executable, "-m", "crossreg.cli", *command, "--save-every", "0"], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "crossreg", *command, "--save-every", "0"], stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 120
     while not list((folder / "snapshots").glob("*.npz")):

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tiny_sweep import METHODS, MOST, OFTEN, STEPS, check_whole, workers
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import save_yaml
 from crossreg.errors import InputError
-from crossreg.studies import sweep
 from crossreg.studies.launchers.settings import Workers
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep import run as sweep
+from crossreg.studies.sweep.run import run_sweep
 from long_tests import long
 
 pytest.importorskip("ray")
@@ -107,7 +107,7 @@ def test_a_stop_cancels_the_tasks_and_the_sweep_goes_on(by, small, points, wante
     ]
     asked += ["--save-every", "0"]
     launched = [*asked, "--launcher", "ray", "--ray-address", "local"]
-    driver = subprocess.Popen([sys.executable, "-m", "crossreg.cli", *launched], stderr=subprocess.PIPE, text=True)
+    driver = subprocess.Popen([sys.executable, "-m", "crossreg", *launched], stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 240
     while not list((tmp_path / "s" / "snapshots").glob("*.npz")):
         assert driver.poll() is None

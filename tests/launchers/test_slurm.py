@@ -15,11 +15,11 @@ import fake_slurm
 import pytest
 from tiny_sweep import METHODS, MOST, OFTEN, STEPS, Killer, check_whole
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import save_yaml
 from crossreg.errors import InputError
 from crossreg.studies.launchers.settings import Workers
-from crossreg.studies.sweep import run_sweep
+from crossreg.studies.sweep.run import run_sweep
 from long_tests import long
 
 pytest.importorskip("submitit")
@@ -203,7 +203,7 @@ def test_a_driver_that_ends_leaves_no_jobs_to_the_next(by, slurm, small, points,
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
     asked += ["--config", str(tmp_path / "c.yaml"), "--quiet", "--most-replicas", str(MOST), "--save-every", "0"]
     asked += ["--launcher", "slurm", "--workers", "2", "--worker-memory", "1", "--out", str(tmp_path / "s")]
-    driver = subprocess.Popen([sys.executable, "-m", "crossreg.cli", *asked], stderr=subprocess.DEVNULL)
+    driver = subprocess.Popen([sys.executable, "-m", "crossreg", *asked], stderr=subprocess.DEVNULL)
     until = time.monotonic() + 240
     while not list((tmp_path / "s" / "snapshots").glob("*.npz")):
         assert driver.poll() is None

@@ -12,16 +12,16 @@ from tiny_sweep import OFTEN
 
 from crossreg.config import OWN_DATA, Config
 from crossreg.data import cache
+from crossreg.designs.grids import Point
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
-from crossreg.studies.grids import Point
+from crossreg.runs.sweep_folder import point_key
+from crossreg.runs.versions import source_digest
 from crossreg.studies.launchers import work as module
 from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import _alone, work
-from crossreg.studies.machine import source_digest
-from crossreg.studies.scoring import shared_trajectories
-from crossreg.studies.sweep_folder import point_key
+from crossreg.studies.sweep.scoring import shared_trajectories
 
 
 @pytest.fixture

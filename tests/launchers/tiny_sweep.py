@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from crossreg.runs.saving import Saving
+from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.launchers.settings import Workers
-from crossreg.studies.saving import Saving
-from crossreg.studies.sweep_folder import read_rows
 
 OFTEN = Saving(every=0.0)
 # Three programs of two replicas hold the members of two ensembles of three, so that each of these needs two programs;

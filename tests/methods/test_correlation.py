@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import crossreg as xr
-from crossreg.methods.correlation import _correlation
 from crossreg.metrics.calibration import LEVELS
-from crossreg.predictive import Mixture
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.correlation import _correlation
 
 R = np.asarray([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]])
 WEIGHTS = np.asarray([[1.0, 1.0, 0.0], [2.0, -1.0, 0.5]])

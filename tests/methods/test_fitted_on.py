@@ -10,14 +10,11 @@ import pytest
 
 from crossreg.config import DataConfig
 from crossreg.data.pairs import make_data
+from crossreg.designs.grids import plan
 from crossreg.methods import readout, unregularized
-from crossreg.methods.conformal import Conformal, conformal_levels, fit_conformal
 from crossreg.methods.early import Trained
-from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.names import parse_method
-from crossreg.methods.persistence import Persistence, fit_persistence
 from crossreg.methods.readout import read_out
-from crossreg.methods.temperature import Tempered, fit_temperature
 from crossreg.metrics.evaluation import (
     SurrogatePredictor,
     calibration_key,
@@ -27,12 +24,15 @@ from crossreg.metrics.evaluation import (
     sigma_per_site,
 )
 from crossreg.nn.build import build_model
-from crossreg.predictive import Mixture
-from crossreg.studies import scoring
-from crossreg.studies.cohort import start_cohort
-from crossreg.studies.grids import plan
-from crossreg.studies.sweep import run_sweep
-from crossreg.studies.sweep_folder import point_key
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.conformal import Conformal, conformal_levels, fit_conformal
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.persistence import Persistence, fit_persistence
+from crossreg.predictors.temperature import Tempered, fit_temperature
+from crossreg.runs.sweep_folder import point_key
+from crossreg.studies.sweep import scoring
+from crossreg.studies.sweep.run import run_sweep
+from crossreg.training.cohort import start_cohort
 from crossreg.training.replicas import unstack
 
 

@@ -12,11 +12,11 @@ from crossreg.data.pairs import make_data
 from crossreg.methods import TRAINED
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
-from crossreg.methods.persistence import fit_persistence
 from crossreg.methods.readout import read_out
 from crossreg.metrics.evaluation import evaluate_predictor
 from crossreg.nn.build import build_model
 from crossreg.nn.groups import groups
+from crossreg.predictors.persistence import fit_persistence
 
 # Every base, and every word that a name may have: which draw noise, and which learn on reg.
 CONTRACT = {

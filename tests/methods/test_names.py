@@ -3,9 +3,9 @@
 import pytest
 
 from crossreg.config import Config
+from crossreg.designs.grids import Point
 from crossreg.errors import InputError
 from crossreg.methods.names import ENSEMBLE_SIZE, parse_method, parse_methods
-from crossreg.studies.grids import Point
 
 
 def test_variants_change_what_they_name():

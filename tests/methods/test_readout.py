@@ -12,12 +12,9 @@ import pytest
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE
 from crossreg.methods import dropout
-from crossreg.methods.conformal import conformal_levels, fit_conformal
 from crossreg.methods.early import Trained
-from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
-from crossreg.methods.temperature import Tempered, fit_temperature
 from crossreg.metrics.calibration import LEVELS, coverage
 from crossreg.metrics.evaluation import (
     SurrogatePredictor,
@@ -29,7 +26,10 @@ from crossreg.metrics.evaluation import (
     score_points,
 )
 from crossreg.nn.build import build_model
-from crossreg.predictive import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictors.conformal import conformal_levels, fit_conformal
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.temperature import Tempered, fit_temperature
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.data.cars.pairs import CarPairs
+from crossreg.cars.pairs import CarPairs
+from crossreg.cars.vertex_mean import fit_vertex_mean
 from crossreg.errors import InputError
-from crossreg.methods.vertex_mean import fit_vertex_mean
 
 
 def pairs(pressure: np.ndarray, num_vertices: list[int]) -> CarPairs:

@@ -11,7 +11,7 @@ from scipy.stats import norm, spearmanr
 
 from crossreg.metrics.calibration import LEVELS, coverage, ece
 from crossreg.metrics.localization import localization, on_device
-from crossreg.predictive import Mixture
+from crossreg.predictive.mixture import Mixture
 
 
 def sampled_mixture(num_points: int, scale: float = 1.0):

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from crossreg.data.cars.pairs import CarScale
-from crossreg.metrics.cars import CarMeans, bootstrap, car_means, car_scores, scores_of
+from crossreg.cars.metrics import CarMeans, bootstrap, car_means, car_scores, scores_of
+from crossreg.cars.pairs import CarScale
 from crossreg.metrics.evaluation import Points
 
 

@@ -12,7 +12,6 @@ from scipy.stats import norm, spearmanr
 from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data
-from crossreg.in_units import InUnits
 from crossreg.metrics import evaluation
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import (
@@ -25,7 +24,8 @@ from crossreg.metrics.evaluation import (
     sigma_per_site,
 )
 from crossreg.nn.build import build_model
-from crossreg.predictive import Mixture
+from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.mixture import Mixture
 
 
 def offset(batch, keys):

@@ -13,12 +13,12 @@ from crossreg.config import DataConfig, ModelConfig
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
+from crossreg.data.units import Units
+from crossreg.fitting import fit
 from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.fno import fno
 from crossreg.nn.noise import Dropout, noises, site_sigmas
 from crossreg.nn.surrogate import predict
-from crossreg.nn.units import Units
-from crossreg.studies.fit import fit
 from foreign_modules import FOREIGN, WIDTH, Perceptron, resnet
 
 KEY = jax.random.key(5)

@@ -7,7 +7,7 @@ import pytest
 from jax.extend.random import threefry_2x32
 from scipy import stats
 
-from crossreg.nn.draws import fold_in, normal, threefry
+from crossreg.nn.kernels.draws import fold_in, normal, threefry
 
 
 def test_with_all_rounds_it_is_the_generator_of_jax():

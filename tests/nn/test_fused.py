@@ -12,11 +12,11 @@ import pytest
 from crossreg.config import ModelConfig
 from crossreg.nn.build import build_model
 from crossreg.nn.fno import SpectralBlock
-from crossreg.nn.fused import Weights, can_fuse, can_read, fused_block
-from crossreg.nn.pointwise import PointwiseLinear
+from crossreg.nn.kernels.fused import Weights, can_fuse, can_read, fused_block
+from crossreg.nn.kernels.pending import Waiting
+from crossreg.nn.kernels.pointwise import PointwiseLinear
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import predict
-from crossreg.nn.waiting import Waiting
 from crossreg.objectives import fair_crps, train_objective
 from crossreg.routing import Routed, merge, route
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.nn import waiting
-from crossreg.nn.gelu import gelu_and_slope
-from crossreg.nn.waiting import Waiting
+from crossreg.nn.kernels import pending as waiting
+from crossreg.nn.kernels.gelu import gelu_and_slope
+from crossreg.nn.kernels.pending import Waiting
 
 
 def test_gelu_and_its_slope():

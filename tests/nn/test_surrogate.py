@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.config.sites import site_names
 from crossreg.nn.build import build_model
 from crossreg.nn.fno import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import NoiseChain, gaussian_noise, is_stochastic, site_sigmas
-from crossreg.nn.sites import site_names
 from crossreg.nn.surrogate import Surrogate, predict
 
 # As one program; op by op, each operation would be compiled on its own.

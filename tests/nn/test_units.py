@@ -10,19 +10,19 @@ import pytest
 
 from crossreg.config import DataConfig
 from crossreg.data.pairs import make_data
+from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.in_units import InUnits, error_of, standardized, with_standard
-from crossreg.methods.ensemble import EnsemblePredictor
-from crossreg.methods.persistence import fit_persistence
+from crossreg.fitting import fit
 from crossreg.metrics.evaluation import evaluate, evaluate_predictor
 from crossreg.nn.build import build_model, check_reads
 from crossreg.nn.fno import fno
 from crossreg.nn.heads import Moments
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict
-from crossreg.nn.units import Units
-from crossreg.predictive import Mixture, Recalibrated
-from crossreg.studies.fit import fit
+from crossreg.predictive.in_units import InUnits, error_of, standardized, with_standard
+from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.persistence import fit_persistence
 
 UNITS = Units((30.0, -2.0), (5.0, 0.25))
 KEY = jax.random.key(4)

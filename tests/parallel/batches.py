@@ -13,10 +13,10 @@ import numpy as np
 
 from crossreg.config import Config
 from crossreg.data.pairs import load_data
-from crossreg.devices import use_devices
-from crossreg.studies.cohort import start_cohort
-from crossreg.studies.snapshots import Lines, Resumable
+from crossreg.machine.devices import use_devices
+from crossreg.runs.snapshots import Lines, Resumable
 from crossreg.training.checkpoint import named_arrays
+from crossreg.training.cohort import start_cohort
 from crossreg.training.parallel import over_batches
 
 

@@ -15,12 +15,12 @@ from fields import made_trajectories
 
 from crossreg.config import Config
 from crossreg.data.pairs import make_data
-from crossreg.devices import use_devices
 from crossreg.errors import InputError
-from crossreg.studies.cohort import start_cohort
-from crossreg.studies.saving import Saving
-from crossreg.studies.snapshots import Kept, Lines, Resumable
+from crossreg.machine.devices import use_devices
+from crossreg.runs.saving import Saving
+from crossreg.runs.snapshots import Kept, Lines, Resumable
 from crossreg.training.checkpoint import named_arrays
+from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
 
 STEPS = {"steps": 12, "evaluate_every": 5, "k_reg": 3, "settle": 0.3, "batch_size": 5, "num_samples": 3}

@@ -11,10 +11,10 @@ import pytest
 from fields import waves
 from processes import HERE, finish
 
-from crossreg import hosts
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.errors import InputError
-from crossreg.stopping import Stopped
+from crossreg.machine import hosts
+from crossreg.machine.stopping import Stopped
 
 ONE_OF_TWO = ["--num-processes", "2", "--process-id", "1", "--coordinator"]
 
@@ -61,7 +61,7 @@ def begin(start):
     def begin(settings: list[str], second: list[str] | None = None):
         joined = ["--coordinator", free_port(), "--num-processes", "2", "--process-id"]
         pair = enumerate((settings, second or settings))
-        begun.extend(start(1, "-m", "crossreg.cli", *own, *joined, str(number)) for number, own in pair)
+        begun.extend(start(1, "-m", "crossreg", *own, *joined, str(number)) for number, own in pair)
         return begun[-2:]
 
     yield begin
@@ -102,7 +102,7 @@ def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, sta
     assert "NLL" in writer[0]
     assert "NLL" not in follower[0]
     whole = folder / "whole"
-    finish(start(2, "-m", "crossreg.cli", *settings, "--out", whole, "--data-parallel"))
+    finish(start(2, "-m", "crossreg", *settings, "--out", whole, "--data-parallel"))
     for name in ("model.npz", "metrics.jsonl", "metrics.json"):
         assert (whole / name).read_bytes() == (out / name).read_bytes(), name
 
@@ -113,7 +113,7 @@ def test_two_processes_with_data_in_memory_are_two_devices_bit_for_bit(folder, s
     settings = ["train", "--data", str(folder / "waves.npy"), *SIZES.split(), *REST.split(), *more.split(), "--out"]
     for process in begin([*settings, str(folder / "held")]):
         finish(process)
-    finish(start(2, "-m", "crossreg.cli", *settings, folder / "held whole", "--data-parallel"))
+    finish(start(2, "-m", "crossreg", *settings, folder / "held whole", "--data-parallel"))
     for name in ("model.npz", "metrics.jsonl", "metrics.json"):
         assert (folder / "held" / name).read_bytes() == (folder / "held whole" / name).read_bytes(), name
 
@@ -180,7 +180,7 @@ def test_processes_that_do_not_train_the_same_are_refused(folder, start):
     np.save(folder / "twice.npy", 2 * waves(12, 3, 0, (12, 10)))
     settings = ["--train-size", "6", "--reg-size", "4", "--test-size", "2", "--width", "4", "--num-modes", "3"]
     out, together = folder / "unlike", ["--coordinator", free_port(), "--num-processes", "2", "--process-id"]
-    command = ["-m", "crossreg.cli", "train", *settings, "--out", out, *together]
+    command = ["-m", "crossreg", "train", *settings, "--out", out, *together]
     own = {
         "0": ["--data", folder / "waves.npy", "--steps", "20"],
         "1": ["--data", folder / "twice.npy", "--steps", "30"],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from processes import HERE, finish
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 
 
 @pytest.fixture(scope="module")

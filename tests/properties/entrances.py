@@ -11,20 +11,20 @@ import jax
 import numpy as np
 import yaml
 
+from crossreg.cars.meshes.readers import find_cars
+from crossreg.cars.meshes.surface import Surface
 from crossreg.config import Config, load_yaml, to_dict
 from crossreg.data import cache
-from crossreg.data.cars.readers import find_cars
-from crossreg.data.cars.surface import Surface
 from crossreg.data.checks import check_mask, check_trajectories
 from crossreg.data.split import Split
 from crossreg.data.trajectories import Trajectories, digest
-from crossreg.files import read_array
+from crossreg.files.whole import read_array
 from crossreg.nn.build import model_like
-from crossreg.report.car_run import Prediction, read_car_run
-from crossreg.studies.prediction import check_input
-from crossreg.studies.run_folder import load_run
-from crossreg.studies.stored_fields import Planes
-from crossreg.studies.test_fields import LEVELS, StoredFields, read_test_fields, write_test_fields
+from crossreg.report.cars.run import Prediction, read_car_run
+from crossreg.runs.fields.stored_fields import Planes
+from crossreg.runs.fields.test_fields import LEVELS, StoredFields, read_test_fields, write_test_fields
+from crossreg.runs.prediction import check_input
+from crossreg.runs.run_folder import load_run
 from crossreg.training.checkpoint import load_arrays, save_arrays
 
 RNG = np.random.default_rng(0)

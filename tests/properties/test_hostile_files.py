@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from entrances import PRESSURE, VERTICES, saved
 
-from crossreg.array_files import most_unpacked, open_npz, read_npy, read_npz
+from crossreg.cars.meshes.mesh_files import read_hdf5
+from crossreg.cars.meshes.mesh_files import read_npz as read_car
+from crossreg.cars.meshes.ply_files import read_ply
 from crossreg.config import load_yaml
-from crossreg.data.cars.mesh_files import read_hdf5
-from crossreg.data.cars.mesh_files import read_npz as read_car
-from crossreg.data.cars.ply_files import read_ply
 from crossreg.errors import InputError
-from crossreg.settings_files import parse_settings
+from crossreg.files.arrays import most_unpacked, open_npz, read_npy, read_npz
+from crossreg.files.yaml_files import parse_settings
 
 
 def refused(read, *arguments: Any, most: int = 2**20) -> str:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outcomes import Refused, outcome
 
+from crossreg.cars.meshes.car_set import CarSet, split_cars
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig, from_dict, load_yaml, save_yaml, to_dict
-from crossreg.data.cars.car_set import CarSet, split_cars
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL, TRAIN_POOL, split_trajectories
 from crossreg.errors import InputError
-from crossreg.settings_files import parse_settings
+from crossreg.files.yaml_files import parse_settings
 
 PARTS: dict[str, Any] = {"data": DataConfig, "model": ModelConfig, "train": TrainConfig}
 FIELDS = {(part, field.name): field for part, kind in PARTS.items() for field in dataclasses.fields(kind)}

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, scalar_dtypes
 from outcomes import Refused, outcome
 
+from crossreg.cars.meshes.surface import make_surface
 from crossreg.config import Config
-from crossreg.data.cars.surface import make_surface
 from crossreg.data.checks import check_apart, check_mask, check_trajectories, finite
 from crossreg.data.split import Split
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.memory import available_bytes, check_room, in_words
-from crossreg.studies.cohort import check_memory
-from crossreg.studies.prediction import check_input
+from crossreg.files.memory import available_bytes, check_room, in_words
+from crossreg.runs.prediction import check_input
+from crossreg.training.cohort import check_memory
 
 ODD = np.array(["a", None, 1.0], object)
 # Mostly real numbers, so that some pass.

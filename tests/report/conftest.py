@@ -12,12 +12,14 @@ from made_car_run import NAMES, write_folder
 from made_runs import write_run
 from watch_folders import Client, write_all
 
+from crossreg.cars.family.bodies import resolution
+from crossreg.cars.family.make import draw_shapes, make_car
 from crossreg.config import Config
 from crossreg.data import cache
-from crossreg.data.cars.bodies import resolution
-from crossreg.data.cars.family import draw_shapes, make_car
 from crossreg.methods import TRAINED
-from crossreg.report import figures, sweep_figures, training_figures
+from crossreg.report.figures import drawing as figures
+from crossreg.report.figures import sweep as sweep_figures
+from crossreg.report.figures import training as training_figures
 from crossreg.report.watch import listing
 from crossreg.report.watch.server import WatchServer
 from crossreg.studies.train import train_run

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from crossreg.data.cars.surface import Surface
+from crossreg.cars.meshes.surface import Surface
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.car_run import Prediction
+from crossreg.report.cars.run import Prediction
 
 STEPS = (100, 200, 300, 400)
 NAMES = ("a", "b", "</script><b>", "d", "e")

@@ -8,9 +8,9 @@ import numpy as np
 
 from crossreg.config import Config, save_yaml
 from crossreg.metrics.calibration import LEVELS
-from crossreg.studies.regions import Region
-from crossreg.studies.test_fields import LEVELS as QUANTILES
-from crossreg.studies.test_fields import TEST_FIELDS, StoredFields, write_test_fields
+from crossreg.runs.fields.regions import Region
+from crossreg.runs.fields.test_fields import LEVELS as QUANTILES
+from crossreg.runs.fields.test_fields import TEST_FIELDS, StoredFields, write_test_fields
 
 STEPS = (50, 100, 150)
 SITES = {"block1": 3, "pre_head": 5}

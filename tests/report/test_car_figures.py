@@ -8,11 +8,11 @@ from made_car_run import COVERAGE, ERRORS, SCORES, STEPS, write_summary
 from matplotlib.collections import PathCollection, PolyCollection, TriMesh
 from matplotlib.colors import Normalize
 
-from crossreg.data.cars.bodies import resolution
-from crossreg.data.cars.family import draw_shapes, make_car
+from crossreg.cars.family.bodies import resolution
+from crossreg.cars.family.make import draw_shapes, make_car
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import car_figures
-from crossreg.report.car_run import read_car_run, roofline, top_of_scale
+from crossreg.report.cars import figures as car_figures
+from crossreg.report.cars.run import read_car_run, roofline, top_of_scale
 
 
 @pytest.fixture

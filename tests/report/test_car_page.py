@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from made_car_run import ERRORS, NAMES, SCORES, predicted, write_summary
 
-from crossreg.report import car_page
-from crossreg.report.car_run import read_car_run, roofline, top_of_scale
+from crossreg.report.cars import page as car_page
+from crossreg.report.cars.run import read_car_run, roofline, top_of_scale
 from crossreg.report.shared import shared_file
 
 

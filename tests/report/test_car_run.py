@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from made_car_run import COVERAGE, ERRORS, SCORES, predicted, write_summary
 
-from crossreg.data.cars.readers import load_cars
-from crossreg.data.cars.surface import Surface, make_surface
+from crossreg.cars.meshes.readers import load_cars
+from crossreg.cars.meshes.surface import Surface, make_surface
 from crossreg.errors import InputError
-from crossreg.report.car_run import Prediction, read_car_run, roofline
+from crossreg.report.cars.run import Prediction, read_car_run, roofline
 
 
 def test_a_run_is_cut_into_its_cars(car_folder, cars):

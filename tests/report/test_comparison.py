@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from crossreg import paper
+from crossreg.designs import paper
 from crossreg.errors import InputError
-from crossreg.report import comparison, comparison_tables, table_files, verdicts
+from crossreg.report.tables import comparison, comparison_tables, verdicts
+from crossreg.report.tables import write as table_files
 
 
 def made_up(method, nll, *, fraction=0.4, diverged=()):

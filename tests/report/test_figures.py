@@ -14,17 +14,18 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from watch_folders import write_sweep
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import figures, looks
+from crossreg.report.figures import drawing as figures
+from crossreg.report.figures import looks
+from crossreg.report.figures import write as module
+from crossreg.report.figures.run import read_history
+from crossreg.report.figures.write import draw_figures
 from crossreg.report.shared import shared_file
-from crossreg.studies import figures as module
-from crossreg.studies.figures import draw_figures
-from crossreg.studies.run_figures import read_history
-from crossreg.studies.stored_fields import Planes
-from crossreg.studies.test_fields import TEST_FIELDS, load_run_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import Planes
+from crossreg.runs.fields.test_fields import TEST_FIELDS, load_run_fields, write_test_fields
 
 # Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
 DEUTERANOPIA = np.array(

@@ -3,7 +3,7 @@
 import io
 import json
 
-from crossreg.report.jobs_progress import JobsDisplay, Part
+from crossreg.progress.jobs_display import JobsDisplay, Part
 
 
 def test_it_says_what_goes_on(tmp_path):

@@ -16,16 +16,16 @@ from watch_folders import write_run as write_watched
 
 from crossreg.config import Config
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import figures
+from crossreg.progress.display import TrainingDisplay
+from crossreg.progress.history import history_line
+from crossreg.progress.sweep_display import SweepDisplay
 from crossreg.report.data_check import check_text
-from crossreg.report.history import history_line
+from crossreg.report.figures import drawing as figures
 from crossreg.report.page.folders import find
 from crossreg.report.page.lines import described, mean_history
 from crossreg.report.page.write import make_groups
 from crossreg.report.plan_text import plan_text
-from crossreg.report.progress import TrainingDisplay
-from crossreg.report.sweep_progress import SweepDisplay
-from crossreg.report.tables import channel_table, decomposition_table, scores_table
+from crossreg.report.tables.scores import channel_table, decomposition_table, scores_table
 from crossreg.report.watch.folders import scores_of
 from crossreg.report.watch.history import curves
 from crossreg.training.replicas import Progress, Record

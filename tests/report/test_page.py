@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from made_runs import STEPS, fields, history, inside, scores, write_run
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.errors import InputError
-from crossreg.report.history import history_line
+from crossreg.progress.history import history_line
 from crossreg.report.page import folders, write
 from crossreg.report.page.fields import embed, encode, load_entries
 from crossreg.report.page.folders import Sweep, find
 from crossreg.report.page.lines import described, mean_history
 from crossreg.report.page.write import LARGEST, make_groups, write_report
-from crossreg.studies.stored_fields import Planes
+from crossreg.runs.fields.stored_fields import Planes
 
 
 def test_seeds_become_lines_and_curves_with_their_intervals(runs, tmp_path):

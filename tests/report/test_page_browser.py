@@ -12,9 +12,9 @@ from crossreg.config import Config
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.page.write import LARGEST, write_report
-from crossreg.studies.regions import Region
-from crossreg.studies.stored_fields import Planes
-from crossreg.studies.test_fields import TEST_FIELDS, write_test_fields
+from crossreg.runs.fields.regions import Region
+from crossreg.runs.fields.stored_fields import Planes
+from crossreg.runs.fields.test_fields import TEST_FIELDS, write_test_fields
 
 pytestmark = needs_browser
 METHODS = {"xreg": 0.0, "dropout": 1.0}

@@ -12,12 +12,12 @@ import pytest
 from made_car_run import SCORES, write_folder, write_summary
 from made_runs import STEPS, fields, inside, write_run
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config, load_yaml
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.own_data import data_names, with_names
 from crossreg.report.page.write import write_report
-from crossreg.studies.stored_fields import TEST_FIELDS, write_test_fields
+from crossreg.runs.fields.stored_fields import TEST_FIELDS, write_test_fields
 
 NASTY = "</script><img src=x onerror=alert(1)>&\"'"
 

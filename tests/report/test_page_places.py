@@ -10,7 +10,7 @@ from made_runs import CHANNELS, POINTS, STORED, TIMES, fields, write_run
 from crossreg.config import Config
 from crossreg.methods import TRAINED
 from crossreg.report.page.write import write_report
-from crossreg.studies.stored_fields import TEST_FIELDS, Windows, write_test_fields
+from crossreg.runs.fields.stored_fields import TEST_FIELDS, Windows, write_test_fields
 
 pytestmark = needs_browser
 FIRST, LENGTH = 4, 6  # of the window, around steps 6 to 10

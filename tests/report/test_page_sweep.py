@@ -7,17 +7,17 @@ import sys
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import save_yaml
 from crossreg.data.apebench import load_trajectories
-from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.metrics.evaluation import evaluation_key, score_points
+from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.report.page.folders import find
-from crossreg.studies import sweep_fields
-from crossreg.studies.archive import Archive
-from crossreg.studies.scoring import trainings_of
-from crossreg.studies.sweep_fields import FIELDS_FOLDER, choose, load_sweep_fields
-from crossreg.studies.sweep_folder import load_points, point_key
+from crossreg.runs.archive import Archive
+from crossreg.runs.sweep_folder import load_points, point_key
+from crossreg.studies.sweep import fields as sweep_fields
+from crossreg.studies.sweep.fields import FIELDS_FOLDER, choose, load_sweep_fields
+from crossreg.studies.sweep.scoring import trainings_of
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from made_car_run import write_folder
 from made_runs import STEPS, history, inside, scores, write_run
 from watch_folders import write_sweep
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.methods import TRAINED
-from crossreg.report.figures import method_looks
-from crossreg.report.looks import COLORS
+from crossreg.report.figures.drawing import method_looks
+from crossreg.report.figures.looks import COLORS
 from crossreg.report.page.folders import find
 from crossreg.report.page.write import make_groups, write_report
 

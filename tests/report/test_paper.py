@@ -1,6 +1,6 @@
 """The paper's numbers, against a second transcription of its two tables, line by line as they are printed there."""
 
-from crossreg.paper import PAPER
+from crossreg.designs.paper import PAPER
 
 # Observed fraction or train size; test NLL, test ECE_mix and reg ECE_mix of XReg, MC dropout and the ensemble of three.
 OBSERVED_FRACTION = """

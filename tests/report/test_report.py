@@ -11,10 +11,12 @@ import pytest
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import Points
-from crossreg.report import figures, progress_file, sweep_progress
-from crossreg.report.progress import CountDisplay, TrainingDisplay, clock, typical_sigmas
-from crossreg.report.sweep_progress import SweepDisplay
-from crossreg.report.tables import scores_table, sigma_lines
+from crossreg.progress import progress_file
+from crossreg.progress import sweep_display as sweep_progress
+from crossreg.progress.display import CountDisplay, TrainingDisplay, clock, typical_sigmas
+from crossreg.progress.sweep_display import SweepDisplay
+from crossreg.report.figures import drawing as figures
+from crossreg.report.tables.scores import scores_table, sigma_lines
 from crossreg.training.replicas import Progress, Record
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import sweep_figures, training_figures
-from crossreg.report.comparison import collect
+from crossreg.report.figures import sweep as sweep_figures
+from crossreg.report.figures import training as training_figures
+from crossreg.report.tables.comparison import collect
 
 
 def rows_of(method, fractions, *, size=50, seeds=3):

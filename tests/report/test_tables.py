@@ -1,6 +1,6 @@
 """Scores as text."""
 
-from crossreg.report.tables import channel_table, decomposition_table, scores_table, sigma_lines
+from crossreg.report.tables.scores import channel_table, decomposition_table, scores_table, sigma_lines
 
 SCORES = {
     **dict.fromkeys(("nll", "ece_mix", "crps", "rmse", "std_mu", "sharpness", "spearman"), 0.5),

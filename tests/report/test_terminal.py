@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import save_yaml
-from crossreg.report import progress
-from crossreg.report.progress import CountDisplay
+from crossreg.progress import display as progress
+from crossreg.progress.display import CountDisplay
 
 
 class Clock:

@@ -15,9 +15,9 @@ from watch_folders import SCORES, SITES, history, jsonl, write_run
 
 from crossreg.config import Config, save_yaml, to_dict
 from crossreg.methods import TRAINED
-from crossreg.report.history import geometric_mean, history_line
-from crossreg.report.progress import TrainingDisplay
-from crossreg.report.sweep_progress import SweepDisplay
+from crossreg.progress.display import TrainingDisplay
+from crossreg.progress.history import geometric_mean, history_line
+from crossreg.progress.sweep_display import SweepDisplay
 from crossreg.report.watch import history as history_module
 from crossreg.report.watch import listing as listing_module
 from crossreg.report.watch import trainings

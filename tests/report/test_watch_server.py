@@ -199,7 +199,7 @@ def test_where_it_listens(tmp_path):
 def test_ctrl_c_ends_it(tmp_path):
     # A shell starts what runs in its background deaf to Ctrl-C, and children inherit that.
     program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    program += "from crossreg.cli import run; run()"
+    program += "from crossreg.cli.main import run; run()"
     command = [sys.executable, "-c", program, "watch", str(tmp_path), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

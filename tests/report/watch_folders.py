@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 
 from crossreg.config import Config, save_yaml, to_dict
+from crossreg.designs.grids import plan
 from crossreg.methods import TRAINED
 from crossreg.report.watch.server import WatchServer
-from crossreg.studies.grids import plan
-from crossreg.studies.scoring import trainings_of
-from crossreg.studies.sweep_folder import point_key
+from crossreg.runs.sweep_folder import point_key
+from crossreg.studies.sweep.scoring import trainings_of
 
 SECRET = "a secret that no run holds"
 SITES = ("block1", "pre_head")

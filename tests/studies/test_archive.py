@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from crossreg.nn.surrogate import Surrogate
-from crossreg.studies import programs
-from crossreg.studies.archive import Archive
-from crossreg.studies.launched import take_in_left
-from crossreg.studies.manifest import record_json, recorded, vouch
-from crossreg.studies.programs import Program, Training, describe_program, digest_of, read_program, read_programs
+from crossreg.runs.archive import Archive
+from crossreg.runs.manifest import record_json, recorded, vouch
+from crossreg.studies.sweep import programs
+from crossreg.studies.sweep.distributed import take_in_left
+from crossreg.studies.sweep.programs import Program, Training, describe_program, digest_of, read_program, read_programs
 from crossreg.training.replicas import first_snapshot, unstack
 
 SEEDS, STEPS = (3, 0, 8), (10, 20)

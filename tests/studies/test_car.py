@@ -7,18 +7,18 @@ import shutil
 import numpy as np
 import pytest
 
-from crossreg import cli
-from crossreg.data.cars.bodies import resolution
-from crossreg.data.cars.family import draw_shapes, make_car, make_family
+from crossreg.cars import training as car_training
+from crossreg.cars.family.bodies import resolution
+from crossreg.cars.family.make import draw_shapes, make_car, make_family
+from crossreg.cars.study import run_car
+from crossreg.cars.summary import car_table
+from crossreg.cars.training import trainings_of
+from crossreg.cli import main as cli
+from crossreg.designs.car_study import CarStudy, car_study
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_methods
-from crossreg.studies import car_training
-from crossreg.studies.car import run_car
-from crossreg.studies.car_folder import stored_study
-from crossreg.studies.car_settings import CarStudy, car_study
-from crossreg.studies.car_summary import car_table
-from crossreg.studies.car_training import trainings_of
+from crossreg.runs.car_folder import stored_study
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_the_same_command_goes_on_and_another_is_refused(small, done, monkeypatc
 def test_a_finished_folder_is_not_scored_again(small, done, monkeypatch, capsys):
     folder, summary = done
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz") if path.name != "test_cars.npz"}
-    monkeypatch.setattr("crossreg.studies.car.read_out", None)
+    monkeypatch.setattr("crossreg.cars.study.read_out", None)
     assert run_car(small, folder) == summary
     assert f"{folder} is finished" in capsys.readouterr().err
     assert before == {path: path.stat().st_mtime_ns for path in before}

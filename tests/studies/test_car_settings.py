@@ -6,16 +6,16 @@ import sys
 
 import yaml
 
-from crossreg import cli
+from crossreg.cli import main as cli
 from crossreg.config import Config
+from crossreg.designs.car_study import ALL_METHODS, NO_FLAGS, car_study, methods_of, settings_of, study_of
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_methods
-from crossreg.studies.car_settings import ALL_METHODS, NO_FLAGS, car_study, methods_of, settings_of, study_of
 
 
 def test_every_setting_is_a_flag():
     code = (
-        "import sys\nfrom crossreg.cli import main\ntry: main(['car', '--profile', 'full', '--help'])\n"
+        "import sys\nfrom crossreg.cli.main import main\ntry: main(['car', '--profile', 'full', '--help'])\n"
         "except SystemExit: pass\nassert 'jax' not in sys.modules"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
@@ -72,7 +72,7 @@ def test_flags_that_are_not_given_are_as_the_profile_has_them(monkeypatch, tmp_p
         seen.append(study)
         raise InputError("seen")
 
-    monkeypatch.setattr("crossreg.studies.car.run_car", stop)
+    monkeypatch.setattr("crossreg.cars.study.run_car", stop)
     for flags in ([], ["--profile", "full"], ["--data", "a"], ["--data=a", "--profile=full", "--k-reg", "7"]):
         assert cli.main(["car", "--out", str(tmp_path), *flags]) == 2
     expected = [car_study("quick"), car_study("full"), car_study("quick", data="a")]

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config, save_yaml
 from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.methods.names import parse_method
 from crossreg.nn.build import build_model
 from crossreg.routing import route
-from crossreg.studies import cost
+from crossreg.training import cost
 from crossreg.training.replicas import make_task
 from crossreg.training.step import init_state, train_step
 

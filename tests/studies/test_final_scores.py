@@ -5,8 +5,8 @@ import pytest
 
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all
 from crossreg.nn.build import build_model
+from crossreg.runs.run_folder import final_metrics
 from crossreg.studies import train
-from crossreg.studies.run_folder import final_metrics
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import itertools
 
 import pytest
 
+from crossreg.cli import quickstart as quickstart_module
 from crossreg.config import OWN_DATA, Config, DataConfig, changed_fields, from_dict
+from crossreg.designs.grids import ALL_METHODS, plan
+from crossreg.designs.presets import PRESETS, preset
 from crossreg.methods.names import parse_method
-from crossreg.studies import quickstart as quickstart_module
-from crossreg.studies.grids import ALL_METHODS, plan
-from crossreg.studies.presets import PRESETS, preset
 
 DATA_DEFAULTS = {
     "data": None, "field": None, "axes": None, "split": "trajectory", "split_seed": 0, "time_stride": 1,

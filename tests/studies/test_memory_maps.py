@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from crossreg.studies.memory_maps import release_programs, share_of_maps
+from crossreg.machine.memory_maps import release_programs, share_of_maps
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")

@@ -12,22 +12,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crossreg.cli import main
-from crossreg.commands import Plan, Sweep
+from crossreg.cli.commands import Plan, Sweep
+from crossreg.cli.main import main
 from crossreg.config import Config, load_yaml, save_yaml
+from crossreg.designs.grids import plan
+from crossreg.designs.presets import SCENARIOS
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.report.plan_text import plan_text
-from crossreg.studies import device_costs
-from crossreg.studies.cost import RATES
-from crossreg.studies.demand import Asked, demand_of, field_shape_of, points_asked
-from crossreg.studies.device_costs import Around, Device, devices_of
-from crossreg.studies.grids import plan
-from crossreg.studies.packing import Cohort, at_most, best_width, in_a_process, load_of, split_evenly, ways_to_run
-from crossreg.studies.planning import Risks, make_plan
-from crossreg.studies.presets import SCENARIOS
-from crossreg.studies.programs import plan_programs
-from crossreg.studies.sweep import run_sweep, trainings_of
+from crossreg.studies.planning import device_costs
+from crossreg.studies.planning.demand import Asked, demand_of, field_shape_of, points_asked
+from crossreg.studies.planning.device_costs import Around, Device, devices_of
+from crossreg.studies.planning.packing import (
+    Cohort,
+    at_most,
+    best_width,
+    in_a_process,
+    load_of,
+    split_evenly,
+    ways_to_run,
+)
+from crossreg.studies.planning.plan import Risks, make_plan
+from crossreg.studies.sweep.programs import plan_programs
+from crossreg.studies.sweep.run import run_sweep, trainings_of
+from crossreg.training.cost import RATES
 
 SHAPE = (1, 160)
 ROOT = Path(__file__).parents[2]
@@ -312,7 +320,7 @@ def test_the_command_prints_text_or_json_and_draws(measured_gpu, tmp_path, capsy
 def test_no_device_is_touched():
     """A plan for a thousand GPUs can be made on a login node."""
     code = (
-        "from crossreg.cli import main; assert main(['plan', 'paper', '--on', 'h200:1000', '--json']) == 0;"
+        "from crossreg.cli.main import main; assert main(['plan', 'paper', '--on', 'h200:1000', '--json']) == 0;"
         "from jax._src import xla_bridge; assert not xla_bridge._backends"
     )
     done = subprocess.run(

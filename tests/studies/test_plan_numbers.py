@@ -5,13 +5,14 @@ import math
 import pytest
 
 from crossreg.config import Config
+from crossreg.config.sites import site_names
+from crossreg.designs.grids import Point
 from crossreg.methods.names import parse_method
-from crossreg.nn.sites import site_names
-from crossreg.studies import cost, device_costs
-from crossreg.studies.demand import Asked, priced_rows
-from crossreg.studies.device_costs import Around, Device
-from crossreg.studies.grids import Point
-from crossreg.studies.planning import Risks, make_plan
+from crossreg.studies.planning import device_costs
+from crossreg.studies.planning.demand import Asked, priced_rows
+from crossreg.studies.planning.device_costs import Around, Device
+from crossreg.studies.planning.plan import Risks, make_plan
+from crossreg.training import cost
 
 # Elements of fields in a step of a plain model at the defaults: batch × blocks × width × points.
 ELEMENTS = 16 * 4 * 8 * 160

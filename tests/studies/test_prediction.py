@@ -10,14 +10,14 @@ from scipy.stats import norm
 
 from crossreg.config import Config
 from crossreg.data.pairs import Data
+from crossreg.data.units import Units
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict
-from crossreg.nn.units import Units
-from crossreg.predictive import Mixture
-from crossreg.studies import prediction
-from crossreg.studies.prediction import observe, predict_fields
-from crossreg.studies.run_folder import Run
+from crossreg.predictive.mixture import Mixture
+from crossreg.runs import prediction
+from crossreg.runs.prediction import observe, predict_fields
+from crossreg.runs.run_folder import Run
 
 LEVELS, SEED, SAMPLES, FIELDS = (0.9, 0.02, 0.6), 6, 7, 5
 

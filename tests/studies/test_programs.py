@@ -8,18 +8,18 @@ import pytest
 
 from crossreg.config import Config, changed_fields, to_dict
 from crossreg.data.pairs import make_data
+from crossreg.designs.grids import Point, plan
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
-from crossreg.studies import programs
-from crossreg.studies import sweep as module
-from crossreg.studies.cohort import bytes_of, start_cohort
-from crossreg.studies.grids import Point, plan
-from crossreg.studies.programs import FORMAT, Training, digest_of, most_replicas, plan_programs
-from crossreg.studies.scoring import trainings_of
-from crossreg.studies.sweep import run_sweep
-from crossreg.studies.sweep_folder import point_key
+from crossreg.runs.sweep_folder import point_key
+from crossreg.studies.sweep import programs
+from crossreg.studies.sweep import run as module
+from crossreg.studies.sweep.programs import FORMAT, Training, digest_of, most_replicas, plan_programs
+from crossreg.studies.sweep.run import run_sweep
+from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training import loop
+from crossreg.training.cohort import bytes_of, start_cohort
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import unstack
 
@@ -96,8 +96,8 @@ def test_replicas_take_half_of_the_memory(tiny):
 
 
 def test_the_same_settings_give_the_same_numbers_as_before(tiny, trajectories):
-    """If this fails, numbers have changed: raise FORMAT in studies/programs.py, so that no sweep begun before is gone
-    on with, and write the new ones here. Three digits, so that another machine has them too."""
+    """If this fails, numbers have changed: raise FORMAT in studies/sweep/programs.py, so that no sweep begun before is
+    resumed, and write the new ones here. Three digits, so that another machine has them too."""
     assert FORMAT == 8
     # ρ moves far enough to be seen in three digits.
     config = xreg.configure(tiny).replace(k_reg=2, settle=0.3, site_learning_rate=0.1)

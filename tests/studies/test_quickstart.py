@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli import quickstart as module
+from crossreg.cli.main import main
 from crossreg.config import load_yaml, to_dict
 from crossreg.data.pairs import load_data
+from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.evaluation import evaluate_predictor
-from crossreg.report import figures
-from crossreg.studies import quickstart as module
-from crossreg.studies.grids import plan
-from crossreg.studies.locks import locked
-from crossreg.studies.manifest import read_manifest
-from crossreg.studies.sweep_folder import open_sweep
+from crossreg.predictors.persistence import fit_persistence
+from crossreg.report.figures import drawing as figures
+from crossreg.runs.locks import locked
+from crossreg.runs.manifest import read_manifest
+from crossreg.runs.sweep_folder import open_sweep
 from crossreg.studies.train import train_run
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import Config, from_dict, load_yaml, to_dict
+from crossreg.designs.presets import PRESETS, preset
 from crossreg.errors import InputError
-from crossreg.studies.prediction import predict_file
-from crossreg.studies.presets import PRESETS, preset
-from crossreg.studies.run_folder import load_run
+from crossreg.runs.prediction import predict_file
+from crossreg.runs.run_folder import load_run
 
 SMALL = [
     "--train-size",
@@ -320,10 +320,10 @@ def test_the_papers_four_regimes():
 
 
 def test_help_does_not_import_jax():
-    code = "import sys; from crossreg.cli import main; main(['--help']); assert 'jax' not in sys.modules"
+    code = "import sys; from crossreg.cli.main import main; main(['--help']); assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     code = (
-        "import sys\nfrom crossreg.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
+        "import sys\nfrom crossreg.cli.main import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
         "assert 'jax' not in sys.modules"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

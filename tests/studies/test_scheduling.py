@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from crossreg.studies.scheduling import (
+from crossreg.studies.planning.scheduling import (
     Group,
     Trouble,
     in_one_process,

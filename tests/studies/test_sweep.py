@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossreg.cli import _parse, main
+from crossreg.cli.main import _parse, main
 from crossreg.config import Config, save_yaml, to_dict
+from crossreg.designs.grids import ALL_METHODS, Point, plan
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
-from crossreg.report import table_files
-from crossreg.studies import sweep as module
-from crossreg.studies.grids import ALL_METHODS, Point, plan
-from crossreg.studies.programs import plan_programs, read_programs
-from crossreg.studies.scoring import trainings_of
-from crossreg.studies.sweep import run_sweep
-from crossreg.studies.sweep_folder import point_key, read_rows
+from crossreg.report.tables import write as table_files
+from crossreg.runs.sweep_folder import point_key, read_rows
+from crossreg.studies.sweep import run as module
+from crossreg.studies.sweep.programs import plan_programs, read_programs
+from crossreg.studies.sweep.run import run_sweep
+from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training.replicas import make_task
 
 METHODS = (
@@ -130,7 +130,7 @@ def test_a_sweep_survives_sigkill(cached_waves, tiny, tmp_path):
     arguments += ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out"]
     assert main(["sweep", *arguments, str(tmp_path / "whole")]) == 0
     killed = tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-m", "crossreg.cli", "sweep", *arguments, str(killed)])
+    process = subprocess.Popen([sys.executable, "-m", "crossreg", "sweep", *arguments, str(killed)])
     for _ in range(1200):
         if list((killed / "trained").glob("*.npz")) or process.poll() is not None:
             break

@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import DataConfig
 from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.methods.persistence import fit_persistence
 from crossreg.metrics.calibration import LEVELS as NOMINAL
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points
 from crossreg.nn.build import build_model
-from crossreg.predictive import Mixture
-from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
-from crossreg.studies.run_folder import final_metrics
-from crossreg.studies.stored_fields import Planes
-from crossreg.studies.test_fields import (
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.persistence import fit_persistence
+from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
+from crossreg.runs.fields.stored_fields import Planes
+from crossreg.runs.fields.test_fields import (
     LEVELS,
     TEST_FIELDS,
     compute_test_fields,
@@ -32,6 +31,7 @@ from crossreg.studies.test_fields import (
     read_test_fields,
     write_test_fields,
 )
+from crossreg.runs.run_folder import final_metrics
 
 
 @pytest.fixture(scope="module")
@@ -258,12 +258,12 @@ def test_whole_planes_of_three_steps_are_kept(tmp_path, monkeypatch):
     for name, expected in (("error", points.mean - points.truth), ("std_total", points.std_total)):
         every = np.asarray(expected).reshape(4, 5, 2, 9, 7, 5)[rows]
         np.testing.assert_allclose(getattr(planes, name), every[:, [0, 2, 4]][..., 2], rtol=2e-3, atol=1e-5)
-    monkeypatch.setattr("crossreg.studies.test_fields._MOST_PER_SIDE", 3)
+    monkeypatch.setattr("crossreg.runs.fields.test_fields._MOST_PER_SIDE", 3)
     thin = compute_test_fields(predictor, data.test, trajectories=1).planes
     assert thin is not None
     np.testing.assert_allclose(thin.truth, test[:1, [1, 3, 5]][..., ::3, ::3, 2])
     # Of large fields those of fewer trajectories: the first, and the one with the worst region.
-    monkeypatch.setattr("crossreg.studies.test_fields._MOST_IN_PLANES", 2 * 3 * 2 * 3 * 3)
+    monkeypatch.setattr("crossreg.runs.fields.test_fields._MOST_IN_PLANES", 2 * 3 * 2 * 3 * 3)
     few = compute_test_fields(predictor, data.test).planes
     assert few is not None
     np.testing.assert_array_equal(few.trajectories, rows[[0, 2]])
@@ -295,7 +295,7 @@ def test_names_of_channels_are_kept(stored, tmp_path):
 
 
 def test_long_fields_keep_fewer_times(data, predictor, monkeypatch):
-    from crossreg.studies import test_fields
+    from crossreg.runs.fields import test_fields
 
     monkeypatch.setattr(test_fields, "_MOST_POINTS", 2 * 20 * 3)  # of 5 times × 2 channels × 20 points
     fewer = compute_test_fields(predictor, data.test, scanned=2)
@@ -358,7 +358,7 @@ def test_damaged_files_are_refused(stored, tmp_path, damage):
 
 
 def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path, monkeypatch):
-    from crossreg.studies import test_fields
+    from crossreg.runs.fields import test_fields
 
     # One trajectory is stored, and windows are shorter than the five steps there are.
     monkeypatch.setattr(test_fields, "_MOST_POINTS", 5 * 2 * 20 * 4)

@@ -6,21 +6,21 @@ import jax
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import DataConfig, save_yaml
 from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data
+from crossreg.designs.grids import plan
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_predictor, evaluation_key, score_points
+from crossreg.metrics.test_times import scores_by_time, trained_steps
 from crossreg.nn.build import build_model
 from crossreg.report.page.rows import row_of_run, scored_row
 from crossreg.report.page.write import write_report
-from crossreg.report.tables import mean_times, times_cells, times_sentence, times_sentences
-from crossreg.studies.grids import plan
-from crossreg.studies.run_folder import final_metrics
-from crossreg.studies.scoring import score_points as score_points_of
-from crossreg.studies.sweep_folder import read_rows, sealed_row
-from crossreg.studies.test_times import scores_by_time, trained_steps
+from crossreg.report.tables.scores import mean_times, times_cells, times_sentence, times_sentences
+from crossreg.runs.run_folder import final_metrics
+from crossreg.runs.sweep_folder import read_rows, sealed_row
+from crossreg.studies.sweep.scoring import score_points as score_points_of
 from made_fields import fields
 
 TRAINED, TESTED, TRAJECTORIES = 3, 5, 4

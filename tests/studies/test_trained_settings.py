@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from crossreg.cli import main
+from crossreg.cars import study as car_module
+from crossreg.cars.study import run_car
+from crossreg.cli.main import main
 from crossreg.config import Config, save_yaml
+from crossreg.designs.car_study import car_study
+from crossreg.designs.grids import ALL_METHODS
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
-from crossreg.studies import car as car_module
-from crossreg.studies.car import run_car
-from crossreg.studies.car_settings import car_study
-from crossreg.studies.grids import ALL_METHODS
-from crossreg.studies.programs import read_programs
-from crossreg.studies.sweep_folder import read_rows
+from crossreg.runs.sweep_folder import read_rows
+from crossreg.studies.sweep.programs import read_programs
 
 # Another value than the default for everything that a method may set, and for two settings that none does.
 OTHERS: dict[str, Any] = {

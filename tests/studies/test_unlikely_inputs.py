@@ -6,15 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.data.files.load import load_file
 from crossreg.data.files.measured import unmeasured
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.metrics.localization import on_host
-from crossreg.nn.units import Units
-from crossreg.studies.input_range import InputRange, check_hidden, check_range, check_seen, input_range, stored_range
-from crossreg.studies.manifest import record_json
-from crossreg.studies.run_folder import load_run
+from crossreg.runs.input_range import InputRange, check_hidden, check_range, check_seen, input_range, stored_range
+from crossreg.runs.manifest import record_json
+from crossreg.runs.run_folder import load_run
 
 SHAPE = ["--width", "4", "--num-blocks", "2", "--num-modes", "4", "--steps", "10", "--batch-size", "4", "--quiet"]
 SAMPLES, TIMES, CHANNELS, POINTS = 11, 5, 2, 14

@@ -16,12 +16,12 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from crossreg.config import Config, DataConfig
+from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import make_data
+from crossreg.fitting import fit
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict
-from crossreg.streams import REG_STREAM, TRAIN_STREAM
-from crossreg.studies.fit import fit
 from crossreg.training.checkpoint import named_arrays
 from written_out import REG_LOSSES, train_loss, weighted
 

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
+from crossreg import fitting as module
+from crossreg.fitting import fit
 from crossreg.nn.build import build_model
-from crossreg.report.progress import TrainingDisplay
-from crossreg.studies import fit as module
-from crossreg.studies.fit import fit
+from crossreg.progress.display import TrainingDisplay
 
 
 @pytest.fixture

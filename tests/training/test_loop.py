@@ -11,6 +11,7 @@ import pytest
 
 from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.pairs import Pairs, make_data
+from crossreg.fitting import fit
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
@@ -18,9 +19,8 @@ from crossreg.nn.build import build_model
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import mixture_nll
-from crossreg.studies.cohort import start_cohort
-from crossreg.studies.fit import fit
 from crossreg.training import compiled, loop, step
+from crossreg.training.cohort import start_cohort
 from crossreg.training.compiled import split_scores
 from crossreg.training.loop import train_replicas
 from crossreg.training.packed import Packed

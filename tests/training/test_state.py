@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg import streams
+from crossreg.data import keys as streams
 from crossreg.data.pairs import make_data
 from crossreg.nn.build import build_model
 from crossreg.routing import route
-from crossreg.studies.cohort import start_cohort
 from crossreg.training import loop
 from crossreg.training.checkpoint import load_arrays, named_arrays, save_arrays
+from crossreg.training.cohort import start_cohort
 from crossreg.training.compiled import keep_best, split_scores
 from crossreg.training.loop import train_replicas
 from crossreg.training.packed import Packed

@@ -15,7 +15,7 @@ from crossreg.data.checks import check_trajectories
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL, TRAIN_POOL, Split
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
-from crossreg.memory import check_room
+from crossreg.files.memory import check_room
 
 # As they are made, as they are in order, and as they are handed over.
 _COPIES = 3

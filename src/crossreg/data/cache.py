@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from crossreg.array_files import open_npz
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
-from crossreg.files import make_folder
-from crossreg.sealed import check_sealed, write_sealed
+from crossreg.files.arrays import open_npz
+from crossreg.files.sealed import check_sealed, write_sealed
+from crossreg.files.whole import make_folder
 
 Stored = TypeVar("Stored")
 

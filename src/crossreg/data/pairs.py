@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from crossreg.config import DataConfig
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.checks import check_trajectories
+from crossreg.data.keys import MASK_STREAM
 from crossreg.data.observation import draw_mask, draw_masks
 from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
+from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.nn.units import Units
-from crossreg.streams import MASK_STREAM
 
 _KEPT_SHARE = 0.3
 # One for a batch, or one for each of its pairs.

@@ -8,9 +8,9 @@ from jax import export
 
 from crossreg.errors import InputError
 from crossreg.export.program import Settings
-from crossreg.studies.prediction import predict_fields
-from crossreg.studies.run_folder import Run
-from crossreg.studies.test_fields import load_run_fields
+from crossreg.runs.fields.test_fields import load_run_fields
+from crossreg.runs.prediction import predict_fields
+from crossreg.runs.run_folder import Run
 
 # Further apart, a program is wrong and not only rounded otherwise. Usual is 1e-6; where a model multiplies
 # rounding, as quantiles far out do, it is as far from itself when it is compiled in another way.

@@ -13,8 +13,8 @@ from crossreg.export.folding import folded
 from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.studies.prediction import observe, summarize
-from crossreg.studies.run_folder import Run
+from crossreg.runs.prediction import observe, summarize
+from crossreg.runs.run_folder import Run
 
 
 class Settings(NamedTuple):

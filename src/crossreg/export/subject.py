@@ -12,7 +12,7 @@ from crossreg.data.files.streamed import StreamedPairs, hold
 from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.errors import InputError
 from crossreg.nn.surrogate import Surrogate
-from crossreg.studies.run_folder import Run
+from crossreg.runs.run_folder import Run
 
 Fields = Float[Array, "batch channel *space"] | Float[np.ndarray, "batch channel *space"]
 

@@ -25,10 +25,10 @@ from crossreg.export.check import EXAMPLES, ONNX, STABLEHLO, check_artefacts, ex
 from crossreg.export.program import Settings, make_program
 from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
-from crossreg.files import made_whole
+from crossreg.files.whole import made_whole
 from crossreg.nn.surrogate import Surrogate
-from crossreg.studies.prediction import check_levels
-from crossreg.studies.run_folder import Run, channel_names, load_run
+from crossreg.runs.prediction import check_levels
+from crossreg.runs.run_folder import Run, channel_names, load_run
 
 _EXAMPLES = Path(__file__).parent / "examples"
 LEVELS = (0.05, 0.5, 0.95)

@@ -12,14 +12,14 @@ import numpy as np
 
 from crossreg.config import Config
 from crossreg.data.pairs import Data
-from crossreg.methods.conformal import fit_conformal
 from crossreg.methods.early import Trained
-from crossreg.methods.ensemble import EnsemblePredictor
 from crossreg.methods.names import Method
-from crossreg.methods.persistence import fit_persistence
-from crossreg.methods.temperature import fit_temperature
 from crossreg.metrics.evaluation import Predictor, calibration_key, mean_nll
 from crossreg.nn.surrogate import Surrogate
+from crossreg.predictors.conformal import fit_conformal
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.persistence import fit_persistence
+from crossreg.predictors.temperature import fit_temperature
 
 
 class ReadOut(NamedTuple):

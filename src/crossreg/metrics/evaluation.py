@@ -14,16 +14,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
+from crossreg.data.keys import EVALUATION_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
-from crossreg.in_units import InUnits, Predictive, standardized
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
 from crossreg.nn.build import check_reads
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.predictive import Mixture
-from crossreg.streams import EVALUATION_STREAM
+from crossreg.predictive.in_units import InUnits, Predictive, standardized
+from crossreg.predictive.mixture import Mixture
 
 # Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
 # pair has noise of its own.

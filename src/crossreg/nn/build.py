@@ -11,10 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.config import ModelConfig
+from crossreg.config.sites import site_names
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
+from crossreg.nn.kernels.pointwise import HE_GAIN
 from crossreg.nn.noise import (
     AbstractNoise,
     Dropout,
@@ -25,11 +28,8 @@ from crossreg.nn.noise import (
     SigmaPer,
     gaussian_noise,
 )
-from crossreg.nn.pointwise import HE_GAIN
-from crossreg.nn.sites import site_names
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.nn.units import Units
 
 # Pairs that the scale of the data is read from, and values at most: fewer pairs of large fields.
 _SCALE_PAIRS, _SCALE_VALUES = 500, 2**24

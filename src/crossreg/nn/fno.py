@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from crossreg.config.sites import mode_site_names, site_names
 from crossreg.nn.bounds import Bounds
 from crossreg.nn.heads import make_heads
+from crossreg.nn.kernels.pending import TakesMany, Waiting
+from crossreg.nn.kernels.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.noise import AbstractNoise, NoNoise
-from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
-from crossreg.nn.sites import mode_site_names, site_names
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
 from crossreg.nn.surrogate import Surrogate
-from crossreg.nn.waiting import TakesMany, Waiting
 
 # Gives the noise that stands at a place, from its name and its tensor's shape (channel, *axes).
 NoiseAt = Callable[[str, tuple[int, ...]], AbstractNoise]
@@ -47,7 +47,7 @@ class SpectralBlock(TakesMany):
         return self.spectral.reverse(h) + self.pointwise.reverse(h)
 
     def fused(self, waiting: Waiting, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
-        from crossreg.nn.fused import Weights, can_fuse, fused_block
+        from crossreg.nn.kernels.fused import Weights, can_fuse, fused_block
 
         spectral = self.spectral
         out, width = spectral.weight_real.shape[-2:]

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.nn.bounds import Bounds, bound, bound_in_reverse, unbound
 from crossreg.nn.groups import Psi, Rho
-from crossreg.nn.pointwise import PointwiseLinear
-from crossreg.nn.waiting import Waiting
+from crossreg.nn.kernels.pending import Waiting
+from crossreg.nn.kernels.pointwise import PointwiseLinear
 
 
 class AbstractSigmaHead(eqx.Module):
@@ -69,7 +69,7 @@ class Heads(eqx.Module):
 
     def fused(self, waiting: Waiting) -> Moments | None:
         """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
-        from crossreg.nn.fused import can_read, fused_read
+        from crossreg.nn.kernels.fused import can_read, fused_read
 
         layers = [self.mean, self.sigma_pred.linear, *([] if self.sigma_gen is None else [self.sigma_gen.linear])]
         channels, width = self.mean.weight.shape

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from crossreg.nn.bounds import Bounds, bound, unbound
-from crossreg.nn.draws import normal
 from crossreg.nn.groups import Psi, Rho
+from crossreg.nn.kernels.draws import normal
 
 Owner = Literal["predictive", "generalization"]
 SigmaPer = Literal["layer", "channel", "mode"]

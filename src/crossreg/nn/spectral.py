@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+from crossreg.nn.kernels.pending import TRAINING_PRECISION
 from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
-from crossreg.nn.waiting import TRAINING_PRECISION
 
 Transform = Literal["auto", "matmul", "fft"]
 

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
+from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.in_units import InUnits
-from crossreg.nn.draws import fold_in
 from crossreg.nn.heads import Heads, Moments
+from crossreg.nn.kernels.draws import fold_in
+from crossreg.nn.kernels.pending import TRAINING_PRECISION, Path, TakesMany, Waiting
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
-from crossreg.nn.units import Units
-from crossreg.nn.waiting import TRAINING_PRECISION, Path, TakesMany, Waiting
-from crossreg.predictive import Mixture
+from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.mixture import Mixture
 
 
 class Surrogate(eqx.Module):

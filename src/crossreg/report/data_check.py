@@ -7,7 +7,7 @@ import numpy as np
 
 from crossreg.data.files.check import Found
 from crossreg.errors import InputError
-from crossreg.files import check_replaceable, replacing
+from crossreg.files.whole import check_replaceable, replacing
 
 _MOST_CHANNELS = 6
 # What a picture bears, to be known again: only such a file is written over.

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from crossreg.report.progress import clock
-from crossreg.studies.device_costs import short_name
+from crossreg.progress.display import clock
+from crossreg.studies.planning.device_costs import short_name
 
 _MOST_JOBS = 8
 _GAIN = 1.2  # twice as many devices are worth while from here on

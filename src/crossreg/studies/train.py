@@ -10,19 +10,17 @@ from crossreg.config import Config, TrainConfig
 from crossreg.data.files.load import resolved
 from crossreg.data.files.streamed import check_unchanged
 from crossreg.data.pairs import Data, load_data
-from crossreg.devices import devices_in_use
-from crossreg.hosts import all_or_none, check_alike, from_writer, leave_hosts
+from crossreg.machine.devices import devices_in_use
+from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts
+from crossreg.machine.stopping import stopped_together
 from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
-from crossreg.report.progress import TrainingDisplay
+from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
-from crossreg.stopping import stopped_together
-from crossreg.studies.cohort import start_cohort
-from crossreg.studies.locks import locked
-from crossreg.studies.machine import check_versions, describe_machine, source_digest
-from crossreg.studies.manifest import drop, entered, is_sound, record_json, recorded
-from crossreg.studies.programs import Training
-from crossreg.studies.run_folder import (
+from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.locks import locked
+from crossreg.runs.manifest import drop, entered, is_sound, record_json, recorded
+from crossreg.runs.run_folder import (
     HISTORY,
     METRICS,
     MODEL,
@@ -36,10 +34,12 @@ from crossreg.studies.run_folder import (
     reopen,
     write_beginning,
 )
-from crossreg.studies.saving import USUAL, Saving
-from crossreg.studies.snapshots import SNAPSHOTS, Kept, Lines, Resumable
-from crossreg.studies.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.saving import USUAL, Saving
+from crossreg.runs.snapshots import SNAPSHOTS, Kept, Lines, Resumable
+from crossreg.runs.versions import check_versions, describe_machine, source_digest
+from crossreg.studies.sweep.programs import Training
 from crossreg.training.checkpoint import save_model
+from crossreg.training.cohort import start_cohort
 from crossreg.training.parallel import ALONE, Layout
 from crossreg.training.replicas import unstack
 from crossreg.training.step import Task

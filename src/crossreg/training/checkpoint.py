@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from crossreg.files.sealed import Kind, read_sealed, write_sealed
 from crossreg.nn.surrogate import Surrogate
-from crossreg.sealed import Kind, read_sealed, write_sealed
 
 Tree = TypeVar("Tree")
 Announce = Callable[[Path], None]

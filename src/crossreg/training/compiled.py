@@ -17,8 +17,8 @@ from crossreg.config import TrainConfig
 from crossreg.data.pairs import AbstractPairs
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluation_key
+from crossreg.nn.kernels.pending import Path
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.nn.waiting import Path
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge
 from crossreg.training.parallel import ALONE, WHOLE, Layout, Share

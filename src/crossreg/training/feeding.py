@@ -16,8 +16,8 @@ from jaxtyping import Array, Int
 
 from crossreg.config import TrainConfig
 from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, replica_axes
-from crossreg.streams import REG_STREAM, TRAIN_STREAM
 from crossreg.training.parallel import Layout
 from crossreg.training.step import Task, keys_of
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from crossreg.config import TrainConfig
-from crossreg.hosts import from_writer, stop_together
+from crossreg.machine.hosts import from_writer, stop_together
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
 from crossreg.routing import route

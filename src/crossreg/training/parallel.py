@@ -23,7 +23,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
-from crossreg.devices import devices_in_use
+from crossreg.machine.devices import devices_in_use
 
 _AXIS = "devices"
 # For arrays of which every device has its own part, along their first axis.

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.keys import MEMBER_STREAM
 from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.routing import Routed, merge
-from crossreg.streams import MEMBER_STREAM
 from crossreg.training.parallel import ALONE, PART, Layout
 from crossreg.training.step import Task, TrainState, init_state
 

@@ -15,12 +15,12 @@ import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.nn.kernels.pending import Path
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.nn.waiting import Path
 from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
-from crossreg.streams import REG_STREAM, TRAIN_STREAM
 from crossreg.training.packed import Packed
 from crossreg.training.parallel import WHOLE, Share
 

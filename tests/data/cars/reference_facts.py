@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from crossreg.data.cars.readers import find_cars
+from crossreg.cars.meshes.readers import find_cars
 
 GRID = 103
 NAMES = ("001", "002")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import trimesh
 
+from crossreg.cars.grid.transport import transport
+from crossreg.cars.meshes.readers import Cars, find_cars
+from crossreg.cars.meshes.surface import Surface, make_surface
+from crossreg.cars.pairs import car_scale, make_car_data, pairs_of, vertices_correspond, with_all_to_train_on
 from crossreg.config import ModelConfig
-from crossreg.data.cars.pairs import car_scale, make_car_data, pairs_of, vertices_correspond, with_all_to_train_on
-from crossreg.data.cars.readers import Cars, find_cars
-from crossreg.data.cars.surface import Surface, make_surface
-from crossreg.data.cars.transport import transport
 from crossreg.data.pairs import stack_pairs
 from crossreg.errors import InputError
 from crossreg.nn.build import build_model, data_scale

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crossreg.data.cars.car_set import CarSet, split_cars
+from crossreg.cars.meshes.car_set import CarSet, split_cars
 from crossreg.errors import InputError
 
 

@@ -5,8 +5,8 @@ from dataclasses import astuple, fields, replace
 import numpy as np
 import pytest
 
-from crossreg.data.cars import family
-from crossreg.data.cars.bodies import (
+from crossreg.cars.family import make as family
+from crossreg.cars.family.bodies import (
     LEAST_ROOF,
     RANGES,
     CarShape,
@@ -16,10 +16,10 @@ from crossreg.data.cars.bodies import (
     round_box,
     upper_outline,
 )
-from crossreg.data.cars.family import VERSION, draw_shapes, make_car, make_family
-from crossreg.data.cars.normals import vertex_normals
-from crossreg.data.cars.panels import exact_influence, flat_panels, make_system
-from crossreg.data.cars.wake import base_pressure, flow_with_wake, rim_weight, separated_share, vortex_pressure
+from crossreg.cars.family.make import VERSION, draw_shapes, make_car, make_family
+from crossreg.cars.family.panels import exact_influence, flat_panels, make_system
+from crossreg.cars.family.wake import base_pressure, flow_with_wake, rim_weight, separated_share, vortex_pressure
+from crossreg.cars.meshes.normals import vertex_normals
 from crossreg.errors import InputError
 
 COARSE = resolution(430)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from crossreg.data.cars.bodies import make_body, resolution
-from crossreg.data.cars.family import draw_shapes
-from crossreg.data.cars.likeness import check_like
-from crossreg.data.cars.surface import Surface
+from crossreg.cars.family.bodies import make_body, resolution
+from crossreg.cars.family.make import draw_shapes
+from crossreg.cars.meshes.likeness import check_like
+from crossreg.cars.meshes.surface import Surface
 from crossreg.errors import InputError
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from crossreg.data.cars.bodies import box_mesh
-from crossreg.data.cars.normals import vertex_normals
-from crossreg.data.cars.panels import (
+from crossreg.cars.family.bodies import box_mesh
+from crossreg.cars.family.panels import (
     NEAR,
     at_vertices,
     exact_influence,
@@ -15,7 +14,8 @@ from crossreg.data.cars.panels import (
     make_system,
     pressure_coefficient,
 )
-from crossreg.data.cars.surface import triangles_of
+from crossreg.cars.meshes.normals import vertex_normals
+from crossreg.cars.meshes.surface import triangles_of
 from crossreg.errors import InputError
 
 ROTATION = np.linalg.qr(np.random.default_rng(4).normal(size=(3, 3)))[0]

@@ -5,7 +5,7 @@ import pytest
 import trimesh
 from trimesh.exchange.ply import export_ply, load_ply
 
-from crossreg.data.cars.ply_files import read_ply
+from crossreg.cars.meshes.ply_files import read_ply
 from crossreg.errors import InputError
 
 BOX = trimesh.creation.icosphere(subdivisions=2)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from car_files import SHAPENET, SHAPENET_VALUES, body, check_body, ply, triangles, vtk, write, write_neuraloperator
-from crossreg.data.cars.car_set import split_cars
-from crossreg.data.cars.normals import estimate_normals, vertex_normals
-from crossreg.data.cars.readers import find_cars, load_cars, read_geometries
-from crossreg.data.cars.surface import make_surface
+from crossreg.cars.meshes.car_set import split_cars
+from crossreg.cars.meshes.normals import estimate_normals, vertex_normals
+from crossreg.cars.meshes.readers import find_cars, load_cars, read_geometries
+from crossreg.cars.meshes.surface import make_surface
 from crossreg.errors import InputError
 
 # The released cars, real or made up.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from car_files import body, npy_promising, ply, triangles, vtk, write, write_neuraloperator
-from crossreg.data.cars.readers import find_cars, load_cars
+from crossreg.cars.meshes.readers import find_cars, load_cars
 from crossreg.errors import InputError
 
 

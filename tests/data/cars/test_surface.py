@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from crossreg.data.cars.normals import estimate_normals, turn_outward, vertex_normals
-from crossreg.data.cars.surface import axes_warning, make_surface
+from crossreg.cars.meshes.normals import estimate_normals, turn_outward, vertex_normals
+from crossreg.cars.meshes.surface import axes_warning, make_surface
 from crossreg.errors import InputError
 
 

@@ -11,11 +11,11 @@ import pytest
 from reference_facts import GRID, CarFacts
 from scipy.optimize import linear_sum_assignment
 
-from crossreg.data.cars import transport as module
-from crossreg.data.cars.channels import latent_channels
-from crossreg.data.cars.surface import Surface
-from crossreg.data.cars.torus import laid_flat, torus
-from crossreg.data.cars.transport import SLACK, Transport, capacities_of, standardised, transport, transports
+from crossreg.cars.grid import transport as module
+from crossreg.cars.grid.channels import latent_channels
+from crossreg.cars.grid.torus import laid_flat, torus
+from crossreg.cars.grid.transport import SLACK, Transport, capacities_of, standardised, transport, transports
+from crossreg.cars.meshes.surface import Surface
 from crossreg.errors import InputError
 
 
@@ -117,7 +117,7 @@ import os, sys
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import numpy as np
-from crossreg.data.cars import transport as module
+from crossreg.cars.grid import transport as module
 module.CPU_BLOCK = 64
 np.save(sys.argv[2], module.assign([np.load(sys.argv[1])], 25)[0])
 """
@@ -246,8 +246,8 @@ def test_the_channels_of_a_real_car_are_the_reference_ones(reference: CarFacts) 
 REAL = """
 import json, sys
 import numpy as np
-from crossreg.data.cars.torus import laid_flat
-from crossreg.data.cars.transport import transport
+from crossreg.cars.grid.torus import laid_flat
+from crossreg.cars.grid.transport import transport
 flat = np.load(sys.argv[1])
 found = []
 for points in (flat, laid_flat(flat)):  # a car laid flat is to our torus what it is to the reference's

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from crossreg.data.cars.surface import triangles_of
-from crossreg.data.cars.vtk_files import read_vtk
+from crossreg.cars.meshes.surface import triangles_of
+from crossreg.cars.meshes.vtk_files import read_vtk
 from crossreg.errors import InputError
 
 TRIANGLE, POLYGON, QUAD = 5, 7, 9

@@ -7,12 +7,12 @@ import h5py
 import numpy as np
 import pytest
 
-from crossreg.cli import main
-from crossreg.data.files.axes import named_axes
-from crossreg.data.files.source import open_source
+from crossreg.cli.main import main
+from crossreg.data.formats.axes import named_axes
+from crossreg.data.formats.source import open_source
 from crossreg.errors import InputError
-from crossreg.studies.manifest import vouch
-from crossreg.studies.run_folder import load_run
+from crossreg.runs.manifest import vouch
+from crossreg.runs.run_folder import load_run
 from made_fields import fields, read_all
 
 SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --batch-size 3 --num-samples 2 --quiet"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 
 
 def _walks(*shape: int) -> np.ndarray:

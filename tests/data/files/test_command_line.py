@@ -12,15 +12,15 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import load_yaml
 from crossreg.data.files.check import check_data
 from crossreg.errors import InputError
 from crossreg.export.tensors import read_model
 from crossreg.report.data_check import draw_check
-from crossreg.studies.manifest import vouch
-from crossreg.studies.prediction import predict_fields
-from crossreg.studies.run_folder import load_run
+from crossreg.runs.manifest import vouch
+from crossreg.runs.prediction import predict_fields
+from crossreg.runs.run_folder import load_run
 from made_fields import fields
 
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"

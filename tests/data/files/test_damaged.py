@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from crossreg.cli import main
-from crossreg.data.files.source import open_source
+from crossreg.cli.main import main
+from crossreg.data.formats.source import open_source
 from crossreg.errors import InputError
 from made_fields import fields, read_all
 

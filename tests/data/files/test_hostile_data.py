@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import crossreg as xr
+from crossreg.cars.meshes.mesh_files import read_hdf5
 from crossreg.config import OWN_DATA
-from crossreg.data.cars.mesh_files import read_hdf5
 from crossreg.data.files.check import check_data
 from crossreg.data.files.pool import Pool, pool_of
-from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source
 from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.formats.source import open_source
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
 from made_fields import fields, read_all
@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 import crossreg as xr
 from crossreg.data.files.check import check_data
-import crossreg.data.files.xarray_files, crossreg.data.files.hdf5_files, xarray, jax
+import crossreg.data.formats.xarray_files, crossreg.data.formats.hdf5_files, xarray, jax
 jax.numpy.zeros(3).block_until_ready()
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
@@ -273,7 +273,7 @@ def test_a_sweep_holds_packed_data_that_its_memory_has_room_for(tmp_path, monkey
     data = pool_of(config).data(config)
     part = split_source(source, config)["test"]
     np.testing.assert_array_equal(data.test.trajectories, u[list(part.samples)])
-    monkeypatch.setattr("crossreg.memory.available_bytes", lambda: 2 * u.nbytes - 1)
+    monkeypatch.setattr("crossreg.files.memory.available_bytes", lambda: 2 * u.nbytes - 1)
     with pytest.raises(InputError, match=f"its splits would take {2 * u.nbytes} bytes"):
         Pool(source).parts(config)
 

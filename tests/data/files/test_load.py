@@ -12,13 +12,13 @@ import pytest
 import crossreg as xr
 from crossreg.config import OWN_DATA
 from crossreg.data.files.load import load_files, resolved, units_of
-from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source
+from crossreg.data.formats.source import open_source
 from crossreg.data.pairs import make_data, trajectories_of
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.build import data_scale
 from crossreg.nn.surrogate import predict
-from crossreg.nn.units import Units
 from crossreg.objectives import batch_mean, train_objective
 from made_fields import fields
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import crossreg as xr
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.check import check_data
 from crossreg.data.files.overlap import overlap_warning
-from crossreg.data.files.source import open_source
 from crossreg.data.files.split import split_source
+from crossreg.data.formats.source import open_source
 
 LENGTH, SHIFT = 7, 3
 

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.cli import main
+from crossreg.cli.main import main
 from crossreg.config import DataConfig, load_yaml
 from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data, trajectories_of
 from crossreg.errors import InputError
-from crossreg.studies.programs import cohort_of
-from crossreg.studies.run_folder import load_run
-from crossreg.studies.sweep_folder import load_points
+from crossreg.runs.run_folder import load_run
+from crossreg.runs.sweep_folder import load_points
+from crossreg.studies.sweep.programs import cohort_of
 from made_fields import SAMPLES, fields
 
 SMALL = {

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import crossreg as xr
-from crossreg.data.files.source import Source
 from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
+from crossreg.data.formats.source import Source
 from crossreg.metrics import evaluation
 from crossreg.nn.build import scale_pairs
-from crossreg.studies.test_fields import compute_test_fields
+from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.training import feeding
 from made_fields import fields
 

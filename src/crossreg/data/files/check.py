@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from crossreg.config import OWN_DATA, DataConfig, ModelConfig
 from crossreg.data.files.overlap import overlap_warning
-from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source
 from crossreg.data.files.split import split_source, suggested_sizes
+from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source
 from crossreg.errors import InputError
 
 # Below this share of the spread, a step is so small that the change is the better thing to predict.

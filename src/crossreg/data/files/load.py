@@ -12,13 +12,13 @@ from jaxtyping import Array, Bool, Float
 from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.measured import check_measured
 from crossreg.data.files.overlap import warn_of_overlap
-from crossreg.data.files.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, StreamedPairs, stream
+from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.pairs import Data, Pairs, make_pairs
+from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.memory import check_room
-from crossreg.nn.units import Units
+from crossreg.files.memory import check_room
 
 
 def load_file(path: Path | str, **fields) -> Data:

@@ -5,8 +5,8 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from crossreg.data.files.source import SAMPLED_BYTES
 from crossreg.data.files.streamed import StreamedPairs, hold
+from crossreg.data.formats.source import SAMPLED_BYTES
 from crossreg.data.pairs import AbstractPairs, Data, Pairs
 from crossreg.errors import InputError
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from crossreg.data.files.source import Source
 from crossreg.data.files.split import Part
+from crossreg.data.formats.source import Source
 
 # Values of a field by which equal ones are found, before they are compared in full.
 _LOOKED_AT = 24

@@ -12,12 +12,12 @@ import numpy as np
 from crossreg.config import DataConfig
 from crossreg.data.files.load import digest_of, in_memory, read_part, units_of, used_bytes
 from crossreg.data.files.overlap import warn_of_overlap
-from crossreg.data.files.source import Source, open_source, stamps_of
 from crossreg.data.files.split import Part, check_repeated, split_source
+from crossreg.data.formats.source import Source, open_source, stamps_of
 from crossreg.data.pairs import Data, Pairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.memory import check_room, in_words
+from crossreg.files.memory import check_room, in_words
 
 # Splits that are kept: those of the program that trains, and of the one behind it.
 _KEPT_SPLITS = 6

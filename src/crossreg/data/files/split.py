@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from crossreg.config import DataConfig
-from crossreg.data.files.source import Source
+from crossreg.data.formats.source import Source
 from crossreg.errors import InputError
 
 _REG_SHARE, _TEST_SHARE = 0.1, 0.2

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from crossreg.config import DataConfig
-from crossreg.data.files.source import Source
 from crossreg.data.files.split import Part
+from crossreg.data.formats.source import Source
 from crossreg.data.observation import masks_of
 from crossreg.data.pairs import AbstractPairs, Batch, MaskKey, Pairs, make_pairs, mask_key_of
-from crossreg.nn.units import Units
+from crossreg.data.units import Units
 
 _FEW_PAIRS = 16
 _NO_PAIR = np.iinfo(np.int32).max

@@ -23,13 +23,13 @@ from jaxtyping import Float, Int
 from scipy.stats import norm
 
 from crossreg.errors import InputError
-from crossreg.report.comparison import regimes
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
-from crossreg.studies.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
-from crossreg.studies.stored_fields import LEVELS, TEST_FIELDS, Planes, StoredFields, Windows
-from crossreg.studies.sweep_fields import load_sweep_fields
-from crossreg.studies.test_fields import load_run_fields
+from crossreg.report.tables.comparison import regimes
+from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
+from crossreg.runs.fields.stored_fields import LEVELS, TEST_FIELDS, Planes, StoredFields, Windows
+from crossreg.runs.fields.test_fields import load_run_fields
+from crossreg.studies.sweep.fields import load_sweep_fields
 
 _MOST_ENTRIES = 12
 _MOST_COMPUTED = 3  # runs without the file, for which it is made: seconds each

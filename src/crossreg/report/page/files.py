@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from crossreg.regular_files import read_regular
-from crossreg.report.history import history_line
+from crossreg.files.regular import read_regular
+from crossreg.progress.display import clock
+from crossreg.progress.history import history_line
 from crossreg.report.page.rows import History
-from crossreg.report.progress import clock
 
 
 def read_json(path: Path) -> dict[str, Any]:

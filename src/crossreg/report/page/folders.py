@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, load_stored
+from crossreg.designs.grids import Point
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder
-from crossreg.report.car_page import scores_table
-from crossreg.report.car_run import CarRun, read_car_run
-from crossreg.report.comparison import regime_of
-from crossreg.report.history import history_line
+from crossreg.files.whole import check_is_folder
+from crossreg.progress.display import CountDisplay
+from crossreg.progress.history import history_line
+from crossreg.report.cars.page import scores_table
+from crossreg.report.cars.run import CarRun, read_car_run
 from crossreg.report.page.files import read_history, read_json, said_time
 from crossreg.report.page.rows import SUMMARY, History, Row, reference_rows, row_of_run, scored_row
 from crossreg.report.page.unfinished import (
@@ -28,13 +29,12 @@ from crossreg.report.page.unfinished import (
     unfinished_run,
     unfinished_sweep,
 )
-from crossreg.report.progress import CountDisplay
-from crossreg.studies.archive import Archive
-from crossreg.studies.grids import Point
-from crossreg.studies.programs import TRAINED_FOLDER
-from crossreg.studies.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
-from crossreg.studies.scoring import trainings_of
-from crossreg.studies.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_points, point_key
+from crossreg.report.tables.comparison import regime_of
+from crossreg.runs.archive import Archive
+from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
+from crossreg.runs.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_points, point_key
+from crossreg.studies.sweep.programs import TRAINED_FOLDER
+from crossreg.studies.sweep.scoring import trainings_of
 
 CARS = "test_cars.npz"
 _DEPTH = 6

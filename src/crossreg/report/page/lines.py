@@ -1,7 +1,7 @@
 """Runs as what the page draws: all seeds of a method in a regime are one line of every figure.
 
-Means are over seeds whose training has not diverged, intervals those of the tables (`report/comparison.py`). Numbers
-are passed on as they are stored.
+Means are over seeds whose training has not diverged; intervals are those of the tables
+(`report/tables/comparison.py`). Numbers are passed on as they are stored.
 """
 
 import math
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.report.comparison import Line, collect, regime_of, regimes, setting_of, varying
-from crossreg.report.curves import curve_groups, fixed_part
-from crossreg.report.history import history_line, mean_log, number
-from crossreg.report.looks import looks_of
+from crossreg.progress.history import history_line, mean_log, number
+from crossreg.report.figures.looks import looks_of
 from crossreg.report.page.folders import Car, Sweep
 from crossreg.report.page.rows import History, Row
 from crossreg.report.page.unfinished import Unfinished
+from crossreg.report.tables.comparison import Line, collect, regime_of, regimes, setting_of, varying
+from crossreg.report.tables.curves import curve_groups, fixed_part
 
 _LOSSES = ("train_loss", "reg_nll", "reg_ece", "reg_std_mu")
 _FIELDS = {

@@ -4,11 +4,11 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crossreg.report.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
-from crossreg.report.comparison_tables import Cell, cells, common_setting, duel_cells, sections, settings_cells
 from crossreg.report.page.lines import Group, method_label, regime_label
-from crossreg.report.tables import mean_times, times_cells, times_sentence
-from crossreg.report.verdicts import verdicts
+from crossreg.report.tables.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
+from crossreg.report.tables.comparison_tables import Cell, cells, common_setting, duel_cells, sections, settings_cells
+from crossreg.report.tables.scores import mean_times, times_cells, times_sentence
+from crossreg.report.tables.verdicts import verdicts
 
 _SPLIT_SCORES = ("rmse", "rms_predictive", "rms_generalization")
 # A reader on a phone sees the first columns: the method and its scores; the regime stands above its methods.

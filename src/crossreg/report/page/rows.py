@@ -7,8 +7,8 @@ from typing import Any
 from crossreg.config import Config, changed_fields
 from crossreg.methods.names import UNTRAINED, parse_method
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report.comparison import regime_of
-from crossreg.report.history import number, whole
+from crossreg.progress.history import number, whole
+from crossreg.report.tables.comparison import regime_of
 from crossreg.report.watch.folders import method_of
 
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")

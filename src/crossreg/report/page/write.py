@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder, check_replaceable, replacing
+from crossreg.files.whole import check_is_folder, check_replaceable, replacing
 from crossreg.metrics.calibration import LEVELS
-from crossreg.report import car_page
+from crossreg.report.cars import page as car_page
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page import parts
 from crossreg.report.page.fields import constants, embed, load_entries
@@ -141,7 +141,7 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
     plotly = plotly_script()
     run = cars[0].run
     shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
-    template = resources.files("crossreg.report").joinpath("car_page.html").read_text(encoding="utf-8")
+    template = resources.files("crossreg.report.cars").joinpath("page.html").read_text(encoding="utf-8")
     main = template[template.index("<main>") + len("<main>") : template.index("</main>")]
     settings = {car_page.WORDS.get(k, k): v for k, v in run.summary.items() if k not in ("methods", "settings")}
     settings |= {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
@@ -176,7 +176,7 @@ def _all_settings(settings: Any) -> str:
 
 
 def _car_script() -> str:
-    return resources.files("crossreg.report").joinpath("car_page.js").read_text(encoding="utf-8")
+    return resources.files("crossreg.report.cars").joinpath("page.js").read_text(encoding="utf-8")
 
 
 def _file(name: str) -> str:

@@ -14,13 +14,13 @@ from typing import Any
 
 from crossreg.config import Config, from_dict
 from crossreg.errors import InputError
+from crossreg.files.yaml_files import LONGEST, parse_settings
 from crossreg.methods.names import parse_method
 from crossreg.methods.xreg import VARIANTS
-from crossreg.report.history import CURVES, history_line, number, whole
-from crossreg.report.progress_file import PROGRESS
+from crossreg.progress.history import CURVES, history_line, number, whole
+from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.watch.history import GrowingLines
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
-from crossreg.settings_files import LONGEST, parse_settings
 
 OWN_SETTINGS = "own settings"
 SECONDS_OF_SILENCE = 120.0

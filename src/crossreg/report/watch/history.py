@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from crossreg.report.history import CURVES, geometric_mean, number
+from crossreg.progress.history import CURVES, geometric_mean, number
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
 
 _CHUNK = 8 * 2**20  # bytes that are taken in at a time

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crossreg.report.history import history_line
-from crossreg.report.looks import family_of
+from crossreg.progress.history import history_line
+from crossreg.report.figures.looks import family_of
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
 from crossreg.report.watch.history import GrowingHistory, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp

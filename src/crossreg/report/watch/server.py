@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
-from crossreg.files import check_is_folder
+from crossreg.files.whole import check_is_folder
 from crossreg.report.shared import SCRIPTS, STYLES
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing

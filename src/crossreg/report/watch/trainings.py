@@ -8,12 +8,12 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossreg.errors import InputError
-from crossreg.report.history import number, whole
+from crossreg.progress.history import number, whole
 from crossreg.report.watch.folders import Entry, section
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
 
 if TYPE_CHECKING:
-    from crossreg.studies.grids import Point
+    from crossreg.designs.grids import Point
 
 _MOST_POINTS = 50_000
 _MOST_METHODS = 200
@@ -59,8 +59,8 @@ class SweepPlan:
 
     def trainings(self, row: Entry) -> list[str]:
         """The keys of a row's trainings; none where the plan has no such row."""
-        from crossreg.studies.scoring import trainings_of
-        from crossreg.studies.sweep_folder import point_key
+        from crossreg.runs.sweep_folder import point_key
+        from crossreg.studies.sweep.scoring import trainings_of
 
         digest = str(self._asked.get("data"))
         place = (row.method, row.regime.get("seed"), *(row.regime.get(name) for name in _PLACE))
@@ -80,7 +80,7 @@ def read_plan(inside: Inside, parts: Parts, stamp: Stamp) -> SweepPlan:
 
 def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Point]]":
     """The points of a sweep by what a row says of itself."""
-    from crossreg.studies.sweep_folder import points_of
+    from crossreg.runs.sweep_folder import points_of
 
     try:
         points = points_of(asked, "sweep.json") if _is_plannable(asked) else []
@@ -95,7 +95,7 @@ def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Point]]":
 
 def _is_plannable(asked: dict[str, Any]) -> bool:
     """Whether a plan has so few points that they can be made, which is told without making them."""
-    from crossreg.studies.grids import plan
+    from crossreg.designs.grids import plan
 
     name, methods, grid = asked.get("name"), asked.get("methods"), asked.get("grid", [])
     seeds = whole(asked.get("seeds"))

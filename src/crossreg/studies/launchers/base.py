@@ -2,7 +2,7 @@
 
 A job is one program, trained whole and its points scored; or points whose programs are stored already. A worker never
 writes what others write: it keeps snapshots and the growing history of its own program, and leaves the trained arrays
-under `jobs/`. The driver alone takes them in, writes rows and keeps the manifest (`studies/launched.py`).
+under `jobs/`. The driver alone takes them in, writes rows and keeps the manifest (`studies/sweep/distributed.py`).
 
 jobs/data.npz      the trajectories, so that a worker needs neither the cache nor APEBench
 jobs/token         tells a worker that the folder it sees is the driver's
@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossreg.config import Config
-from crossreg.files import check_no_link, is_temporary
+from crossreg.designs.grids import Point
+from crossreg.files.regular import open_regular
+from crossreg.files.whole import check_no_link, is_temporary
 from crossreg.methods.names import parse_method
-from crossreg.regular_files import open_regular
-from crossreg.studies.grids import Point
-from crossreg.studies.saving import Saving
+from crossreg.runs.saving import Saving
 
 JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
 SLURM, SLURM_IDS = "slurm", "slurm-ids"

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 
 from crossreg.errors import InputError
-from crossreg.regular_files import open_descriptor
+from crossreg.files.regular import open_descriptor
 from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, end_of_file, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
@@ -20,7 +20,7 @@ _SECONDS_TO_END = 4.0
 # JAX takes this share of a GPU at its start; workers that have one together divide it.
 _SHARE_OF_A_GPU = 0.75
 _ASK_MEMORY = (
-    "import jax; from crossreg.studies.cohort import memory_bytes; print(jax.default_backend(), memory_bytes())"
+    "import jax; from crossreg.training.cohort import memory_bytes; print(jax.default_backend(), memory_bytes())"
 )
 
 
@@ -134,7 +134,7 @@ class LocalLauncher(Launcher):
 def worker_environments(workers: Workers) -> list[dict[str, str]]:
     """The environment of each worker: which GPU it sees, and how many cores it computes with.
 
-    A CPU's last digits depend on the number of cores (`studies/machine.py`): NPROC, where it is set, is not changed.
+    A CPU's last digits depend on the number of cores (`runs/versions.py`): NPROC, where it is set, is not changed.
     """
     count, gpus = workers.workers or 1, _gpus() if workers.worker_gpus != 0 else []
     cores = workers.worker_cpus or max(1, _cores() // count)

@@ -11,7 +11,7 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 
-from crossreg.stopping import code_of, stops_in_time
+from crossreg.machine.stopping import code_of, stops_in_time
 from crossreg.studies.launchers.base import Job
 
 

@@ -21,8 +21,8 @@ import ray
 import ray.exceptions
 
 from crossreg.errors import InputError
-from crossreg.regular_files import read_regular
-from crossreg.stopping import SIGNALS
+from crossreg.files.regular import read_regular
+from crossreg.machine.stopping import SIGNALS
 from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
@@ -39,7 +39,7 @@ def _task(job: Job, files: dict[str, Any]) -> Outcome:
 
 
 def _memory() -> int:
-    from crossreg.studies.cohort import memory_bytes
+    from crossreg.training.cohort import memory_bytes
 
     return memory_bytes()
 

@@ -22,9 +22,9 @@ from submitit.helpers import DelayedSubmission
 from submitit.slurm.slurm import SlurmExecutor
 
 from crossreg.errors import InputError
-from crossreg.files import make_folder, replacing
-from crossreg.regular_files import read_regular
-from crossreg.stopping import code_of, save_now, stops_in_time
+from crossreg.files.regular import read_regular
+from crossreg.files.whole import make_folder, replacing
+from crossreg.machine.stopping import code_of, save_now, stops_in_time
 from crossreg.studies.launchers.base import JOBS, SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 

@@ -19,16 +19,16 @@ from typing import TextIO
 
 from crossreg.data import cache
 from crossreg.errors import InputError
+from crossreg.files.regular import read_regular
+from crossreg.machine.compilation import keep_compiled
+from crossreg.machine.memory_maps import release_programs
 from crossreg.methods.early import Trained
-from crossreg.regular_files import read_regular
-from crossreg.report.sweep_progress import SweepDisplay
-from crossreg.studies.compilation import keep_compiled
+from crossreg.progress.sweep_display import SweepDisplay
+from crossreg.runs.locks import open_lock
+from crossreg.runs.versions import source_digest
 from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
-from crossreg.studies.locks import open_lock
-from crossreg.studies.machine import source_digest
-from crossreg.studies.memory_maps import release_programs
-from crossreg.studies.programs import TRAINED_FOLDER, described_program, on_device, read_program, train_apart
-from crossreg.studies.scoring import score_points, scored_on
+from crossreg.studies.sweep.programs import TRAINED_FOLDER, described_program, on_device, read_program, train_apart
+from crossreg.studies.sweep.scoring import score_points, scored_on
 
 Fetch = Callable[[str], bytes]
 # A worker that was cancelled lets go of its program within seconds; of a node that is gone, NFS keeps a lock for 90.

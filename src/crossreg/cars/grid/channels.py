@@ -1,0 +1,29 @@
+"""What the operator is told of a car: nine channels on the torus grid.
+
+0–2  the vertex of each cell, in the units of the surface
+3–5  the torus point of the cell
+6–8  vertex normal × torus normal
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from crossreg.cars.grid.torus import torus
+from crossreg.cars.grid.transport import Transport
+from crossreg.cars.meshes.surface import Surface
+from crossreg.errors import InputError
+
+NUM_CHANNELS = 9
+
+
+def latent_channels(surface: Surface, transport: Transport) -> Float[np.ndarray, "9 grid grid"]:
+    """The channels of one car; the caller normalises the first three."""
+    if len(transport.decode) != len(surface.vertices):
+        raise InputError(
+            f"car {surface.name}: {len(surface.vertices)} vertices, but a map of {len(transport.decode)}; "
+            "make it from this car"
+        )
+    points, normals = torus(len(transport.encode))
+    across = np.cross(surface.normals[transport.encode], normals)
+    channels = np.concatenate([surface.vertices[transport.encode], points, across], axis=-1)
+    return np.ascontiguousarray(np.moveaxis(channels, -1, 0), dtype=np.float32)

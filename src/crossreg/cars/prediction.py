@@ -1,0 +1,115 @@
+"""Pressure with error bars for cars that a car experiment has not seen: `crossreg predict` on its folder.
+
+A method's stored models are read out as when they were scored, those of the first seed; so the experiment's own cars
+are read again, or made again where they are the built-in ones. A car whose vertices correspond to theirs shares their
+one map to the torus, any other has a map of its own.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import equinox as eqx
+import numpy as np
+
+from crossreg.cars.grid.transport import Transport, transports
+from crossreg.cars.meshes.likeness import check_like
+from crossreg.cars.meshes.readers import read_geometries
+from crossreg.cars.meshes.surface import Surface
+from crossreg.cars.pairs import check_grid, mean_map, pairs_of, vertices_correspond
+from crossreg.cars.study import VERTEX_MEAN, Prepared, prepare
+from crossreg.cars.training import candidates_of, load_trained, trainings_of
+from crossreg.cars.vertex_mean import fit_vertex_mean
+from crossreg.data.pairs import Batch
+from crossreg.designs.car_study import CarStudy, methods_of
+from crossreg.errors import InputError
+from crossreg.methods.names import parse_method
+from crossreg.methods.readout import read_out
+from crossreg.metrics.evaluation import Predictor, batches_of, evaluation_key
+from crossreg.runs.car_folder import SETTINGS, stored_study
+from crossreg.runs.manifest import check_files
+from crossreg.runs.prediction import check_levels, summarize, write_arrays
+
+DEFAULT = "xreg"
+
+
+def predict_car_file(
+    folder: Path, source: Path, target: Path, *, method: str, levels: tuple[float, ...], progress: bool = False
+) -> dict[str, np.ndarray]:
+    """Cars from files, predictions at their vertices into an NPZ file, in the units of the experiment's pressure.
+
+    The arrays stand one car behind the other, car k at `vertex_offsets[k] : vertex_offsets[k + 1]`; `quantiles` have a
+    leading axis of levels. A car's noise follows from its place among the cars alone.
+    """
+    if target.exists():
+        raise InputError(f"--output {target}: exists already; name another file, or remove it")
+    if not source.exists():
+        raise InputError(f"--input {source}: missing")
+    check_levels(levels)
+    check_files(folder, [SETTINGS])
+    study = stored_study(folder)
+    cars = read_geometries(source)
+    check_grid(cars, study.grid)
+    ready = prepare(study, progress=progress)
+    for warning in check_like(cars, ready.cars.train):
+        print(f"crossreg: {warning}", file=sys.stderr)
+    predictor = _predictor(method, study, ready, folder)
+    pairs = pairs_of(cars, _maps(cars, ready, study, must_share=method == VERTEX_MEAN), ready.scale)
+    parts = [
+        {name: np.asarray(array)[:size] for name, array in _predict(predictor, batch, keys, levels).items()}
+        for batch, keys, size in batches_of(pairs, key=evaluation_key(0))
+    ]
+    sizes = [len(car.vertices) for car in cars]
+
+    def joined(name: str) -> np.ndarray:
+        """Shape (1 or level, vertex of any car), without the padding."""
+        rows = np.concatenate([part[name] for part in parts]).reshape(len(cars), -1, max(sizes))
+        return np.concatenate([row[:, :size] for row, size in zip(rows, sizes, strict=True)], axis=-1)
+
+    scale = ready.scale
+    arrays = {"mean": scale.pressure(joined("mean")[0])}
+    arrays |= {n: scale.pressure_std * joined(n)[0] for n in ("std_total", "std_predictive", "std_generalization")}
+    arrays |= {"quantiles": scale.pressure(joined("quantiles")), "levels": np.asarray(levels)}
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise InputError(f"--input {source}: {name} is not finite for it; {method} may have diverged")
+    arrays |= {"names": np.array([car.name for car in cars]), "vertex_offsets": np.cumsum([0, *sizes])}
+    arrays["vertices"] = np.concatenate([car.vertices for car in cars]).astype(np.float32)
+    write_arrays(target, arrays)
+    return arrays
+
+
+@eqx.filter_jit
+def _predict(predictor, batch: Batch, keys, levels: tuple[float, ...]):
+    return summarize(predictor(batch, keys), levels)
+
+
+def _maps(cars: Sequence[Surface], ready: Prepared, study: CarStudy, *, must_share: bool) -> list[Transport]:
+    """The map of each car."""
+    shared = [ready.has_one_map(study) and vertices_correspond([ready.cars.train[0], car]) for car in cars]
+    others = [car for car, shares in zip(cars, shared, strict=True) if not shares]
+    if others and (must_share or ready.has_one_map(study)):
+        said = f"car {others[0].name}: its vertices do not correspond to those of the experiment's cars"
+        if must_share:
+            raise InputError(f"{said}, as {VERTEX_MEAN} needs")
+        print(f"crossreg: {said}; it gets a map of its own, unlike those it was trained with", file=sys.stderr)
+    own = iter(transports([car.vertices for car in others], study.grid))
+    common = mean_map(ready.cars.train, study.grid) if any(shared) else None
+    return [common if shares and common is not None else next(own) for shares in shared]
+
+
+def _predictor(name: str, study: CarStudy, ready: Prepared, folder: Path) -> Predictor:
+    """What a method of the folder predicts with, of the first seed."""
+    if name == VERTEX_MEAN and ready.vertices_correspond:
+        return fit_vertex_mean(ready.data.train)
+    methods = {method.name: method for method in methods_of(study)}
+    method = None if name == VERTEX_MEAN else methods.get(parse_method(name, "--method", for_cars=True).name)
+    if method is None:
+        known = ", ".join([*methods, *([VERTEX_MEAN] if ready.vertices_correspond else [])])
+        raise InputError(f"--method {name}: is not in {folder}; there are {known}")
+    trainings = trainings_of([*methods.values()], study.config)
+    candidates = candidates_of(method, study.config)
+    needed = [trainings[candidate.key] for candidate in candidates]
+    members = [load_trained(training, ready.data, study.seeds, folder)[0][: method.members] for training in needed]
+    data = candidates[0].data(ready.data, 0)
+    return read_out(method, members, data, study.config.train.evaluation_samples).predictor

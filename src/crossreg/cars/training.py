@@ -1,0 +1,232 @@
+"""What the methods of a car study train, and its trained models: made once, stored one by one, read again."""
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from crossreg.cars.grid.channels import NUM_CHANNELS
+from crossreg.cars.pairs import CarPairs, with_all_to_train_on
+from crossreg.config import Config, changed_fields
+from crossreg.data.pairs import Data
+from crossreg.errors import InputError
+from crossreg.files.sealed import BYTES, check_seal, read_sealed
+from crossreg.files.whole import make_folder
+from crossreg.methods.early import Trained
+from crossreg.methods.names import Method
+from crossreg.nn.build import model_like
+from crossreg.nn.surrogate import Surrogate
+from crossreg.progress.display import TrainingDisplay
+from crossreg.routing import Routed, merge, route
+from crossreg.runs.car_folder import HISTORY, MODELS
+from crossreg.runs.manifest import drop, entered, is_sound, recorded
+from crossreg.runs.saving import USUAL, Saving
+from crossreg.runs.snapshots import Kept, Lines, Resumable
+from crossreg.training.checkpoint import load_arrays, save_arrays
+from crossreg.training.cohort import bytes_of, check_learnable, check_memory, memory_bytes, start_cohort
+from crossreg.training.replicas import Snapshot, unstack
+
+_MEMORY_SHARE = 0.5  # of the devices, for one program
+
+
+class Training(NamedTuple):
+    """One config, trained with several seeds and members.
+
+    `keeps` says that a part of reg is kept from it, `all_data` that it trains on train and reg together.
+    """
+
+    name: str
+    config: Config
+    keeps: bool
+    all_data: bool
+    members: int
+
+    @property
+    def key(self) -> str:
+        """What identifies it, whatever the method that asks for it is called."""
+        return json.dumps([changed_fields(self.config), self.keeps, self.all_data], sort_keys=True)
+
+    def data(self, data: Data[CarPairs], seed: int) -> Data[CarPairs]:
+        """The splits that it is given."""
+        if self.all_data:
+            return with_all_to_train_on(data)
+        return data.keep_part_of_reg(seed) if self.keeps else data
+
+    def check(self, grid: int) -> None:
+        """Refuses what could not be trained, before anything is made."""
+        if self.config.model.predict_increment:
+            raise InputError("predict_increment: a car's input is no pressure that could change")
+        model_like(self.config.model, NUM_CHANNELS, (1, grid, grid))
+        check_learnable(self.config)
+        check_memory(self.config, (1, grid, grid))
+
+
+def candidates_of(method: Method, base: Config) -> list[Training]:
+    """The training of each candidate of a method."""
+    configs = method.configs(base)
+    keeps = method.wrapped and method.learns_on_reg(configs)
+    names = [method.name] if len(configs) == 1 else [f"{method.name}-{number}" for number in range(len(configs))]
+    return [Training(n, c, keeps, method.all_data, method.members) for n, c in zip(names, configs, strict=True)]
+
+
+def trainings_of(methods: Sequence[Method], base: Config) -> dict[str, Training]:
+    """What must be trained, by key: methods with one config share it, as an ensemble and its first member do."""
+    found: dict[str, Training] = {}
+    for method in methods:
+        for training in candidates_of(method, base):
+            known = found.get(training.key, training)
+            found[training.key] = known._replace(members=max(known.members, training.members))
+    return found
+
+
+def train_or_load(
+    training: Training,
+    data: Data[CarPairs],
+    seeds: int,
+    folder: Path,
+    *,
+    known_members: int = 0,
+    progress: bool,
+    saving: Saving = USUAL,
+) -> list[list[Trained]]:
+    """The members of every seed: read, or trained in as few programs as memory allows and stored one by one.
+
+    The first `known_members` are those that the folder had before it got more: they stay what they are.
+    """
+    replicas = _replicas(training, seeds)
+    each = bytes_of(training.config, math.prod(data.train.field_shape))
+    most = max(1, int(_MEMORY_SHARE * memory_bytes() / each))
+    names = {replica: _digest(training.key, data.digest, replica) for replica in replicas}
+
+    def path(replica: tuple[int, int]) -> Path:
+        return _path(folder, training, replica, names[replica])
+
+    # Programs follow from all replicas, not from those that are missing: weights depend a little on their number.
+    parts = [[r for r in replicas if (r[1] < known_members) == known] for known in (True, False)]
+    for chunk in (part[start : start + most] for part in parts for start in range(0, len(part), most)):
+        if not all(_is_good(folder, path(replica), names[replica]) for replica in chunk):
+            going = _resume(training, data, chunk, folder, saving)
+            _train(training, going, len(chunk), folder, progress=progress)
+            make_folder(folder / MODELS)
+            snapshot = going.training.snapshot
+            for number, replica in enumerate(chunk):
+                _save(going, snapshot, number, folder, path(replica), names[replica])
+            going.training.forget()
+    _keep_history(training, folder, path(replicas[0]))
+    return load_trained(training, data, seeds, folder)
+
+
+def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
+    """The members of every seed, read. One that is missing or harmed is refused."""
+    replicas = _replicas(training, seeds)
+    paths = [_path(folder, training, replica, _digest(training.key, data.digest, replica)) for replica in replicas]
+    if not all(path.exists() for path in paths):
+        raise InputError(
+            f"{folder}: has no model of {training.name} for its cars as they are now; `crossreg car` makes it"
+        )
+    done = [_load(path, training.config, data.train) for path in paths]
+    return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
+
+
+def is_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> bool:
+    """Whether a folder has all members of every seed."""
+    names = {replica: _digest(training.key, data.digest, replica) for replica in _replicas(training, seeds)}
+    return all(_is_good(folder, _path(folder, training, replica, name), name) for replica, name in names.items())
+
+
+def _replicas(training: Training, seeds: int) -> list[tuple[int, int]]:
+    return [(seed, member) for seed in range(seeds) for member in range(training.members)]
+
+
+def _path(folder: Path, training: Training, replica: tuple[int, int], digest: str) -> Path:
+    return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{digest}.npz"
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _is_good(folder: Path, path: Path, identity: str) -> bool:
+    """Whether a model is stored; one that was harmed is said, and trained again."""
+    try:
+        if not path.exists() or (seal := check_seal(path)) == identity:
+            return path.exists()
+        # Older versions had no seal: there the manifest decides.
+        return seal is None and is_sound(folder, path.relative_to(folder).as_posix())
+    except (OSError, ValueError) as error:
+        print(f"crossreg: {path}: is harmed ({error}); trained again", file=sys.stderr)
+        return False
+
+
+class _Going(NamedTuple):
+    """A training under way, and its models before the first step."""
+
+    training: Resumable
+    models: Surrogate
+
+
+def _resume(
+    training: Training, data: Data[CarPairs], chunk: Sequence[tuple[int, int]], folder: Path, saving: Saving
+) -> _Going:
+    """Begins some replicas, or goes on with them; the history of the first seed's first member is kept."""
+    configs = [training.config.replace(seed=seed) for seed, _ in chunk]
+    started = start_cohort(configs, [training.data(data, seed) for seed, _ in chunk], [member for _, member in chunk])
+    identity = _digest(training.key, data.digest, tuple(chunk))
+    file = None
+    if chunk[0] == (0, 0):
+        file = folder / HISTORY / f"{training.name}.jsonl"
+        make_folder(file.parent)
+        drop(folder, file.relative_to(folder).as_posix())
+    kept = Kept(folder, identity, identity, saving)
+    return _Going(Resumable(*started, Lines(file, lambda record: [record.of(0)]), kept), started[0])
+
+
+def _train(training: Training, going: _Going, replicas: int, folder: Path, *, progress: bool) -> None:
+    label = training.name if replicas == 1 else f"{training.name} × {replicas}"
+    steps, begun_at = training.config.train.steps, going.training.begun_at
+    if begun_at:
+        print(f"crossreg: {label} goes on from step {begun_at}", file=sys.stderr, flush=True)
+    if begun_at == steps:
+        return
+    with (
+        going.training.saved_on_stop(),
+        TrainingDisplay({label: steps}, folders={label: folder}, enabled=progress) as display,
+    ):
+        for report in going.training.reports():
+            display.update(label, report)
+        going.training.save()
+
+
+def _save(going: _Going, snapshot: Snapshot, number: int, folder: Path, path: Path, identity: str) -> None:
+    """Stores a replica at its last step and at its best, and the history of its program."""
+    static = route(going.models).static
+    last, best = (
+        unstack(merge(Routed(theta_psi.tree(), rho.tree(), static)), number)
+        for theta_psi, rho in ((snapshot.state.theta_psi, snapshot.state.rho), snapshot.best)
+    )
+    states = (snapshot.best_nll[number], snapshot.state.diverged_at[number])
+    more = {"history": np.frombuffer(going.training.history, np.uint8)}
+    with entered(folder, path.relative_to(folder).as_posix()) as entry:
+        save_arrays(path, (last, best, *states), identity=identity, announce=entry, more=more)
+
+
+def _keep_history(training: Training, folder: Path, first: Path) -> None:
+    """Writes the history file of a training that has ended, where it is not there as it was written."""
+    name = f"{HISTORY}/{training.name}.jsonl"
+    if check_seal(first) is not None and not is_sound(folder, name):
+        make_folder(folder / HISTORY)
+        with recorded(folder, name) as file:
+            file.write(read_sealed(first, {"history": BYTES}, "checkpoint")["history"].tobytes())
+
+
+def _load(path: Path, config: Config, pairs: CarPairs) -> Trained:
+    like = model_like(config.model, pairs.in_channels, pairs.field_shape)
+    stored = (like, like, jnp.zeros(()), jnp.zeros((), jnp.int32))
+    last, best, best_nll, diverged_at = load_arrays(path, stored)
+    return Trained(last, best, float(best_nll), int(diverged_at))

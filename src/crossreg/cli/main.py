@@ -1,0 +1,192 @@
+"""The command line. JAX is imported only once a command has been understood."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+import tyro
+
+from crossreg.cli import actions
+from crossreg.cli.commands import (
+    Car,
+    DataFiles,
+    Evaluate,
+    Export,
+    Extract,
+    Figures,
+    Plan,
+    Predict,
+    Quickstart,
+    Report,
+    Sweep,
+    Table,
+    Train,
+    Watch,
+)
+from crossreg.cli.flags import read_first, with_settings
+from crossreg.config import OWN_DATA, load_yaml
+from crossreg.designs.car_study import FAMILY, NO_FLAGS, car_study
+from crossreg.designs.presets import preset
+from crossreg.errors import InputError
+from crossreg.machine.stopping import code_of, ends_at_once, stops_in_time
+
+_REFUSED, _NOT_WRITTEN, _STOPPED, _PIPE = 2, 3, (130, 143), 141
+
+
+def _prepare_jax() -> None:
+    """Keeps compiled programs between commands: the second run of a shape starts at once."""
+    from crossreg.machine.compilation import keep_compiled
+
+    keep_compiled()
+
+
+_COMMANDS = {
+    "train": (Train, actions.train),
+    "data": (DataFiles, actions.data),
+    "evaluate": (Evaluate, actions.evaluate),
+    "predict": (Predict, actions.predict),
+    "export": (Export, actions.export),
+    "quickstart": (Quickstart, actions.quickstart),
+    "sweep": (Sweep, actions.sweep),
+    "plan": (Plan, actions.plan),
+    "table": (Table, actions.table),
+    "figures": (Figures, actions.figures),
+    "report": (Report, actions.report),
+    "extract": (Extract, actions.extract),
+    "car": (Car, actions.car),
+    "watch": (Watch, actions.watch),
+}
+
+
+def _usage() -> str:
+    lines = [f"  {name:<12}{(kind.__doc__ or '').splitlines()[0]}" for name, (kind, _) in _COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: crossreg COMMAND [options]",
+            "",
+            "Calibrated uncertainty for neural PDE surrogates, learned during training.",
+            "",
+            *lines,
+            "",
+            "crossreg COMMAND --help lists a command's options.",
+        ]
+    )
+
+
+def _train_with_defaults(arguments: list[str]) -> type[Train]:
+    """`Train` with the defaults that --preset, --config and --data set."""
+    known = read_first(arguments, preset="reference", config=None, data=None)
+    settings = preset(known.preset)
+    if known.data is not None:
+        settings = settings.replace(data=known.data, **OWN_DATA)
+    if known.config is not None:
+        settings = load_yaml(Path(known.config), base=settings)
+    return with_settings(Train, settings)
+
+
+def _car_with_defaults(arguments: list[str]) -> type[Car]:
+    """`Car` with the defaults that --profile and --data set."""
+    known = read_first(arguments, profile="quick", data=FAMILY)
+    return with_settings(Car, car_study(known.profile, data=known.data), hidden=NO_FLAGS)
+
+
+_WITH_DEFAULTS = {"train": _train_with_defaults, "car": _car_with_defaults}
+
+
+def _parse(name: str, arguments: list[str]):
+    """The command's dataclass, filled from its flags."""
+    kind = _WITH_DEFAULTS[name](arguments) if name in _WITH_DEFAULTS else _COMMANDS[name][0]
+    markers = (tyro.conf.OmitArgPrefixes,)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=f"crossreg {name}", args=arguments, config=markers)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise InputError(f"{_first_message(said.getvalue())} (see crossreg {name} --help)") from None
+
+
+def _first_message(box: str) -> str:
+    """The message inside tyro's framed error, on one line."""
+    lines = [line.strip(" │|") for line in box.splitlines() if not line.startswith(("╭", "+"))]
+    # Rules part the title, the message and a hint; the message is the first part that says something of something.
+    said, *_ = " ".join(lines).split("For full helptext")
+    parts = [part.strip() for part in re.split(r"[─-]{5,}", said)]
+    message = next((part for part in parts if ":" in part), " ".join(filter(None, parts)))
+    message = re.sub(r"^Error parsing (settings(\.\w+)?: )?", "", message)
+    # A value that may be None is tried as that too; what the other type says is the reason.
+    message = re.sub(r"no type matching .*- <class '\w+'>: ", "", message)
+    return re.sub(r"invalid literal for int\(\) with base 10: '(.*)'", r"\1 is not a whole number", message)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command and returns its exit code; what is wrong is one line on the standard error.
+
+    2 bad input or a harmed file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged allows;
+    5 jobs of a sweep's workers failed; 130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the
+    reader of a pipe has left.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if arguments else _REFUSED
+    name, *rest = arguments
+    command = None
+    try:
+        with stops_in_time(_after("stopped", name)):
+            if name not in _COMMANDS:
+                raise InputError(f"{name}: no such command; there are {', '.join(_COMMANDS)}")
+            command = _parse(name, rest)
+            _prepare_jax()
+            return _COMMANDS[name][1](command) or 0
+    except InputError as error:
+        print(f"crossreg: {error}", file=sys.stderr)
+        return _REFUSED
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE
+    except OSError as error:
+        # A write that fails names no file: it was one below the folder that was asked for.
+        out = getattr(command, "out", None) or getattr(command, "output", None)
+        where = error.filename or out
+        what = f"{where}: {error.strerror or error}" if where else f"{error.strerror or error}"
+        print(_after(what, name, is_gone=out is not None and not out.exists()), file=sys.stderr)
+        return _NOT_WRITTEN
+    except KeyboardInterrupt as stop:
+        print(_after("stopped", name), file=sys.stderr)
+        return code_of(stop)
+
+
+def _after(what: str, name: str, *, is_gone: bool = False) -> str:
+    """The last line of a command that could not end, and what to do about it."""
+    if name not in ("train", "sweep", "car"):
+        return f"crossreg: {what}"
+    then = "goes on once it is back, and begins anew without it" if is_gone else "goes on from here"
+    return f"crossreg: {what}; the same command {then}"
+
+
+def run() -> NoReturn:
+    """The console command."""
+    try:
+        code = main()
+    except Exception:
+        if not ends_at_once():
+            raise
+        traceback.print_exc()
+        code = 1
+    if code in _STOPPED or ends_at_once():
+        # A compilation that goes on in a thread crashes an interpreter that takes itself apart.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,163 @@
+"""`make quickstart`: XReg, MC dropout and the unregularized model side by side, in under 3 minutes.
+
+Trains all three on `diff_ks` (0.7 observed, 50 trajectories), prints their scores beside persistence, and
+writes run folders, `summary.json` and figures.
+"""
+
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossreg.config import Config, to_yaml
+from crossreg.data.pairs import Data, load_data
+from crossreg.designs.presets import QUICKSTART_STEPS
+from crossreg.errors import InputError
+from crossreg.files.regular import read_regular
+from crossreg.methods import TRAINED
+from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evaluation_key, score_points
+from crossreg.predictors.persistence import fit_persistence
+from crossreg.progress.progress_file import PROGRESS
+from crossreg.report.tables.scores import scores_table, sigma_lines
+from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.locks import LOCK, locked
+from crossreg.runs.manifest import MANIFEST, claim, entered, is_sound, read_manifest, record_json, recorded, vouch
+from crossreg.runs.run_folder import (
+    CONFIG,
+    HISTORY,
+    METRICS,
+    OWN,
+    TEST_FIELDS,
+    final_metrics,
+    finite_or_none,
+    scored_name,
+)
+from crossreg.runs.sweep_folder import PLAN
+from crossreg.studies.train import identity, train_side_by_side
+
+_SUMMARY = "summary.json"
+_METHODS = ("xreg", "dropout", "unregularized")
+_SCANNED = 3  # test trajectories that are looked through for where a model is wrong: all 30 would take half a minute
+_FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
+_TOP = {_SUMMARY, *(f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf"))}
+_NAMES = _TOP | {f"{method}/{name}" for method in _METHODS for name in OWN}
+
+
+def start_afresh(folder: Path, configs: Mapping[str, Config]) -> None:
+    """Remove what an earlier quickstart wrote, and claim the run folders of this one."""
+    # Last those that say whose the others are: what a kill leaves of a removal can still be removed.
+    for name in sorted(check_own(folder), key=lambda name: (name.endswith((MANIFEST, CONFIG)), name.endswith(CONFIG))):
+        (folder / name).unlink()
+    # Settings are listed before they are written, so that a quickstart that was stopped can be replaced.
+    claim(folder, {f"{name}/{CONFIG}": to_yaml(config).encode() for name, config in configs.items()})
+
+
+def check_own(folder: Path) -> list[str]:
+    """Return the names of all files that an earlier quickstart has left in a folder.
+
+    They are those that its manifest lists. Files of others stay where they are; but one that bears a name of a
+    quickstart's, or of what makes the folder a run or a sweep, is refused, and so is a listed file that somebody has
+    changed since.
+    """
+    listed = read_manifest(folder) or {}
+    foreign = {name for name in (CONFIG, PLAN) if os.path.lexists(folder / name)}
+    foreign |= {name for name in _METHODS if (folder / name).is_symlink() or (folder / name).is_file()}
+    if not _NAMES.issuperset(listed):
+        foreign.add(MANIFEST)
+    held = {name for name in _NAMES if os.path.lexists(folder / name)}
+    if foreign := foreign or held - _written(folder, listed):
+        raise InputError(
+            f"--out {folder}: holds {min(foreign)}, which no quickstart wrote; remove it or choose another folder"
+        )
+    return sorted(held)
+
+
+def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
+    """The names of the files that a quickstart wrote, and that nobody has changed since."""
+    own = {name for name in listed if is_sound(folder, name)}
+    if _SUMMARY in listed:
+        return own
+    # It was stopped before its end: the manifests of its runs list what there is, and some files still grow.
+    for run in _METHODS:
+        begun = set(listed.get(f"{run}/{CONFIG}", ()))
+        stored = (read_manifest(folder / run) if begun else None) or {}
+        if begun & set(stored.get(CONFIG, ())):
+            sound = [name for name in stored if is_sound(folder / run, name)]
+            own |= {f"{run}/{name}" for name in (*sound, MANIFEST, HISTORY, PROGRESS)}
+    return own
+
+
+def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
+    """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
+    base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
+    configs = {name: TRAINED[name](base) for name in _METHODS}
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
+    if not (folder / LOCK).exists():  # nothing is put into a folder of something else, not even a lock
+        check_own(folder)
+    data = load_data(base.data)
+    with locked(folder, "quickstart", inside=_METHODS):
+        start_afresh(folder, configs)
+        _run(folder, base, configs, data, progress=progress, as_json=as_json)
+
+
+def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, progress: bool, as_json: bool) -> None:
+    """Train, score and draw into a folder that is locked and holds nothing of an earlier quickstart."""
+    folders = {name: folder / name for name in configs}
+    models = train_side_by_side(configs, dict.fromkeys(configs, data), folders, progress=progress)
+
+    if progress:
+        print("scoring and drawing …", file=sys.stderr, flush=True)
+    methods = {}
+    for name, model in models.items():
+        methods[name] = final_metrics(model, data, configs[name], progress=progress, folder=folders[name])
+        record_json(folders[name], METRICS, methods[name])
+        predictor = SurrogatePredictor(model, base.train.evaluation_samples)
+        fields = compute_test_fields(predictor, data.test, names=data.names, scanned=_SCANNED, progress=progress)
+        with entered(folders[name], TEST_FIELDS) as entry:
+            own = identity(configs[name], data)
+            write_test_fields(folders[name] / TEST_FIELDS, fields, identity=own, announce=entry)
+    key = evaluation_key(0)
+
+    def persistence(knows_mask: bool):
+        predictor = fit_persistence(data.train, knows_mask=knows_mask)
+        splits = {"test": data.test, "reg": data.reg, "train": data.train}
+        scores = evaluate_all((predictor, pairs) for pairs in splits.values())
+        return finite_or_none(dict(zip(splits, scores, strict=True)))
+
+    methods["persistence"] = persistence(knows_mask=False)
+    # What a method would score that predicts nothing but knows the mask, which the network is not told.
+    references = {"persistence-masked": persistence(knows_mask=True)}
+
+    from crossreg.report.figures.drawing import calibration_curves, space_time_maps
+
+    written = _draw(calibration_curves, methods | references, folder / "calibration")
+    first = data.test.of([0])
+    for name, model in models.items():
+        points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
+        written += _draw(space_time_maps, points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
+    summary = {"methods": methods, "references": references}
+    vouch(folder, *(f"{run}/{name}" for run in folders for name in (*(read_manifest(folder / run) or ()), MANIFEST)))
+    record_json(folder, _SUMMARY, summary)
+    if as_json:
+        print(json.dumps(summary, allow_nan=False))
+        return
+    print(scores_table({scored_name(folders[n]) if n in folders else n: m for n, m in (methods | references).items()}))
+    print(sigma_lines(methods["xreg"]["sigma"]))
+    print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
+    print(f"scores: {folder / _SUMMARY}; `crossreg report {shlex.quote(str(folder))}` makes a page of it")
+    print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))
+
+
+def _draw(drawing: Callable[..., list[Path]], what: Any, path: Path, **how: Any) -> list[Path]:
+    """Draw elsewhere, and put the files into the folder, each listed before it takes its place: a kill may come."""
+    with tempfile.TemporaryDirectory(prefix="crossreg-") as place:
+        drawn = drawing(what, Path(place) / path.name, **how)
+        for made in drawn:
+            with recorded(path.parent, made.name) as file:
+                file.write(read_regular(made))
+    return [path.parent / made.name for made in drawn]

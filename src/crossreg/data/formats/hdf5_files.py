@@ -1,0 +1,70 @@
+"""HDF5 files: those of The Well and of PDEBench by their layout, any other by its dimensions' names, or by --axes.
+
+Nothing is read before it is needed: an h5py dataset reads what it is indexed with.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from crossreg.data.formats.axes import MASK, SPACE, missing_value
+from crossreg.data.formats.numpy_files import choose_fields, coordinates_in, make_segment
+from crossreg.data.formats.pdebench import is_pdebench, open_pdebench
+from crossreg.data.formats.source import Opened
+from crossreg.data.formats.the_well import is_the_well, open_the_well
+from crossreg.files.hdf5 import open_own
+
+# Attributes in which writers name the dimensions of a dataset that has no dimension scales.
+_NAMES = ("_ARRAY_DIMENSIONS", "dims", "dimensions", "axes")
+
+
+def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None = None) -> Opened:
+    """The trajectories of one file. With --axes, a file is taken for what they say, whoever made it.
+
+    `stored` are channels and grid of the run that it is read for, where there is one already.
+    """
+    file = open_own(path, f"--data {path}")
+    if axes is None and is_the_well(file):
+        return open_the_well(path, file, fields)
+    if axes is None and is_pdebench(file):
+        return open_pdebench(path, file, fields, stored)
+    arrays: dict[str, Any] = {}
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            arrays[name] = item
+
+    file.visititems(add)
+    mask = arrays.pop(MASK, None)
+    chosen, notes = choose_fields(path, arrays, fields, axes, dimension_names)
+    about: dict[str, Any] = {"names": dimension_names, "coordinates": coordinates_in(arrays), "stored": stored}
+    segment = make_segment(path, chosen, axes, mask, missing_value, **about)
+    if axes is None:
+        read = zip(chosen.items(), segment.variables, strict=True)
+        named = [f"{name}: axes {variable.axes}" for (name, dataset), variable in read if dimension_names(dataset)]
+        notes += tuple(f"{axes}, by the names in the file" for axes in named)
+    return Opened("HDF5", (segment,), notes)
+
+
+def dimension_names(dataset: Any) -> Sequence[str] | None:
+    """What a file calls the axes of a dataset: by labels, dimension scales or an attribute; None if it leaves one out.
+
+    An attribute may hold a name for each axis, or all of them as text, as in "time lat lon" or "btxy".
+    """
+    names = [axis.label or (str(axis[0].name).rsplit("/", 1)[-1] if len(axis) else "") for axis in dataset.dims]
+    if names and all(names):
+        return names
+    for attribute in _NAMES:
+        value = dataset.attrs.get(attribute, ())
+        texts = [v.decode(errors="replace") if isinstance(v, bytes) else v for v in np.ravel(value).tolist()]
+        if not all(isinstance(text, str) for text in texts):
+            continue
+        if len(texts) == 1 and len(dataset.shape) > 1:
+            texts = list(texts[0]) if set(texts[0]) <= set("btc" + SPACE) else re.findall(r"[\w-]+", texts[0])
+        if texts and len(texts) == len(dataset.shape) and all(texts):
+            return texts
+    return None

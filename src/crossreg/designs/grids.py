@@ -1,0 +1,252 @@
+"""The sweeps that have a name, and grids over any config field. No JAX here."""
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crossreg.config import Config, ModelConfig, typed_field
+from crossreg.config.sites import site_names
+from crossreg.designs import paper
+from crossreg.errors import InputError
+from crossreg.files.yaml_files import parse_settings
+from crossreg.methods.names import Method, parse_method, parse_methods
+
+PAPER_METHODS = "xreg,dropout,ensemble,unregularized"
+# `--methods all`: every kind of method, and the wrappers that make sense behind it.
+ALL_METHODS = ",".join(
+    [
+        "xreg,xreg-crps,xreg-fair,xreg-mm,xreg-mixture,xreg-internal,xreg-internal-mm,xreg-heads,xreg-modes,xreg-layer",
+        "xreg-element,xreg-layer-element,xreg-ensemble,xreg+early,xreg+temperature,xreg+conformal",
+        "dropout,dropout+early,dropout+temperature,dropout+conformal,dropout+early+temperature",
+        "dropout-reg,dropout-reg+temperature,dropout-reg+conformal",
+        "ensemble,ensemble+early,ensemble+temperature,ensemble+conformal,ensemble+early+temperature",
+        "ensemble+early+conformal,unregularized,unregularized+early,unregularized+temperature,unregularized+conformal",
+        "unregularized+early+temperature,fixed-noise,fixed-noise+temperature,persistence,persistence-masked",
+    ]
+)
+OBSERVED = [{"observed_fraction": fraction, "train_size": 50} for fraction in (0.4, 0.6, 0.8, 1.0)]
+TRAIN_SIZES = [{"observed_fraction": 0.7, "train_size": size} for size in (20, 30, 40, 70)]
+# The paper's four regimes: what is observed, and which method.
+REGIMES = [(0.7, "xreg"), (0.3, "xreg-heads"), (0.7, "xreg-heads"), (0.7, "unregularized")]
+TOTALS, TOTAL_FRACTIONS = (25, 40, 60, 80), (0.4, 0.7, 1.0)
+EQUAL_DATA_METHODS = (
+    "xreg,dropout,dropout+temperature,dropout+conformal,ensemble,ensemble+temperature,ensemble+conformal,"
+    "ensemble+early+temperature,ensemble+early+conformal,unregularized,unregularized+early+temperature,"
+    "unregularized+conformal,persistence,persistence-masked"
+)
+# One regime: rivals as they are, and with the reg split in each way that they can use it.
+SCENARIO_METHODS = (
+    "xreg,dropout,ensemble,unregularized,dropout+early,ensemble+early,dropout+conformal,ensemble+conformal,"
+    "ensemble+sigma-temperature,persistence"
+)
+# Of a total of trajectories, what a method that needs held-out data may hold out.
+HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
+# One thing changed at a time, in a scarce, a half-way and a full regime.
+ABLATION_REGIMES = [(0.4, 50), (0.7, 30), (1.0, 50)]
+ABLATION: list[dict[str, Any]] = [
+    {},
+    *({"sites": (site,)} for site in site_names(ModelConfig.num_blocks)),
+    {"sigma_per": "layer"},
+    {"epsilon_per": "element"},
+    {"sigma_per": "layer", "epsilon_per": "element"},
+    {"generalization_head": False},
+    {"mode_noise": "generalization"},
+    *({"reg_objective": objective} for objective in ("crps", "fair", "moment-matched", "mixture")),
+    *({"k_reg": k} for k in (1, 20, 50)),
+    {"settle": 0.0},
+    *({"num_samples": count} for count in (2, 30)),
+    *({"reg_size": size} for size in (3, 5, 10, 20)),
+    *({"log_sigma_pred_start": start} for start in (-5.0, -2.0)),
+    {"scaled_start": False},
+    {"learning_rate": 1e-3, "schedule": "constant"},
+]
+NAMES = (
+    "paper-observed", "paper-train-size", "paper", "paper-regimes", "paper-exact", "equal-data", "ablation", "scenario",
+    "grid",
+)  # fmt: skip
+
+
+# A sweep of more would be days of work before it begins.
+_MOST_RUNS = 100_000
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of a sweep: a config, its method, and the fields that the sweep changes in it."""
+
+    base: Config
+    method: Method
+    changes: dict[str, Any]
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """The config without its method."""
+        return self.base.replace(**self.changes)
+
+    @functools.cached_property
+    def configs(self) -> list[Config]:
+        """The config of each candidate of the method."""
+        return self.method.configs(self.base, self.changes)
+
+    @functools.cached_property
+    def keeps_part_of_reg(self) -> bool:
+        """Whether a part of reg is kept from what learns on reg, for the method's wrappers to use."""
+        return self.method.wrapped and self.method.learns_on_reg(self.configs)
+
+    @property
+    def needs_reg(self) -> bool:
+        """Whether it can do nothing without a reg split."""
+        return self.method.wrapped or self.method.learns_on_reg(self.configs)
+
+
+def default_steps(name: str) -> int:
+    """How long the runs of a named sweep train, where nothing says otherwise."""
+    return 30_000 if name in ("paper-regimes", "paper-exact") else 10_000
+
+
+def plan(
+    name: str,
+    *,
+    methods: str | None = None,
+    seeds: int = 5,
+    first_seed: int = 0,
+    steps: int | None = None,
+    grid: Sequence[str] = (),
+    base: Config | None = None,
+) -> list[Point]:
+    """All points of a sweep, in the order of the table: regime, method, seed.
+
+    `grid` lists fields and their values as `field=value,value`; the sweep is over all combinations, inside the
+    regimes that `name` has.
+    """
+    if name not in NAMES:
+        raise InputError(f"sweep {name}: not one of {', '.join(NAMES)}")
+    if not 1 <= seeds <= _MOST_RUNS:
+        raise InputError(f"--seeds {seeds}: must lie in 1 … {_MOST_RUNS}")
+    if name == "grid" and not grid:
+        raise InputError("sweep grid: give at least one --grid field=value,value")
+    if steps is None:
+        steps = base.train.steps if base else default_steps(name)
+    config = (base or Config()).replace(steps=steps)
+    methods = ALL_METHODS if methods == "all" else methods
+    points = []
+    for combination in _combinations(grid):
+        for changes, method in _regimes(name, methods, config):
+            if twice := changes.keys() & combination.keys():
+                raise InputError(f"--grid {min(twice)}: the sweep {name} sets it itself")
+            both = changes | combination
+            _check_changes(method, config, both)
+            for seed in range(first_seed, first_seed + seeds):
+                points.append(Point(config.replace(seed=seed), method, both))
+    return points
+
+
+def check_given(given: Mapping[str, Any], points: Sequence[Point], grid: Sequence[str] = ()) -> None:
+    """Refuse settings of a config file that no run of a sweep has, since the sweep sets them itself.
+
+    A field of `grid` may differ from the file: there the user has said both, and a flag counts for more than a file.
+    """
+    varied = _axes(grid, "--grid")
+    for name, value in given.items():
+        own = [point.changes[name] for point in points if name in point.changes]
+        if name not in varied and len(own) == len(points) and any(used != value for used in own):
+            said = ", ".join(dict.fromkeys(json.dumps(used) for used in own))
+            raise InputError(
+                f"--config: {name} is {json.dumps(value)}, and this sweep sets it to {said}; leave it out of the file"
+            )
+
+
+def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:
+    """Refuses changes under which a method would no longer be what its name says."""
+    if noise := changes.keys() & {"feature_noise", "lift_noise"}:
+        raise InputError(f"--grid {min(noise)}: methods differ in it; name them with --methods")
+    before, after = method.configs(config), method.configs(config, changes)
+    if any(a.model.learns_on_reg != b.model.learns_on_reg for a, b in zip(after, before, strict=True)):
+        raise InputError(f"--grid: with {changes}, {method.name} would no longer be itself")
+    if len({repr(candidate) for candidate in after}) < len(after):
+        raise InputError(f"--grid: with {changes}, {method.name} has nothing left to choose from")
+
+
+def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[str, Any], Method]]:
+    """What a named sweep crosses: changes of the config, and methods."""
+    if name in ("paper-regimes", "paper-exact"):
+        if methods is not None:
+            raise InputError(f"--methods: the sweep {name} has methods of its own")
+        if name == "paper-regimes":
+            return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
+        return _as_the_paper_trains()
+    if name == "equal-data":
+        listed = parse_methods(EQUAL_DATA_METHODS if methods is None else methods)
+        return [
+            ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
+            for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
+            for method in listed
+            for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Point(config, method, {}).needs_reg else [0])
+        ]
+    if name == "ablation":
+        base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
+        listed = parse_methods("xreg" if methods is None else methods)
+        return [(regime | change, method) for regime in base for change in ABLATION for method in listed]
+    if name == "scenario":
+        return [({}, method) for method in parse_methods(SCENARIO_METHODS if methods is None else methods)]
+    regimes: dict[str, list[dict[str, Any]]] = {
+        "paper-observed": OBSERVED,
+        "paper-train-size": TRAIN_SIZES,
+        "paper": OBSERVED + TRAIN_SIZES,
+        "grid": [{}],
+    }
+    return list(itertools.product(regimes[name], parse_methods(PAPER_METHODS if methods is None else methods)))
+
+
+def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:
+    """The paper's two tables and its four regimes with its own settings, for both starts of log σ_pred."""
+    tables = [(regime, method) for regime in OBSERVED + TRAIN_SIZES for method in paper.METHODS]
+    figures = [({"observed_fraction": fraction, "train_size": 50}, method) for fraction, method in paper.REGIMES]
+    return [
+        (regime | paper.TRAINING | {"log_sigma_pred_start": start}, parse_method(method))
+        for start in paper.LOG_SIGMA_PRED_STARTS
+        for regime, method in [*tables, *figures]
+    ]
+
+
+def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
+    """All combinations of `field=value,value` items."""
+    axes = _axes(grid, "--grid")
+    if (count := math.prod(map(len, axes.values()))) > _MOST_RUNS:
+        raise InputError(f"--grid: {count} combinations of values; expected at most {_MOST_RUNS}")
+    for field in axes.keys() & {"seed", "steps"}:
+        raise InputError(f"--grid {field}: has a flag of its own, --{'seeds' if field == 'seed' else field}")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def settings_of(items: Sequence[str], flag: str) -> dict[str, Any]:
+    """The fields and values of `field=value` items."""
+    axes = _axes(items, flag)
+    for field, values in axes.items():
+        if len(values) > 1:
+            raise InputError(f"{flag} {field}: expected one value, not {len(values)}")
+    return {field: value for field, [value] in axes.items()}
+
+
+def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
+    """The values of each field in `field=value,value` items."""
+    axes: dict[str, list[Any]] = {}
+    for item in items:
+        field, equals, values = item.partition("=")
+        field = field.strip().lstrip("-").replace("-", "_")
+        several = "field=value,value" if flag == "--grid" else "field=value"
+        expected = InputError(f"{flag} {item}: expected {several} (a value may be a list, [a, b])")
+        try:
+            listed = parse_settings(f"[{values}]".encode(), flag)
+        except InputError as error:
+            raise expected from error
+        if not equals or not isinstance(listed, list) or not listed:
+            raise expected
+        if field in axes:
+            raise InputError(f"{flag} {item}: {field} stands there twice")
+        axes[field] = [typed_field(field, value, f"{flag} {field}") for value in listed]
+    return axes

@@ -1,0 +1,68 @@
+"""HDF5 files that may come from anywhere: opened only if all of their content is in them, in proportion to their size.
+
+A dataset of such a file may name another file of the machine to take its bytes from, and a chunk of a few bytes may
+unfold to gigabytes.
+"""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from crossreg.errors import InputError
+from crossreg.files.arrays import most_unpacked
+from crossreg.files.memory import in_words
+
+
+def open_own(path: Path, where: str) -> h5py.File:
+    """Open an HDF5 file to read it, if all that it holds lies in it.
+
+    Args:
+        path: the file.
+        where: what errors call it.
+
+    Returns:
+        The open file. External links, external storage and virtual datasets are refused, wherever they stand in it, and
+        so are chunks and coordinates, which are read as a whole, that are far larger than the file.
+    """
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise InputError(f"{where}: not a readable HDF5 file ({str(error).splitlines()[0]})") from error
+    most = most_unpacked(path.stat().st_size)
+    try:
+        # What is found is returned, not raised: h5py does not let errors through its visits.
+        wrong = file.visititems_links(_wrong_link) or file.visititems(partial(_wrong_dataset, most))
+    except BaseException as error:
+        file.close()
+        if not isinstance(error, Exception):
+            raise
+        # On a damaged file a visit may end in any error, SystemError among them.
+        raise InputError(f"{where}: not a readable HDF5 file ({str(error).splitlines()[0]})") from error
+    if wrong:
+        file.close()
+        raise InputError(f"{where}: {wrong}")
+    return file
+
+
+def _wrong_link(name: str, link: Any) -> str | None:
+    return None if isinstance(link, h5py.HardLink | h5py.SoftLink) else _elsewhere(name)
+
+
+def _wrong_dataset(most: int, name: str, item: Any) -> str | None:
+    if not isinstance(item, h5py.Dataset) or item.shape is None:
+        return None
+    if item.is_virtual or item.external:
+        return _elsewhere(name)
+    is_coordinate = len(item.shape) == 1
+    size = max(math.prod(item.chunks or (0,)), item.shape[0] if is_coordinate else 0) * item.dtype.itemsize
+    if size <= most:
+        return None
+    part = "itself" if is_coordinate else "a chunk of it"
+    return f"{name}: {part} would take {in_words(size)}, and a file of this size may take at most {in_words(most)}"
+
+
+def _elsewhere(name: str) -> str:
+    return f"{name} is in another file; expected it in this one"

@@ -1,0 +1,149 @@
+"""Arrays in an NPZ file that shows when a single bit of it is harmed. No pickle, nothing else than numbers.
+
+Any NPZ reader opens it: the seal is the comment that a ZIP archive may end with,
+
+    crossreg seal 1 IDENTITY sha256 DIGEST
+
+DIGEST is over every byte before it, IDENTITY says of what the file is a result (or `-`). Before an array is allocated,
+its name, type, shape and size are checked against what is asked for and what the file holds.
+"""
+
+import functools
+import hashlib
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from crossreg.errors import InputError
+from crossreg.files.arrays import open_npz
+from crossreg.files.regular import open_regular
+from crossreg.files.whole import replacing
+
+_SEAL = re.compile(rb"crossreg seal 1 ([\w.-]{1,64}) sha256 ([0-9a-f]{64})")
+_LONGEST = 256
+_PIECE = 2**20
+_END_RECORD = struct.Struct("<4s4H2LH")  # of a ZIP archive; its last field is the length of the comment
+
+
+class Kind(NamedTuple):
+    """What an array must be; a None in its shape stands for any length."""
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype
+
+    def fits(self, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+        lengths = zip(self.shape, shape, strict=False)
+        return dtype == self.dtype and len(shape) == len(self.shape) and all(a in (None, b) for a, b in lengths)
+
+
+BYTES = Kind((None,), np.dtype(np.uint8))
+
+
+def write_sealed(
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    identity: str = "-",
+    compressed: bool = False,
+    announce: Callable[[Path], None] | None = None,
+) -> None:
+    """Writes arrays in one move; `announce` as in `replacing`."""
+    with replacing(path, announce=announce) as file:
+        save: Any = np.savez_compressed if compressed else np.savez
+        save(file, allow_pickle=False, **arrays)
+        head = f"crossreg seal 1 {identity} sha256 ".encode()
+        file.seek(-2, 2)
+        file.write(struct.pack("<H", len(head) + 64) + head)
+        file.seek(0)
+        file_digest = _digest(file, None)
+        file.seek(0, 2)
+        file.write(file_digest.encode())
+
+
+def _digest(file: BinaryIO, length: int | None) -> str:
+    """The SHA-256 of the first bytes of a file, or of all that are left, a piece at a time."""
+    digest, left = hashlib.sha256(), math.inf if length is None else length
+    while left > 0 and (piece := file.read(int(min(_PIECE, left)))):
+        digest.update(piece)
+        left -= len(piece)
+    return digest.hexdigest()
+
+
+def check_seal(path: Path) -> str | None:
+    """The identity in the seal of a file that is as it was written; None for an archive that never had a seal."""
+    about = path.stat()
+    return _check_seal(path, about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+@functools.lru_cache(maxsize=64)
+def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None:
+    with open_regular(path) as file:
+        file.seek(max(0, size - _LONGEST))
+        end = file.read()
+        found = _SEAL.search(end)
+        if found is None or found.end() != len(end):
+            # An archive without a comment ends in its end record. No harm makes one out of a sealed archive.
+            record = end[-_END_RECORD.size :]
+            if len(record) == _END_RECORD.size and record[:4] == b"PK\5\6" and record[-2:] == b"\0\0":
+                return None
+            raise ValueError("its end is missing or harmed")
+        file.seek(0)
+        if _digest(file, size - 64) != found[2].decode():
+            raise ValueError("its content does not match its SHA-256")
+    return found[1].decode()
+
+
+def has_seal(path: Path) -> bool:
+    """Whether a file ends in a seal, harmed or not."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, path.stat().st_size - _LONGEST))
+            return _SEAL.search(file.read()) is not None
+    except OSError:
+        return False
+
+
+def seal_or_none(path: Path) -> str | None:
+    """The identity in the seal of a file; None where it is harmed, missing, or was never sealed."""
+    try:
+        return check_seal(path)
+    except (OSError, ValueError):
+        return None
+
+
+def is_sealed(path: Path, identity: str) -> bool:
+    """Whether a file is as it was written, for this identity."""
+    return seal_or_none(path) == identity
+
+
+def check_sealed(path: Path, what: str) -> str | None:
+    """`check_seal` for a reader: a file that is harmed or missing is an `InputError`. `what` the file should be."""
+    try:
+        return check_seal(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"{path}: not a readable {what} ({reason})") from error
+
+
+def read_sealed(
+    path: Path, kinds: Mapping[str, Kind], what: str, *, identity: str | None = None, pick: int | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays of these names. `what` the file should be; with `pick`, that entry of each one's first axis."""
+    own = check_sealed(path, what)
+    if identity is not None and own != identity:
+        raise InputError(f"{path}: is of other settings or data ({own}, not {identity})")
+    with open_npz(path, f"{path}: not a readable {what}", follow_links=False) as archive:
+        for name, kind in kinds.items():
+            if name not in archive.names:
+                raise InputError(f"{path}: has no array {name}, which the run's config asks for")
+            shape, dtype, _ = archive.header(name)
+            if not kind.fits(shape, dtype):
+                raise InputError(f"{path}: {name} is {dtype}{shape}, not {kind.dtype}{tuple(kind.shape)}")
+            if pick is not None and not 0 <= pick < shape[0]:
+                raise InputError(f"{path}: {name} has {shape[0]} entries; asked for number {pick}")
+        return {name: archive.read(name) if pick is None else archive.read(name)[pick].copy() for name in kinds}

@@ -1,0 +1,154 @@
+"""Files: writing so that a reader sees all of one or nothing, and reading what users give."""
+
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from crossreg.errors import InputError
+from crossreg.files.arrays import read_npy
+from crossreg.files.regular import read_regular
+
+# No user calls a file so, which is why what a killed process has left may be removed.
+_TEMPORARY = re.compile(r".+\.\d+-[0-9a-f]{8}\.crossreg\.tmp")
+
+
+@contextlib.contextmanager
+def replacing(
+    path: Path, *, durable: bool = True, announce: Callable[[Path], None] | None = None
+) -> Iterator[BinaryIO]:
+    """Opens a temporary file beside `path` that takes its place when the block ends well.
+
+    `durable`: it outlives a power cut too, which takes a disk some milliseconds. `announce` is told of the whole
+    temporary file before it takes its place.
+    """
+    # Machines that share a disk may have processes of one number: in a container it is mostly 1.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.crossreg.tmp")
+    opened = temporary.open("x+b")  # fails, and removes nothing, should anybody have a file of that name
+    try:
+        with opened as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        if announce is not None:
+            announce(temporary)
+        os.replace(temporary, path)
+        if durable:
+            _sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):  # what went wrong before is what matters
+            temporary.unlink(missing_ok=True)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that `replacing` was writing."""
+    return _TEMPORARY.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
+def check_no_link(folder: Path) -> None:
+    """Refuse, with an `OSError`, a folder that is a link: what is put there would lie elsewhere."""
+    if folder.is_symlink():
+        raise OSError(errno.ELOOP, "is a symbolic link, which is not written through", str(folder))
+
+
+def make_folder(folder: Path, *, parents: bool = False) -> None:
+    """Makes a folder where there is none; what is put there outlives a power cut only if the folder does.
+
+    With `parents` it is one that the user has named, which may be a link. Without, it is one inside the folder of a
+    run, a sweep or a car experiment, which may come from anybody, and may not.
+    """
+    if not parents:
+        check_no_link(folder)
+    if folder.is_dir():
+        return
+    if parents:
+        make_folder(folder.parent, parents=True)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+@contextlib.contextmanager
+def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
+    """Make a folder with all of its files, or none.
+
+    Args:
+        folder: The folder, which is not there yet, or is empty.
+        flag: What the user has named it by, for errors.
+
+    Yields:
+        A folder beside it to write to, which takes its place when the block ends well, and is removed otherwise.
+    """
+    try:
+        make_folder(folder.parent, parents=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            yield made
+            if folder.exists():
+                folder.rmdir()
+            made.rename(folder)
+        _sync_folder(folder.parent)
+    except OSError as error:
+        raise InputError(f"{flag} {folder}: cannot write here ({error.strerror})") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable; a file system that cannot is left as it is."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
+    """Refuse to write over what is not ours: anything but a file whose first kilobyte has a `mark`."""
+    try:
+        if mark in read_regular(path, 1024):
+            return
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{flag} {path}: cannot write here ({error.strerror})") from error
+    raise InputError(f"{flag} {path}: exists already, and crossreg has not written it; name another file, or remove it")
+
+
+def check_is_folder(path: Path) -> None:
+    """Refuses what is no folder, and says which of the two it is."""
+    if path.is_file():
+        raise InputError(f"{path}: is a file; name the folder")
+    if not path.is_dir():
+        raise InputError(f"{path}: no such folder")
+
+
+def read_array(path: Path, what: str, *, follow_links: bool = True) -> np.ndarray:
+    """An array from an NPY file; one of a run folder may not be a link."""
+    return read_npy(path, f"{what} {path}", follow_links=follow_links)
+
+
+def read_stored(path: Path) -> bytes:
+    """The content of a file of a run folder; one that cannot be read, or is a link or a pipe, is an `InputError`."""
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def read_json(path: Path, expected: str) -> Any:
+    """The value of a JSON file; `expected` says in errors what should be there."""
+    try:
+        return json.loads(read_regular(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected {expected}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected {expected}") from error

@@ -1,0 +1,186 @@
+"""Several processes, on one host or on many, that train one model together (`jax.distributed`).
+
+Each runs the same command. Process 0 alone writes and speaks; all begin together or not at all, and stop together at
+the same step. With one process, all of this is nothing.
+"""
+
+import collections
+import contextlib
+import os
+import socket
+import sys
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from crossreg.errors import InputError
+from crossreg.machine.stopping import Stopped, asked_to_stop, end_at_once
+
+Tree = TypeVar("Tree")
+
+_SECONDS_TO_JOIN, _SECONDS_OF_SILENCE = 300.0, 10.0
+
+
+def join_hosts(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Makes this process one of several; what is None a cluster's environment says, as Slurm's does."""
+    given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
+    missing = [flag for flag, value in given.items() if value is None]
+    if 0 < len(missing) < len(given):
+        raise InputError(f"{' and '.join(missing)}: needed as well as the others of {', '.join(given)}")
+    if num_processes is not None and num_processes < 1:
+        raise InputError(f"--num-processes {num_processes}: must be 1 or more")
+    if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
+        raise InputError(f"--process-id {process_id}: must lie in 0 … {num_processes - 1}, of --num-processes")
+    where = "--distributed"
+    if coordinator is not None:
+        where = f"--coordinator {coordinator}"
+        _check_address(where, coordinator, listens=process_id == 0)
+    # Its own handler of signals would take the place of ours, which stops all processes.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        with _waited_for(where):
+            jax.distributed.initialize(
+                coordinator, num_processes, process_id, initialization_timeout=2 * int(_SECONDS_TO_JOIN)
+            )
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        if coordinator is None and "should be defined" in reason:
+            reason = (
+                "no Slurm job or other cluster that JAX knows; elsewhere --coordinator HOST:PORT says where they are"
+            )
+        raise InputError(f"{where}: the other processes are not found ({reason})") from error
+    check_even([device.process_index for device in jax.devices()])
+
+
+def check_even(owners: Sequence[int]) -> None:
+    """Refuses, in all processes alike, devices of which some process has more than others: parts are equal."""
+    counts = sorted(set(collections.Counter(owners).values()))
+    if len(counts) > 1:
+        leave_hosts()
+        raise InputError(f"--distributed: a process has {counts[-1]} devices, another {counts[0]}; all need as many")
+
+
+@contextlib.contextmanager
+def in_company() -> Iterator[None]:
+    """A block of one process among several, which all leave together.
+
+    What goes wrong where the others cannot hear of it ends this process without them: they would wait for it in a sum
+    over all, and it for them at the end. JAX ends them as soon as it is gone.
+    """
+    try:
+        yield
+    except BaseException:
+        if jax.distributed.is_initialized() and jax.process_count() > 1:
+            end_at_once()
+        raise
+    leave_hosts()
+
+
+def _check_address(where: str, coordinator: str, *, listens: bool) -> None:
+    """Refuses at once what JAX would wait for until it aborts."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise InputError(f"{where}: expected HOST:PORT, with a port in 1 … 65535")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise InputError(f"{where}: no such host ({error.strerror})") from error
+    if listens:
+        try:
+            socket.create_server(("", int(port))).close()
+        except OSError as error:
+            raise InputError(f"{where}: process 0 cannot listen at this port ({error.strerror})") from error
+
+
+@contextlib.contextmanager
+def _waited_for(where: str) -> Iterator[None]:
+    """A block in which JAX waits for the others: it says so after a while, and ends the process with one line.
+
+    JAX itself would abort it, with a stack of its own functions; its call cannot be left otherwise.
+    """
+
+    def say() -> None:
+        print(f"crossreg: {where}: waiting for the other processes …", file=sys.stderr, flush=True)
+
+    def give_up() -> None:
+        line = (
+            f"crossreg: {where}: not all processes are there after {_SECONDS_TO_JOIN:g} s; each needs the same command"
+        )
+        print(line, file=sys.stderr, flush=True)
+        os._exit(2)
+
+    timers = [threading.Timer(_SECONDS_OF_SILENCE, say), threading.Timer(_SECONDS_TO_JOIN, give_up)]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+
+
+def leave_hosts() -> None:
+    """Waits until all have come so far, and is one process again."""
+    jax.distributed.shutdown()
+
+
+def is_writer() -> bool:
+    """Whether this is the process that writes and speaks."""
+    return jax.process_index() == 0
+
+
+def from_writer(value: int) -> int:
+    """The number that process 0 has."""
+    return value if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.asarray(value)))
+
+
+def tree_from_writer(tree: Tree) -> Tree:
+    """The arrays that process 0 has."""
+    return tree if jax.process_count() == 1 else multihost_utils.broadcast_one_to_all(tree)
+
+
+def _most(value: int) -> int:
+    """The largest number that a process has."""
+    return value if jax.process_count() == 1 else int(multihost_utils.process_allgather(np.asarray(value)).max())
+
+
+@contextlib.contextmanager
+def all_or_none() -> Iterator[None]:
+    """A block that all processes end, or none: what goes wrong in one is said there, and ends the others too."""
+    try:
+        yield
+    except BaseException:
+        _most(1)
+        leave_hosts()
+        raise
+    if _most(0):
+        leave_hosts()
+        raise InputError("another process of this training could not go on; it says why")
+
+
+def check_alike(what: Mapping[str, str]) -> None:
+    """Refuses, in all processes, where one of them has another value of something than process 0.
+
+    They would train different models as one, or wait for each other forever. All must call it, with the same names.
+    """
+    if jax.process_count() == 1:
+        return
+    own = np.array([zlib.crc32(value.encode()) for value in what.values()], np.uint32)
+    found = multihost_utils.process_allgather(own)
+    other = [name for name, differs in zip(what, (found != found[0]).any(axis=0), strict=True) if differs]
+    if other:
+        leave_hosts()
+        raise InputError(f"not all processes have the same {', '.join(other)}; each needs the same command and data")
+
+
+def stop_together() -> None:
+    """Raises `Stopped` in all processes if one was asked to stop."""
+    if jax.process_count() > 1 and (number := _most(asked_to_stop())):
+        leave_hosts()
+        raise Stopped(number)

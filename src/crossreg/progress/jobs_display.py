@@ -1,0 +1,106 @@
+"""What a person sees while the jobs of a sweep run elsewhere: how much of all is trained, and the time left."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from crossreg.files.regular import open_regular
+from crossreg.progress.display import clock
+from crossreg.progress.sweep_display import SweepDisplay
+
+_SECONDS_BETWEEN_LOOKS = 5.0
+_LONGEST_LINE = 4096
+
+
+class Part(NamedTuple):
+    """A program among several that train: what trains in it, for how many steps, and its part of the whole."""
+
+    label: str
+    steps: int
+    work: float
+
+
+class JobsDisplay(SweepDisplay):
+    """The display of a sweep whose programs train side by side: their histories in the folder say how far they are."""
+
+    def __init__(self, parts: Mapping[str, Part], *, folder: Path, **extent):
+        super().__init__(folder=folder, **extent)
+        self._parts, self._folder = dict(parts), folder
+        self._at_step = dict.fromkeys(parts, 0)
+        self._ended: set[str] = set()
+        self._begun, self._looked, self._done_before = time.perf_counter(), float("-inf"), 0.0
+        self._waiting = 0
+
+    def stored(self, names: set[str]) -> None:
+        """These programs were trained before."""
+        self._ended |= names & self._parts.keys()
+        self._done_before = self._done = self._sum()
+
+    def ended(self, name: str) -> None:
+        """A program is trained."""
+        self._ended.add(name)
+        self._done = self._sum()
+        self._show(force=True)
+
+    def look(self, waiting: int) -> None:
+        """Looks where the programs stand, now and then; `waiting` jobs have not ended yet."""
+        self._waiting = waiting
+        if (now := time.perf_counter()) - self._looked < _SECONDS_BETWEEN_LOOKS:
+            return
+        first, self._looked = self._looked < 0, now
+        for name, part in self._parts.items():
+            if name in self._ended:
+                continue
+            step = min(_last_step(self._folder / "trained" / f"{name}.jsonl"), part.steps)
+            if step != self._at_step[name]:
+                self._at_step[name] = self._at = step
+                self._label, self._program, self._steps = part.label, name, part.steps
+        self._done = self._sum()
+        if first:  # what an earlier sweep has begun was not trained in the time since
+            self._done_before = self._done
+        self._show()
+
+    def _sum(self) -> float:
+        self._number = len(self._ended)
+        shares = {n: 1.0 if n in self._ended else at / self._parts[n].steps for n, at in self._at_step.items()}
+        return sum((self._parts[name].work * share for name, share in shares.items()), 0.0)
+
+    def _left(self) -> str:
+        """From the pace of all workers together, once there is one; scoring is part of the jobs."""
+        trained = self._done - self._done_before
+        if self._done >= self._total:
+            return f"{clock(0.0)}{' + scoring' * (self._scored < self._points)}"
+        if trained <= 0:
+            return "–"
+        return f"about {clock((time.perf_counter() - self._begun) / trained * (self._total - self._done))}"
+
+    def _now(self) -> str:
+        """Of several things that go on, the one that is first on the way: steps, once there are any."""
+        if len(self._ended) == len(self._parts):
+            return "scoring"
+        return "step" if any(self._at_step.values()) else "compiling"
+
+    def _text(self) -> str:
+        return "  ".join(
+            (
+                f"trained {self._trained():4.0%}",
+                f"scored {self._scored}/{self._points}",
+                f"left {self._left()}",
+                f"programs {len(self._ended)}/{self._programs}",
+                f"jobs open {self._waiting}",
+            )
+        )
+
+
+def _last_step(path: Path) -> int:
+    """The step of the last whole line of a history; 0 where there is none."""
+    try:
+        with open_regular(path) as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LONGEST_LINE))
+            lines = file.read().split(b"\n")[:-1]
+        return int(json.loads(lines[-1])["step"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return 0

@@ -1,0 +1,225 @@
+"""One self-contained page of a car run: a surface to turn, the roofline beside it, and the scores.
+
+Everything is in the file: the page's policy forbids the browser to load anything. Arrays are little-endian float32
+(faces uint32) in base64. Cars of one topology share their faces. Where the test cars are too many for the largest file
+that is allowed, some are left out, evenly over the ranking by relative L2 error; the best, the worst and the one in the
+middle stay.
+"""
+
+import base64
+import html
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Int
+from matplotlib.colors import to_hex
+
+from crossreg.cars.meshes.surface import Surface
+from crossreg.cars.metrics import SCORE_NAMES
+from crossreg.files.whole import replacing
+from crossreg.report.cars.figures import BAND, ERROR_COLORS
+from crossreg.report.cars.run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
+from crossreg.report.offline import fill, json_text, plotly_script, policy
+from crossreg.report.page.files import read_json, said_time
+from crossreg.report.shared import shared_file, shared_style
+from crossreg.report.tables.comparison import Interval, decimals_of
+
+PAGE = "car.html"
+LARGEST = 12_000_000  # bytes of a page
+_REST = 100_000  # of a page, besides plotly and cars
+_NAMES = 3_000  # of a car, besides its arrays
+WORDS = {
+    "train": "cars to train on",
+    "reg": "cars to regularize on",
+    "test": "cars to test on",
+    "vertices": "vertices of a test car, least and most",
+}
+
+
+def write_car_page(folder: Path) -> Path:
+    """Writes `car.html` into the folder of a run."""
+    run = read_car_run(folder)
+    plotly, script, theme = plotly_script(), _template("js"), shared_file("theme.js")
+    cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
+    parts = {
+        "policy": policy([theme, plotly, script]),
+        "style": shared_style() + _template("css"),
+        "theme": theme,
+        "script": script,
+        "plotly": plotly,
+        "run": json_text(embedded(run, cars)),
+        "about": html.escape(_about(run, len(cars))),
+        "band": str(BAND),
+        "table": scores_table(run),
+        "units": html.escape(run.units),
+        "intervals": intervals_said(run),
+        "settings": _settings(run.summary, folder),
+    }
+    path = folder / PAGE
+    with replacing(path) as file:
+        file.write(fill(_template("html"), parts).encode())
+    return path
+
+
+def cars_to_embed(run: CarRun, room: int) -> Int[np.ndarray, " kept"]:
+    """Which cars fit into so many bytes, in the order of the ranking; at least the one in the middle."""
+    arrays = 4 + len(run.predictions) * len(Prediction._fields)
+    face_bytes = [0 if car.faces is None else car.faces.size * 4 for car in run.cars]
+    if len(_topologies(run.cars)) <= 1:
+        room -= _in_base64(max(face_bytes))
+        face_bytes = [0] * len(run.cars)
+    bodies = zip(run.cars, face_bytes, strict=True)
+    largest = _NAMES + max(_in_base64(4 * arrays * len(car.vertices) + faces) for car, faces in bodies)
+    count = int(np.clip(room // largest, 1, len(run.cars)))
+    places = np.linspace(0, len(run.cars) - 1, count).round().astype(int)
+    places[(count - 1) // 2] = (len(run.cars) - 1) // 2
+    return run.ranking()[np.unique(places)]
+
+
+def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
+    """What the page's script reads. Arrays are text, and a car's `faces` a place in the list of all."""
+    topologies = _topologies([run.cars[number] for number in cars])
+    rank = {int(number): place + 1 for place, number in enumerate(run.ranking())}
+
+    def one(number: int) -> dict[str, Any]:
+        car = run.cars[number]
+        return {
+            "label": f"{car.name}, {rank[number]} of {len(run.cars)}",
+            "vertices": _base64(car.vertices),
+            "truth": _base64(car.pressure),
+            "faces": None if car.faces is None else list(topologies).index(car.faces.tobytes()),
+            "roofline": roofline(car).tolist(),
+            "predictions": {
+                method: {name: _base64(values) for name, values in parts[number]._asdict().items()}
+                for method, parts in run.predictions.items()
+            },
+        }
+
+    return {
+        "units": run.units,
+        "pressure_label": run.pressure_label,
+        "band": BAND,
+        "top_level": TOP_LEVEL,
+        "scales": {"error": _color_scale(ERROR_COLORS), "pressure": _color_scale("RdBu_r")},
+        "methods": list(run.predictions),
+        "first_car": cars.tolist().index(run.typical_car()),
+        "faces": [_base64(faces, "<u4") for faces in topologies.values()],
+        "cars": [one(int(number)) for number in cars],
+    }
+
+
+def scores_table(run: CarRun) -> str:
+    """The test scores of all methods as an HTML table, with intervals over seeds and over cars where there are any."""
+    rows = []
+    for method in run.methods:
+        entry = run.summary["methods"][method]
+        cells = [_cell(run.score(method, name), run.over_cars(method, name), name) for name in SCORE_NAMES]
+        seeds, diverged = _count(entry.get("seeds")), _count(entry.get("diverged"))
+        rows.append([*cells, (seeds + (f" ({diverged} diverged)" if diverged not in ("", "0") else ""), "")])
+    heads = ["method", *SCORE_NAMES.values(), "seeds"]
+    lines = ["<table><thead><tr>", *(f'<th scope="col">{name}</th>' for name in heads), "</tr></thead><tbody>"]
+    for method, row in zip(run.methods, rows, strict=True):
+        data = "".join(f"<td>{html.escape(text)}{_below(small)}</td>" for text, small in row)
+        lines.append(f'<tr><th scope="row">{html.escape(method)}</th>{data}</tr>')
+    return "".join([*lines, "</tbody></table>"])
+
+
+def intervals_said(run: CarRun) -> str:
+    """What ± and the second line of a cell are, where the table has any."""
+    scores = [(method, name) for method in run.methods for name in SCORE_NAMES]
+    found = [run.score(*score) for score in scores]
+    text = ""
+    if any(interval is not None and not math.isnan(interval.half) for interval in found):
+        text += "± is half of a 95% interval over seeds, on the same cars. "
+    if any(run.over_cars(*score) is not None for score in scores):
+        text += "The second line is a 95% interval over test cars (bootstrap), with the same seeds. "
+    return text
+
+
+def _count(value: Any) -> str:
+    """A whole number; nothing where a summary has anything else in its place."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
+
+
+def _below(text: str) -> str:
+    return f"<br><small>{html.escape(text)}</small>" if text else ""
+
+
+def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name: str) -> tuple[str, str]:
+    """Three decimals of a NLL, three digits of anything else; and, to stand below it, the interval over cars."""
+    if interval is None or not math.isfinite(interval.mean):
+        return "–", ""
+    decimals = decimals_of(interval.mean, name)
+    half = "" if math.isnan(interval.half) else f" ± {interval.half:.{decimals}f}"
+    cars = "" if over_cars is None else "{:.{d}f} to {:.{d}f}".format(*over_cars, d=decimals)
+    return f"{interval.mean:.{decimals}f}{half}".replace("-", "−"), cars.replace("-", "−")
+
+
+def _about(run: CarRun, num_embedded: int) -> str:
+    """The lines under the page's title."""
+    if len(run.cars) == 1:
+        return "The one test car as the first seed predicts it."
+    shown = "All" if num_embedded == len(run.cars) else f"{num_embedded} of"
+    text = f"{shown} {len(run.cars)} test cars as the first seed predicts them"
+    text += "." if run.ranked_by is None else f", ordered by the relative L2 error of {run.ranked_by}."
+    if num_embedded < len(run.cars):
+        text += " The others were left out to keep this file small, evenly over that order."
+    return text
+
+
+def _settings(summary: Mapping[str, Any], folder: Path) -> str:
+    """What the summary says of the run, when it ended and on what; all settings and versions behind buttons."""
+    plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
+    versions = read_json(folder / "versions.json")
+    plain |= {"device": versions["device"]} if "device" in versions else {}
+    plain |= {"ended": said_time([folder / "versions.json"], folder / "summary.json")}
+    parts = [_list(plain)]
+    if versions:
+        parts.append(f"<details><summary>Versions</summary>{_list(versions)}</details>")
+    if isinstance(summary.get("settings"), Mapping):
+        parts.append(f"<details><summary>All settings</summary>{_list(summary['settings'])}</details>")
+    return "".join(parts)
+
+
+def _list(values: Mapping[str, Any]) -> str:
+    pairs = [(html.escape(name.replace("_", " ")), html.escape(text)) for name, text in _flat(values)]
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in pairs) + "</dl>"
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Names and values of nested objects, one behind the other."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            pairs += _flat(value, f"{before}{name}: ")
+        else:
+            text = ", ".join(map(str, value)) or "–" if isinstance(value, list) else str(value)
+            pairs.append((before + str(name), text))
+    return pairs
+
+
+def _topologies(cars: Sequence[Surface]) -> dict[bytes, Int[np.ndarray, "face 3"]]:
+    """The different faces that cars have, by their bytes."""
+    return {car.faces.tobytes(): car.faces for car in cars if car.faces is not None}
+
+
+def _base64(values: np.ndarray, kind: str = "<f4") -> str:
+    return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
+
+
+def _in_base64(num_bytes: int) -> int:
+    return -(-num_bytes // 3) * 4
+
+
+def _color_scale(name: str) -> list[tuple[float, str]]:
+    """A scale of matplotlib as plotly takes it."""
+    return [(place, to_hex(mpl.colormaps[name](place))) for place in np.linspace(0, 1, 17).tolist()]
+
+
+def _template(ending: str) -> str:
+    return resources.files("crossreg.report.cars").joinpath(f"page.{ending}").read_text(encoding="utf-8")

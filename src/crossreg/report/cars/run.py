@@ -1,0 +1,212 @@
+r"""The folder of `crossreg car`, as its figures and its page read it.
+
+The test cars and the predictions on them stand one car behind the other in their files. Here they are cut into cars.
+A prediction's variance has two parts, $U_{tot} = U_{pred} + U_{gen}$; files hold the three square roots.
+
+The roofline is the row of vertices in the symmetry plane that look up, from nose to tail.
+"""
+
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from crossreg.cars.meshes.surface import Surface
+from crossreg.errors import InputError
+from crossreg.files.arrays import read_npz
+from crossreg.files.regular import read_regular
+from crossreg.report.tables.comparison import Interval
+from crossreg.runs.manifest import check_files
+
+_CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")
+# How far from the symmetry plane a roofline's vertices are, relative to the car's width. On ShapeNet cars, whose next
+# row of vertices is at 3%, this is 1 cm.
+_NEAR = 0.006
+_LOOKS_UP = 0.2
+_FEWEST = 12
+TOP_LEVEL = 0.995
+
+
+class Prediction(NamedTuple):
+    """What a method says of one car, in the data's units."""
+
+    mean: Float[np.ndarray, " vertex"]
+    std_predictive: Float[np.ndarray, " vertex"]
+    std_generalization: Float[np.ndarray, " vertex"]
+    std: Float[np.ndarray, " vertex"]
+
+
+@dataclass(frozen=True)
+class CarRun:
+    """What a folder holds. Predictions and histories are those of the first seed, by method.
+
+    A method whose prediction is not finite has scores, if any, but no prediction.
+    """
+
+    summary: dict[str, Any]
+    cars: tuple[Surface, ...]
+    predictions: dict[str, tuple[Prediction, ...]]
+    histories: dict[str, list[dict[str, Any]]]
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods that were scored."""
+        return list(self.summary["methods"])
+
+    @property
+    def units(self) -> str:
+        """What pressure is measured in."""
+        return "Cp" if self.summary.get("units") == "Cp" else "the data's units"
+
+    @property
+    def pressure_label(self) -> str:
+        return "pressure coefficient Cp" if self.units == "Cp" else "pressure in the data's units"
+
+    def score(self, method: str, name: str) -> Interval | None:
+        """A test score and half its 95% interval, NaN for one seed; None where there is no such score."""
+        entry = self.summary["methods"][method]
+        value, half = entry["test"].get(name), entry["half_width"].get(name)
+        return None if value is None else Interval(float(value), math.nan if half is None else float(half))
+
+    def over_cars(self, method: str, name: str) -> tuple[float, float] | None:
+        """The ends of a test score's 95% interval over test cars; None where there is none, as for a single car."""
+        limits = self.summary["methods"][method].get("over_cars", {}).get(name)
+        return None if limits is None or None in limits else (float(limits[0]), float(limits[1]))
+
+    def coverage(self, method: str) -> Float[np.ndarray, " level"] | None:
+        """The share of vertices inside the central interval of each level 0.1 … 0.9."""
+        value = self.summary["methods"][method]["test"].get("coverage")
+        return None if value is None else np.array(value, float)
+
+    def relative_l2(self, method: str) -> Float[np.ndarray, " car"]:
+        r"""$\|\hat p - p\|_2 / \|p\|_2$ of every car."""
+        pairs = zip(self.predictions[method], self.cars, strict=True)
+        return np.array([np.linalg.norm(p.mean - c.pressure) / np.linalg.norm(c.pressure) for p, c in pairs])
+
+    @property
+    def ranked_by(self) -> str | None:
+        """The method whose errors cars are ordered by: xreg or, without it, the first; None where nothing is drawn."""
+        return "xreg" if "xreg" in self.predictions else next(iter(self.predictions), None)
+
+    def ranking(self) -> Int[np.ndarray, " car"]:
+        """Cars from the smallest to the largest relative L2 error of `ranked_by`."""
+        if self.ranked_by is None:
+            return np.arange(len(self.cars))
+        return np.argsort(self.relative_l2(self.ranked_by), kind="stable")
+
+    def typical_car(self) -> int:
+        """The car in the middle of the ranking: neither a good nor a bad example."""
+        return int(self.ranking()[(len(self.cars) - 1) // 2])
+
+
+def read_car_run(folder: Path) -> CarRun:
+    """Reads a folder that `crossreg car --out` wrote."""
+    check_files(folder, ["summary.json", "test_cars.npz"])
+    summary = _read_summary(folder / "summary.json")
+    stored = _read_arrays(folder / "test_cars.npz", _CARS)
+    offsets, face_offsets = stored["vertex_offsets"], stored["face_offsets"]
+    for name, ends, parts in (
+        ("vertex_offsets", offsets, ("vertices", "normals", "truth")),
+        ("face_offsets", face_offsets, ("faces",)),
+    ):
+        counts = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu" and ends[0] == 0 and _rise(ends)
+        if not counts or stored["names"].shape != (len(ends) - 1,) or any(_rows(stored[p]) != ends[-1] for p in parts):
+            raise InputError(f"{folder / 'test_cars.npz'}: {name} do not fit {', '.join(('names', *parts))}")
+    _check_cars(folder / "test_cars.npz", stored)
+    faces = [part if len(part) else None for part in np.split(stored["faces"], face_offsets[1:-1])]
+    cut = [np.split(stored[name], offsets[1:-1]) for name in ("vertices", "normals", "truth")]
+    cars = tuple(Surface(str(n), *rest) for n, *rest in zip(stored["names"], *cut, faces, strict=True))
+    predictions, histories = {}, {}
+    for method in summary["methods"]:
+        path = folder / "predictions" / f"{method}.npz"
+        check_files(folder, [f"predictions/{method}.npz"], growing=[f"history/{method}.jsonl"])
+        arrays = _read_arrays(path, Prediction._fields)
+        for name, values in arrays.items():
+            if values.shape != (offsets[-1],):
+                raise InputError(f"{path}: {name} has shape {values.shape}; the test cars have {offsets[-1]} vertices")
+        if all(np.isfinite(values).all() for values in arrays.values()):
+            parts = [np.split(arrays[name], offsets[1:-1]) for name in Prediction._fields]
+            predictions[method] = tuple(Prediction(*car) for car in zip(*parts, strict=True))
+        else:
+            print(f"crossreg: {path}: not finite; {method} is not drawn", file=sys.stderr)
+        histories[method] = _read_history(folder / "history" / f"{method}.jsonl")
+    return CarRun(summary, cars, predictions, histories)
+
+
+def roofline(car: Surface) -> Int[np.ndarray, " point"]:
+    """Numbers of the vertices near the symmetry plane that look up, sorted along z.
+
+    A mesh without a row of vertices there gives those of a wider strip, until there are a dozen.
+    """
+    x = car.vertices[:, 0]
+    width, away = np.ptp(x), np.abs(x - (x.min() + x.max()) / 2)
+    looks_up = car.normals[:, 1] > _LOOKS_UP
+    near = _NEAR * width
+    while np.sum(looks_up & (away < near)) < _FEWEST and near < width:
+        near *= 2
+    chosen = np.flatnonzero(looks_up & (away < near))
+    return chosen[np.argsort(car.vertices[chosen, 2], kind="stable")]
+
+
+def top_of_scale(*values: Float[np.ndarray, "..."]) -> float:
+    """The upper end of a colour scale that errors and standard deviations share: all but the largest 0.5%."""
+    return float(np.quantile(np.concatenate([np.ravel(v) for v in values]), TOP_LEVEL))
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads(read_regular(path))
+        entries = summary["methods"].values()
+        if all(isinstance(entry["test"], dict) and isinstance(entry["half_width"], dict) for entry in entries):
+            return summary
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not the summary of a car run"
+        raise InputError(f"{path}: {reason}; expected a folder written by `crossreg car --out`") from error
+    raise InputError(f"{path}: a method has no test scores; expected a folder written by `crossreg car --out`")
+
+
+def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    try:
+        return read_npz(path, names, follow_links=False)
+    except InputError as error:
+        raise InputError(f"{error}; expected an NPZ file with {', '.join(names)}") from error
+
+
+def _rise(ends: np.ndarray) -> bool:
+    return bool((ends[:-1] <= ends[1:]).all())
+
+
+def _rows(array: np.ndarray) -> int:
+    return len(array) if array.ndim else -1
+
+
+def _check_cars(path: Path, stored: dict[str, np.ndarray]) -> None:
+    """Refuses arrays that are no cars: other axes than theirs, or faces on vertices that a car has not."""
+    for name, kinds, axes in (
+        ("vertices", "f", (3,)),
+        ("normals", "f", (3,)),
+        ("truth", "f", ()),
+        ("faces", "iu", (3,)),
+    ):
+        array = stored[name]
+        if array.dtype.kind not in kinds or array.shape[1:] != axes:
+            raise InputError(f"{path}: {name} is {array.dtype}{array.shape}; expected what `crossreg car` writes")
+    limits = np.repeat(np.diff(stored["vertex_offsets"]), np.diff(stored["face_offsets"]))
+    faces = stored["faces"]
+    if (faces < 0).any() or (faces >= limits[:, None]).any():
+        raise InputError(f"{path}: a face has a vertex that its car has not")
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of a training; methods that share another's training, or need none, have no file."""
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in read_regular(path).decode().splitlines()]
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not readable; expected one JSON object per line") from error

@@ -1,0 +1,203 @@
+"""The figures of run folders: calibration, losses, σ per site and maps, of one run or of several side by side."""
+
+import functools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crossreg.errors import InputError
+from crossreg.files.regular import read_regular
+from crossreg.metrics.calibration import LEVELS
+from crossreg.report.figures.drawing import (
+    Drawing,
+    Fields,
+    Plane,
+    calibration_curves,
+    calibration_panels,
+    plane_maps,
+    space_time_maps,
+)
+from crossreg.report.figures.looks import in_order
+from crossreg.report.figures.training import losses, sigma_over_steps
+from crossreg.runs.fields.stored_fields import TEST_FIELDS, Planes, StoredFields
+from crossreg.runs.fields.test_fields import load_run_fields
+from crossreg.runs.manifest import check_files
+from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, check_scored, read_metrics
+
+SUMMARY = "summary.json"
+# More curves than this in one plot are not told apart.
+MOST_SIDE_BY_SIDE = 6
+
+
+def of_run(
+    folder: Path, out: Path, ending: str, *, progress: bool, alone: bool = True, trajectory: int | None = None
+) -> list[Drawing]:
+    """The figures of one run; what it has not come to yet is left out."""
+    check_scored(folder)
+    history = read_history(folder / HISTORY)
+    name = folder.resolve().name
+    drawings: list[Drawing] = []
+    if alone and history:
+        drawings.append(functools.partial(losses, {name: [history]}, out / "losses"))
+    if history and history[0]["sigma"]:
+        drawings.append(functools.partial(sigma_over_steps, [history], out / f"sigma{ending}"))
+    if alone and (scores := _scores(folder)):
+        drawings.append(functools.partial(calibration_panels, {name: [scores]}, out / "calibration"))
+    if (folder / TEST_FIELDS).exists() or (folder / MODEL).exists():
+        try:
+            stored = load_run_fields(folder, progress=progress)
+        except InputError as error:
+            print(f"crossreg: maps are left out: {error}", file=sys.stderr)
+        else:
+            drawings += of_fields(stored, out, ending, name, trajectory)
+    if alone and not drawings:
+        raise InputError(f"{folder}: has nothing to draw yet; {HISTORY}, {METRICS} and {MODEL} are missing")
+    return drawings
+
+
+def of_runs(
+    folders: Sequence[Path], out: Path, skipped: dict[str, str], *, progress: bool, trajectory: int | None = None
+) -> list[Drawing]:
+    """The figures of several runs, side by side and each on its own; `skipped` takes those that cannot be read."""
+    by_name = {folder.name: folder for folder in folders}
+    folders = [by_name[name] for name in in_order(by_name)]
+    scores, histories = {}, {}
+    for folder in folders:
+        try:
+            check_scored(folder)
+            found, history = _scores(folder), read_history(folder / HISTORY)
+        except InputError as error:
+            skipped[folder.name] = str(error)
+            continue
+        scores |= {folder.name: found} if found else {}
+        histories |= {folder.name: [history]} if history else {}
+        if not found and not history:
+            skipped[folder.name] = f"has nothing to draw yet; {HISTORY}, {METRICS} and {MODEL} are missing"
+    folders = [folder for folder in folders if folder.name not in skipped]
+    drawings: list[Drawing] = []
+    if scores:
+        every = scores | {n: s for n, s in _references(next(iter(by_name.values())).parent).items() if n not in scores}
+        few = dict(list(every.items())[:MOST_SIDE_BY_SIDE])
+        drawings.append(functools.partial(calibration_curves, few, out / "calibration"))
+        for start in range(0, len(scores), 3):
+            panels = {name: [scores[name]] for name in list(scores)[start : start + 3]}
+            number = f"_{start // 3 + 1}" if len(scores) > 3 else ""
+            drawings.append(functools.partial(calibration_panels, panels, out / f"calibration_splits{number}"))
+    # The paper's pair where both are there: more lines would hide what it shows.
+    pair = {name: histories[name] for name in ("xreg", "unregularized") if name in histories}
+    shown = pair if len(pair) == 2 else dict(list(histories.items())[:MOST_SIDE_BY_SIDE])
+    if shown:
+        drawings.append(functools.partial(losses, shown, out / "losses"))
+    for folder in folders:
+        drawings += of_run(folder, out, f"_{folder.name}", progress=progress, alone=False, trajectory=trajectory)
+    if not drawings:
+        name, why = next(iter(skipped.items()))
+        raise InputError(f"{next(iter(by_name.values())).parent}: none of its runs can be drawn; {name}: {why}")
+    return drawings
+
+
+def of_fields(stored: StoredFields, out: Path, ending: str, name: str, trajectory: int | None = None) -> list[Drawing]:
+    """Maps of a test trajectory that is stored, the first or the one asked for: over time, and of whole planes."""
+    number = int(stored.trajectories.min()) if trajectory is None else trajectory
+    if number not in stored.trajectories:
+        known = ", ".join(map(str, np.sort(stored.trajectories).tolist()))
+        raise InputError(f"--trajectory {number}: of {name}, the test trajectories {known} are stored")
+    drawings: list[Drawing] = [functools.partial(maps_of, stored, out / f"maps{ending}", name, number)]
+    if stored.planes is not None:
+        drawings.append(functools.partial(planes_of, stored, stored.planes, out / f"planes{ending}", name, number))
+    return drawings
+
+
+def maps_of(stored: StoredFields, path: Path, name: str, number: int) -> list[Path]:
+    """Maps of a stored test trajectory, a line through it where a field has several dimensions; a figure a channel."""
+    place = stored.trajectories.tolist().index(number)
+    fields = Fields(stored.steps, *(getattr(stored, part)[place] for part in Fields._fields[1:]))
+    line = ", along x through the middle" if len(stored.space) > 1 else ""
+    written = []
+    for channel, target in enumerate(_targets(path, stored.truth.shape[2])):
+        title = f"{name}, test trajectory {number}{_channel(stored, channel)}{line}"
+        written += space_time_maps(fields, target, title=title, channel=channel)
+    return written
+
+
+def _targets(path: Path, channels: int) -> list[Path]:
+    """Where the figure of each channel goes."""
+    return [path.with_name(f"{path.name}_channel{i}") for i in range(channels)] if channels > 1 else [path]
+
+
+def _channel(stored: StoredFields, number: int) -> str:
+    """Which channel a map is of: by its name, or, where there are several without one, by its number."""
+    if stored.names:
+        return f", {stored.names[number]}"
+    return f", channel {number}" if stored.truth.shape[2] > 1 else ""
+
+
+def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, number: int) -> list[Path]:
+    """Maps of whole 2-D fields, a row for each step; of several channels a figure each.
+
+    Of a trajectory whose planes are not stored, which happens where fields are large, they are of the first that is.
+    """
+    numbers, written = planes.trajectories.tolist(), []
+    number = number if number in numbers else numbers[0]
+    parts = {part: getattr(planes, part)[numbers.index(number)] for part in Plane._fields[1:]}
+    for channel, target in enumerate(_targets(path, planes.truth.shape[2])):
+        rows = [
+            Plane(f"step {step}", **{part: values[place, channel] for part, values in parts.items()})
+            for place, step in enumerate(planes.steps.tolist())
+        ]
+        title = f"{name}, test trajectory {number}{_channel(stored, channel)}"
+        written += plane_maps(rows, target, title=title)
+    return written
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The history of a run; a line that is being written is left out."""
+    try:
+        text = read_regular(path).decode() if path.exists() else ""
+        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        if all({"step", "train_loss", "reg_nll", "sigma"} <= line.keys() for line in lines):
+            return lines
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: not readable ({error}); expected one JSON object per line") from error
+    raise InputError(f"{path}: a line has no step, train_loss, reg_nll or sigma; expected the history of a run")
+
+
+def _scores(folder: Path) -> dict[str, Any] | None:
+    """What `metrics.json` holds, or None before a run has been scored."""
+    path = folder / METRICS
+    if not path.exists():
+        return None
+    metrics = read_metrics(folder)
+    try:
+        return checked_scores(metrics)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not readable ({error!r}); expected the scores of a run") from error
+
+
+def _references(folder: Path) -> dict[str, Any]:
+    """The scores of what is not trained and has no folder, where a quickstart has written them."""
+    path = folder / SUMMARY
+    if not path.exists():
+        return {}
+    check_files(folder, [SUMMARY])
+    try:
+        summary = json.loads(read_regular(path))
+        return {name: checked_scores(scores) for name, scores in (summary["methods"] | summary["references"]).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: not readable ({error!r}); expected the summary of a quickstart") from error
+
+
+def checked_scores(scores: dict[str, Any]) -> dict[str, Any]:
+    """Scores whose coverage can be drawn on every split that was scored."""
+    for split in ("test", "reg", "train"):
+        if scores[split] is not None:
+            coverage = np.asarray(scores[split]["coverage"], float)
+            if coverage.shape != (len(LEVELS),):
+                raise ValueError(f"{split} has coverage at {coverage.size} levels, not {len(LEVELS)}")
+            if scores[split]["ece_mix"] is not None:
+                float(scores[split]["ece_mix"])
+    return scores

@@ -1,0 +1,194 @@
+"""`crossreg figures`: every figure of the paper that a folder can give.
+
+a sweep             curves over what varies with intervals, Std_ω[μ], a montage for each method, the triplet over the
+                    regimes, losses, σ per site, maps
+a run               calibration, losses, σ per site, maps
+a folder of runs    the same for each, and side by side (a quickstart is one)
+a car experiment    surfaces, roofline, σ per site, calibration, methods
+
+What is in a folder of runs and is not drawn, a sweep for instance, or a run that cannot be read, is named with the
+reason.
+"""
+
+import functools
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossreg.designs.grids import Point
+from crossreg.errors import InputError
+from crossreg.files.whole import check_is_folder, check_no_link
+from crossreg.report.cars.figures import draw_car_figures
+from crossreg.report.figures.drawing import Drawing, draw_all
+from crossreg.report.figures.looks import FIGURES
+from crossreg.report.figures.run import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, of_fields, of_run, of_runs
+from crossreg.report.figures.sweep import drawings_of_rows
+from crossreg.report.figures.training import losses, sigma_over_steps
+from crossreg.report.page.folders import walk
+from crossreg.report.page.unfinished import read_settings
+from crossreg.runs.archive import Archive
+from crossreg.runs.run_folder import CONFIG
+from crossreg.runs.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_points, point_key
+from crossreg.studies.sweep.fields import load_sweep_fields
+from crossreg.studies.sweep.scoring import trainings_of
+
+_TEST_CARS = "test_cars.npz"
+_MOST_NAMED = 20
+
+
+def draw_figures(
+    folder: Path, out: Path | None = None, *, trajectory: int | None = None, progress: bool = True
+) -> list[Path]:
+    """Draws what a folder allows into `out`, by default its folder `figures`; returns the files.
+
+    Maps are of the first test trajectory that is stored, or of the one asked for.
+    """
+    check_is_folder(folder)
+    if out is None:
+        out = folder / FIGURES
+        try:
+            check_no_link(out)
+        except OSError as error:
+            raise InputError(f"{out}: {error.strerror}; --out names another folder for figures") from error
+    if (folder / PLAN).exists():
+        return sweep_figures(folder, out, trajectory=trajectory, progress=progress)
+    if (folder / _TEST_CARS).exists():
+        if not (folder / SUMMARY).exists():
+            raise InputError(f"{folder}: its car experiment has not finished ({SUMMARY} is missing)")
+        if trajectory is not None:
+            raise InputError(f"--trajectory {trajectory}: {folder} is a car experiment, which has none")
+        _make(out)
+        return draw_car_figures(folder, out, progress=progress)
+    if (folder / CONFIG).exists():
+        return _draw(of_run(folder, out, "", progress=progress, trajectory=trajectory), out, progress=progress)
+    runs, skipped = _below(folder)
+    if not runs:
+        others = "".join(f"; {name}: {why}" for name, why in list(skipped.items())[:_MOST_NAMED])
+        raise InputError(
+            f"{folder}: holds neither a run, nor folders of runs, nor a sweep, nor a car experiment{others}"
+        )
+    drawings = of_runs(runs, out, skipped, progress=progress, trajectory=trajectory)
+    written = _draw(drawings, out, progress=progress)
+    _say(folder, [run.name for run in runs if run.name not in skipped], skipped, progress=progress)
+    return written
+
+
+def _below(folder: Path) -> tuple[list[Path], dict[str, str]]:
+    """The runs right below a folder, and what else is there, with the reason why it is not drawn with them."""
+    runs: list[Path] = []
+    skipped: dict[str, str] = {}
+    for path, names in walk(folder):
+        name = path.relative_to(folder).as_posix()
+        own = f"`crossreg figures {path}` draws it"
+        if PLAN in names:
+            skipped[name] = f"a sweep; {own}"
+        elif _TEST_CARS in names or "cars" in read_settings(path / CONFIG):
+            finished = SUMMARY in names and _TEST_CARS in names
+            skipped[name] = f"a car experiment; {own}" if finished else "a car experiment that has not finished"
+        elif CONFIG in names and path.parent == folder:
+            runs.append(path)
+        elif CONFIG in names:
+            above = path.parent.relative_to(folder).as_posix()
+            skipped[above] = f"a folder of runs; `crossreg figures {path.parent}` draws them"
+    return runs, skipped
+
+
+def _say(folder: Path, drawn: Sequence[str], skipped: Mapping[str, str], *, progress: bool) -> None:
+    """What was drawn, unless nobody wants to know, and in any case what was not."""
+
+    def named(names: Sequence[str]) -> str:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return ", ".join(names[:_MOST_NAMED]) + more
+
+    if progress:
+        print(f"crossreg: {folder}: drawn are {len(drawn)} runs: {named(drawn)}", file=sys.stderr)
+    if len(drawn) > MOST_SIDE_BY_SIDE:
+        said = f"side by side are the first {MOST_SIDE_BY_SIDE} of {len(drawn)} runs: more are not told apart"
+        print(f"crossreg: {folder}: {said}", file=sys.stderr)
+    for name, why in list(skipped.items())[:_MOST_NAMED]:
+        print(f"crossreg: not drawn: {name}: {why}", file=sys.stderr)
+    if len(skipped) > _MOST_NAMED:
+        print(f"crossreg: not drawn: {len(skipped) - _MOST_NAMED} more", file=sys.stderr)
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot write here ({error.strerror})") from error
+
+
+def _draw(drawings: Sequence[Drawing], out: Path, *, progress: bool) -> list[Path]:
+    _make(out)
+    return draw_all(drawings, progress=progress)
+
+
+def sweep_figures(folder: Path, out: Path, *, trajectory: int | None = None, progress: bool = False) -> list[Path]:
+    """Draws what the rows, the histories and the trained models of a sweep allow; returns the files."""
+    rows = _scored_rows(folder)
+    digest = data_digest(folder)
+    points = load_points(folder)
+    drawings: list[Drawing] = drawings_of_rows(rows, out)
+    drawings += _curves_of_sweep(points, Archive(folder), digest, out)
+    by_key = {point_key(point, digest): point for point in points}
+    ours = [row for row in rows if row["method"] == "xreg"]
+    fields = load_sweep_fields(folder, ours, progress=progress)
+    for key, stored in fields.by_key.items():
+        name = f"xreg, {_title(by_key[key])}"
+        drawings += of_fields(stored, out, f"_xreg_{_name(by_key[key])}", name, trajectory)
+    for reason in dict.fromkeys(fields.missing.values()):
+        print(f"crossreg: maps are left out: {reason}", file=sys.stderr)
+    return _draw(drawings, out, progress=progress)
+
+
+def _scored_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a sweep that have scores to draw; how many have none is said."""
+    found, _ = asked_rows(folder)
+    if not found:
+        raise InputError(f"{folder}: holds no finished point of a sweep")
+    rows = []
+    for row in found:
+        try:
+            if isinstance(row["test"], dict):
+                rows.append(row | checked_scores({split: row.get(split) for split in ("test", "reg", "train")}))
+        except (KeyError, ValueError, TypeError):
+            continue
+    if not rows:
+        raise InputError(f"{folder / ROWS}: none of its {len(found)} rows has test scores that could be drawn")
+    if len(rows) < len(found):
+        left = f"{len(found) - len(rows)} of {len(found)} rows have no test scores that could be drawn"
+        print(f"crossreg: {folder / ROWS}: {left}, and are left out", file=sys.stderr)
+    return rows
+
+
+def _curves_of_sweep(points: Sequence[Point], archive: Archive, digest: str, out: Path) -> list[Drawing]:
+    """Losses and σ of points that are one plain training each."""
+    regimes: dict[str, dict[str, list[Point]]] = {}
+    for point in points:
+        if len(point.configs) == 1 and not point.method.wrapped:
+            regimes.setdefault(_name(point), {}).setdefault(point.method.name, []).append(point)
+    drawings: list[Drawing] = []
+    for name, methods in regimes.items():
+        keys = {m: [trainings_of(p)[0][0].key(digest) for p in ps] for m, ps in methods.items()}
+        histories = {m: [h for k in ks if k in archive and (h := archive.history(k))] for m, ks in keys.items()}
+        pair = {m: histories[m] for m in ("xreg", "unregularized") if histories.get(m)}
+        if pair:
+            drawings.append(functools.partial(losses, pair, out / f"losses_{name}"))
+        for method, seeds in histories.items():
+            if seeds and seeds[0][0]["sigma"]:
+                drawings.append(functools.partial(sigma_over_steps, seeds, out / f"sigma_{method}_{name}"))
+    return drawings
+
+
+def _title(point: Point) -> str:
+    """A regime in words."""
+    data = point.config.data
+    return f"{data.observed_fraction:g} observed, {data.train_size} trajectories"
+
+
+def _name(point: Point) -> str:
+    """A regime as part of a file name."""
+    data = point.config.data
+    others = [f"{k}-{v}" for k, v in point.changes.items() if k not in ("observed_fraction", "train_size", "one_pool")]
+    return "_".join([f"observed-{data.observed_fraction:g}", f"train-{data.train_size}", *others])

@@ -1,0 +1,292 @@
+"""Rows of a sweep as lines of a comparison: means and 95% intervals over seeds, and who wins where.
+
+A seed whose training diverged counts as diverged and is left out of the means. Runs that share a mask are not
+independent of each other: where a sweep varies the mask, the intervals are over the means of the masks.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from crossreg.config import DataConfig, default_settings
+from crossreg.errors import InputError
+from crossreg.report.figures.looks import FAMILIES, family_of
+
+# Column name → (split, score, digits).
+SCORES = {
+    "test_nll": ("test", "nll", 3),
+    "test_ece_mix": ("test", "ece_mix", 4),
+    "reg_ece_mix": ("reg", "ece_mix", 4),
+    "test_crps": ("test", "crps", 4),
+    "test_rmse": ("test", "rmse", 4),
+    "test_std_mu": ("test", "std_mu", 4),
+    "test_std_mu_final": ("test", "std_mu_final", 4),
+    "test_sharpness": ("test", "sharpness", 4),
+    "test_std_predictive": ("test", "std_predictive", 4),
+    "test_std_generalization": ("test", "std_generalization", 4),
+    "test_spearman": ("test", "spearman", 3),
+    "test_ause": ("test", "ause", 3),
+    "reg_nll": ("reg", "nll", 3),
+    "train_nll": ("train", "nll", 3),
+    **{
+        f"{split}_{score}": (split, score, 4)
+        for split in ("train", "reg", "test")
+        for score in ("rmse", "rms_predictive", "rms_generalization")
+    },
+}
+TITLES = {
+    "observed_fraction": "observed",
+    "train_size": "train",
+    "reg_size": "reg",
+    "total": "trajectories",
+    "test_nll": "test NLL",
+    "test_ece_mix": "test ECE",
+    "reg_ece_mix": "reg ECE",
+    "test_crps": "test CRPS",
+    "test_std_mu": "Std_ω[μ]",
+    **{f"{split}_rmse": f"{split} RMSE" for split in ("train", "reg", "test")},
+    **{f"{split}_rms_predictive": f"{split} √U_pred" for split in ("train", "reg", "test")},
+    **{f"{split}_rms_generalization": f"{split} √U_gen" for split in ("train", "reg", "test")},
+}
+_LEVEL = 0.95
+# Scores that methods are judged by.
+JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
+_PAPERS_SCENARIO = "diff_ks"
+DATA_FIELDS = ("observed_fraction", "total", "train_size", "reg_size")
+
+
+class Interval(NamedTuple):
+    """A mean over seeds, or over masks, and half the width of its 95% interval (NaN for a single one)."""
+
+    mean: float
+    half: float
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half
+
+
+def decimals_of(value: float, name: str) -> int:
+    """How many decimals a table shows of a score: three of a NLL, of anything else three digits."""
+    size = abs(value)
+    return 3 if name == "nll" or not size or not math.isfinite(size) else max(0, 2 - math.floor(math.log10(size)))
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """Mean and 95% interval (Student's t) of independent values; None where there are none."""
+    if not values:
+        return None
+    half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
+    return Interval(float(np.mean(values)), float(half))
+
+
+class Line(NamedTuple):
+    """All seeds of one method in one regime. At equal data, `split` says how the method divides the total.
+
+    `shared` are the settings off their defaults that the sweep did not set: those of a config file.
+    """
+
+    regime: dict[str, Any]
+    method: str
+    split: tuple[int, int]
+    seeds: int
+    diverged: int
+    by_seed: dict[str, dict[tuple[int, int], float]]  # seeds of the mask and of the training
+    shared: dict[str, Any]
+
+    def values(self, score: str) -> list[float]:
+        """A score of every seed that has it."""
+        return list(self.by_seed[score].values())
+
+    def mask_means(self, score: str) -> dict[int, float]:
+        """The mean of a score over the seeds of each mask, by the seed of the mask."""
+        by_mask: dict[int, list[float]] = {}
+        for (mask, _), value in self.by_seed[score].items():
+            by_mask.setdefault(mask, []).append(value)
+        return {mask: float(np.mean(values)) for mask, values in by_mask.items()}
+
+    def independent(self, score: str) -> list[float]:
+        """The values that an interval may count: one for each mask where there are several, else one for each seed."""
+        means = list(self.mask_means(score).values())
+        return means if len(means) > 1 else self.values(score)
+
+    def interval(self, score: str) -> Interval | None:
+        """Mean and 95% interval of a score; None where no seed has it."""
+        return interval(self.independent(score))
+
+
+def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row was trained on and for how long, its method and the seeds of training and mask aside.
+
+    Where train and reg come out of one pool, the regime is their total: how to divide it is the method's choice.
+    """
+    sizes = {"train_size": row["train_size"], "reg_size": row["reg_size"]}
+    changes = row.get("changes", {})
+    others = {k: v for k, v in changes.items() if k not in (*sizes, "observed_fraction", "one_pool", "mask_seed")}
+    regime = {"total": sum(sizes.values())} if changes.get("one_pool") else sizes
+    scenario = {} if row.get("scenario", _PAPERS_SCENARIO) == _PAPERS_SCENARIO else {"scenario": row["scenario"]}
+    return scenario | {"observed_fraction": row["observed_fraction"]} | regime | others | {"steps": row["steps"]}
+
+
+def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
+    """One line per regime and method, ordered by regime, then ours before the rivals."""
+    lines: dict[tuple, Line] = {}
+    seen: set[tuple] = set()
+    mask_of: dict[tuple, int] = {}
+    for row in rows:
+        regime = regime_of(row)
+        sizes = (row["train_size"], row["reg_size"])
+        key = (str(sorted(regime.items())), row["method"], sizes)
+        mask = row.get("changes", {}).get("mask_seed", DataConfig.mask_seed)
+        # Where nothing is hidden, runs of several masks are one run.
+        if row["observed_fraction"] == 1 and mask != mask_of.setdefault((key, row["seed"]), mask):
+            continue
+        seeds = (mask, row["seed"])
+        shared = {k: v for k, v in row.get("settings", {}).items() if k not in row.get("changes", {})}
+        line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}, shared))
+        if (key, seeds) in seen:
+            raise InputError(f"two rows of {row['method']}, seed {row['seed']}, in the regime {regime}")
+        seen.add((key, seeds))
+        if not row["diverged"]:
+            for name, (split, score, _) in SCORES.items():
+                value = (row.get(split) or {}).get(score)
+                if value is not None:
+                    line.by_seed[name][seeds] = value
+        lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
+    if len({line.split[1] for line in lines.values()}) == 1:  # a size that all share says nothing of any of them
+        lines = {
+            key: line._replace(regime={k: v for k, v in line.regime.items() if k != "reg_size"})
+            for key, line in lines.items()
+        }
+    return sorted(lines.values(), key=_order)
+
+
+def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The settings off their defaults that all rows share and that no sweep has set, in words."""
+    defaults = default_settings()
+    changed = {name for row in rows for name in row.get("changes", {})}
+    shared = {}
+    for name in dict.fromkeys(name for row in rows for name in row.get("settings", {})):
+        values = [row.get("settings", {}).get(name, defaults.get(name)) for row in rows]
+        if name not in changed and all(value == values[0] for value in values) and values[0] != defaults.get(name):
+            shared[name] = values[0]
+    sizes = {row["reg_size"] for row in rows}
+    if len(sizes) == 1 and sizes != {DataConfig.reg_size} and not changed & {"one_pool", "reg_size"}:
+        shared["reg_size"] = sizes.pop()
+    return ", ".join(f"{name} {value}" for name, value in shared.items())
+
+
+def _order(line: Line) -> tuple:
+    regime = line.regime
+    sizes = (regime["observed_fraction"], regime.get("total", line.split[0]), regime["steps"])
+    family = family_of(line.method)
+    place = len(FAMILIES) if family is None else family
+    return (*sizes, str(sorted(regime.items(), key=str)), place, len(line.method), line.method, line.split)
+
+
+def difference(a: Line, b: Line, score: str) -> Interval | None:
+    """Mean of a less mean of b with its 95% interval, where both have several seeds.
+
+    The interval is Welch's, which lets each of them have its own spread. Where both were trained with the same masks,
+    it is Student's over the differences of each mask's means: what a mask does to both is no difference between them.
+    """
+    means_a, means_b = a.mask_means(score), b.mask_means(score)
+    if len(means_a) > 1 and means_a.keys() == means_b.keys():
+        return interval([mean - means_b[mask] for mask, mean in means_a.items()])
+    x, y = a.independent(score), b.independent(score)
+    if len(x) < 2 or len(y) < 2:
+        return None
+    parts = [np.var(values, ddof=1) / len(values) for values in (x, y)]
+    gap, variance = float(np.mean(x) - np.mean(y)), sum(parts)
+    if variance == 0:  # methods without any randomness
+        return Interval(gap, 0.0)
+    degrees = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (x, y), strict=True))
+    return Interval(gap, float(stats.t.ppf(0.5 + _LEVEL / 2, degrees) * np.sqrt(variance)))
+
+
+def regimes(lines: Sequence[Line]) -> list[list[Line]]:
+    """Lines of one regime together."""
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(str(sorted(line.regime.items(), key=str)), []).append(line)
+    return list(groups.values())
+
+
+def fair_group(group: Sequence[Line]) -> list[Line]:
+    """The lines of a regime that are compared, one for each method.
+
+    Where a method has divided a total of trajectories in several ways, the one that holds out about a fifth: a rule, so
+    that no test score chooses.
+    """
+    compared: dict[str, Line] = {}
+    for line in group:
+        best = compared.get(line.method)
+        if best is None or _distance_from_a_fifth(line) < _distance_from_a_fifth(best):
+            compared[line.method] = line
+    return list(compared.values())
+
+
+def _distance_from_a_fifth(line: Line) -> float:
+    train, reg = line.split
+    return abs(reg / (train + reg) - 0.2)
+
+
+def clearly_best(group: Sequence[Line], score: str) -> Line | None:
+    """The line of the lowest mean, if it is below every other beyond the 95% interval of their difference."""
+    scored = [line for line in group if line.values(score)]
+    if len(scored) < 2:
+        return None
+    best = min(scored, key=lambda line: float(np.mean(line.independent(score))))
+    gaps = [difference(best, other, score) for other in scored if other is not best]
+    return best if all(gap is not None and gap.high < 0 for gap in gaps) else None
+
+
+def varying(lines: Sequence[Line]) -> list[str]:
+    """The regime's fields that the table needs as columns: what was observed and trained on, and steps that differ."""
+    names = list(dict.fromkeys(name for line in lines for name in line.regime))
+    differ = len({line.regime["steps"] for line in lines}) > 1
+    return [n for n in DATA_FIELDS if n in names and n != "reg_size"] + (["steps"] if differ else [])
+
+
+def setting_of(regime: Mapping[str, Any]) -> str:
+    """The other fields that a sweep changed, in words; a reg split of another size than usual is one of them."""
+    others = {k: v for k, v in regime.items() if k not in (*DATA_FIELDS, "steps")}
+    if regime.get("reg_size", DataConfig.reg_size) != DataConfig.reg_size:
+        others["reg_size"] = regime["reg_size"]
+    return ", ".join(f"{k} {v}" for k, v in others.items())
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with a real minus sign."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def with_interval(interval: Interval | None, digits: int) -> str:
+    """Mean ± half width as text."""
+    if interval is None:
+        return "–"
+    mean = signed(interval.mean, digits)
+    return mean if math.isnan(interval.half) else f"{mean} ± {interval.half:.{digits}f}"
+
+
+def heads_alone(line: Line) -> bool:
+    """Whether all its generalization uncertainty is in the σ_gen head, none in the spread of the means."""
+    gen, spread = line.values("test_std_generalization"), line.values("test_std_mu")
+    return bool(gen) and max(gen) > 0 and max(spread) == 0
+
+
+def decomposed(lines: Sequence[Line]) -> list[Line]:
+    """The lines whose U_pred and U_gen are shown against their residuals, where heads alone have them to show.
+
+    There the objectives say what the parts are: $U_{pred} = r_{train}^2 + U_{gen}$ on train and
+    $U_{pred} + U_{gen} = r_{reg}^2$ on reg. The unregularized model stands beside them.
+    """
+    shown = [line for line in lines if heads_alone(line) and "+" not in line.method]
+    return [line for line in lines if line in shown or (shown and line.method == "unregularized")]

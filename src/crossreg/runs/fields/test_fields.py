@@ -1,0 +1,294 @@
+r"""What a run says of some test trajectories at every point, and where in all of them it is worst.
+
+`test_fields.npz` in a run folder holds, for a few test trajectories, the truth, the error of the mean m, Std_ω[μ],
+√U_pred, √U_gen and some quantiles of the prediction; and, over all test trajectories, the histogram of PIT values and
+the regions where the run is wrong (`runs/fields/regions.py`).
+
+Of a region in a trajectory that is not among these, or beside the line that is kept, it holds a window: some steps
+around it, along a line through its middle. So every region that is listed can be looked at.
+
+Of a field in more than one dimension a line is kept, along the first axis through the middle of the others, and the
+whole plane at the first, the middle and the last step; of a long or wide one fewer trajectories, then fewer times. The
+noise is that of the scores.
+
+The prediction is kept at every point. Where a target is not known truth and error are NaN: where it was not measured,
+and, with `score_on="observed"`, where the files' own mask hides it, since anything may stand there. A point that is
+hidden otherwise has a truth, whether it is scored or not. `runs/fields/stored_fields.py` has the file.
+"""
+
+import contextlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from crossreg.data.files.streamed import StreamedPairs, hold
+from crossreg.data.pairs import Pairs
+from crossreg.errors import InputError
+from crossreg.predictive.in_units import Predictive, error_of, standardized
+from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
+from crossreg.progress.display import CountDisplay
+from crossreg.runs.manifest import check_files, entered, read_manifest
+from crossreg.runs.fields.regions import Region, join, rank_regions, scan, sums_of
+from crossreg.runs.run_folder import SCORED_PAIRS, channel_names, identity_of, load_run
+from crossreg.runs.fields.stored_fields import (
+    LEVELS,
+    TEST_FIELDS,
+    Planes,
+    StoredFields,
+    Windows,
+    read_test_fields,
+    write_test_fields,
+)
+
+_MOST_TRAJECTORIES = 3
+_MOST_POINTS = 96_000
+_WINDOW_STEPS = 25
+_MOST_PER_SIDE = 128  # points of a plane
+_MOST_IN_PLANES = 300_000  # points of all planes: 3 MB
+_POINTS_PER_CALL = 2**12
+# Where the distribution function is evaluated, in standard deviations from the mean.
+_GRID = np.linspace(-5, 5, 41)
+
+
+def compute_test_fields(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    *,
+    trajectories: int = _MOST_TRAJECTORIES,
+    scanned: int | None = None,
+    names: tuple[str, ...] = (),
+    progress: bool = False,
+) -> StoredFields:
+    """Looks through the first `scanned` trajectories of a split (all), and keeps the fields of a few `trajectories`.
+
+    These are the first ones, and in place of the last of them the one with the region that is furthest off. `names` are
+    those of the channels.
+    """
+    num_rows, key = int(pairs.num_rows), evaluation_key(0)
+    if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
+        scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
+    scanned = min(scanned or num_rows, num_rows)
+    points = pairs.horizon * math.prod(pairs.field_shape[:2])
+    rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
+    times = np.arange(0, pairs.horizon, math.ceil(points / _MOST_POINTS))
+    if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both: what takes long is to compile it
+        fields, sums = _whole_fields(predictor, pairs, key, rows, times, progress)
+        found = join([part[: scanned * pairs.horizon] for part in sums], pairs.horizon)
+    else:
+        found = scan(predictor, pairs.of(range(scanned)), key=key, progress=progress)
+        fields = None
+    unaware, aware = rank_regions(found, pairs.horizon, pairs.field_shape[1:])
+    if fields is None:
+        if unaware and unaware[0].trajectory not in rows and len(rows) > 1:
+            rows[-1] = unaware[0].trajectory
+        fields, _ = _whole_fields(predictor, pairs, key, rows, times, progress)
+    return StoredFields(
+        trajectories=np.asarray(rows),
+        steps=times + 1,
+        **fields,
+        pit=found.pit,
+        unaware=unaware,
+        aware=aware,
+        scanned=scanned,
+        space=pairs.field_shape[1:],
+        windows=_windows(predictor, pairs, key, [*unaware, *aware], rows, progress),
+        planes=_planes(predictor, pairs, key, rows) if len(pairs.field_shape) > 2 else None,
+        names=names,
+    )
+
+
+def _whole_fields(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    key: PRNGKeyArray,
+    rows: Sequence[int],
+    times: Int[np.ndarray, " time"],
+    progress: bool,
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Fields of some trajectories and times along the line through the middle; and the pairs' sums."""
+    index = np.asarray(rows)[:, None] * pairs.horizon + times
+    line = np.broadcast_to(_middle(pairs.field_shape[1:]), (*index.shape, len(pairs.field_shape) - 2))
+    return _fields(predictor, pairs, key, index, line, progress)
+
+
+def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
+    """The places on all axes but the first of the line that is kept."""
+    return np.asarray([size // 2 for size in space[1:]], int)
+
+
+def _windows(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    key: PRNGKeyArray,
+    regions: Sequence[Region],
+    rows: Sequence[int],
+    progress: bool,
+) -> Windows | None:
+    """Windows for regions that the stored trajectories do not show, the first of the list first; None for none."""
+    middle, length = _middle(pairs.field_shape[1:]), min(_WINDOW_STEPS, pairs.horizon)
+    chosen: list[tuple[int, int, tuple[int, ...]]] = []  # a trajectory, the first time, a line
+
+    def shows(trajectory: int, first: int, line: Sequence[int], region: Region) -> bool:
+        inside = first < region.steps[0] and region.steps[1] <= first + length
+        on_line = all(a <= at <= b for at, (a, b) in zip(line, region.points[1:], strict=True))
+        return trajectory == region.trajectory and inside and on_line
+
+    for region in regions:
+        is_stored = region.trajectory in rows and shows(region.trajectory, region.steps[0] - 1, middle.tolist(), region)
+        if not is_stored and not any(shows(*window, region) for window in chosen):
+            first = int(np.clip(sum(region.steps) // 2 - length // 2 - 1, 0, pairs.horizon - length))
+            chosen.append((region.trajectory, first, tuple((a + b) // 2 for a, b in region.points[1:])))
+    chosen = chosen[: max(1, _MOST_POINTS // (length * math.prod(pairs.field_shape[:2])))]
+    if not chosen:
+        return None
+    trajectories, firsts, lines = (np.asarray(part, int) for part in zip(*chosen, strict=True))
+    times = firsts[:, None] + np.arange(length)
+    line = np.broadcast_to(lines.reshape(len(chosen), 1, -1), (*times.shape, len(middle)))
+    fields, _ = _fields(predictor, pairs, key, trajectories[:, None] * pairs.horizon + times, line, progress)
+    return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
+
+
+def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
+    """The first, the middle and the last step of trajectories in a plane, one after the other: they may be large."""
+    times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
+    channels, *space = pairs.field_shape
+    stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
+    cut = (..., slice(None, None, stride), slice(None, None, stride), *(size // 2 for size in space[2:]))
+    points = len(times) * channels * math.prod(math.ceil(size / stride) for size in space[:2])
+    count = int(np.clip(_MOST_IN_PLANES // points, 1, len(rows)))
+    # The last may be the one with the worst region.
+    kept = np.asarray([*rows[: count - 1], rows[-1]] if count > 1 else rows[:1])
+    parts = []
+    for number in (kept[:, None] * pairs.horizon + times).ravel():
+        index = np.asarray([number])
+        fields = _values_of(predictor, hold(pairs, index, 1), key, jnp.asarray(index))
+        parts.append({name: np.asarray(values[cut][0]) for name, values in fields.items()})
+    whole = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    shaped = {name: values.reshape(len(kept), len(times), *values.shape[1:]) for name, values in whole.items()}
+    return Planes(kept, stride, times + 1, **_only_gaps(shaped))
+
+
+def _only_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Fields without the mean at gaps where there are none."""
+    return fields if np.isnan(fields["truth"]).any() else {k: v for k, v in fields.items() if k != "gap_mean"}
+
+
+def _fields(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    key: PRNGKeyArray,
+    index: Int[np.ndarray, "row time"],
+    line: Int[np.ndarray, "row time axis"],
+    progress: bool,
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Fields, offsets of quantiles and masks of some pairs along a line each; and the pairs' sums."""
+    shape, index, line = index.shape, index.ravel(), line.reshape(index.size, -1)
+    # As many for windows as for whole trajectories: one program serves both.
+    chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, pairs.horizon))
+    parts, sums = [], []
+    with CountDisplay("predicting test fields", enabled=progress) as display:
+        for start in range(0, len(index), chunk):
+            # Filled up with the last pair: one program serves all chunks.
+            numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
+            arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
+            ready = hold(pairs, index[numbers], chunk)
+            fields, own = jax.device_get(_fields_of(predictor, ready, key, *arguments))
+            parts.append({name: values[: len(index) - start] for name, values in fields.items()})
+            sums.append([values[: len(index) - start] for values in own])
+            display.update(min(start + chunk, len(index)), len(index))
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    cut = {name: values.reshape(*shape, *values.shape[1:]) for name, values in whole.items()}
+    joined = [np.concatenate(values) for values in zip(*sums, strict=True)]
+    return _only_gaps(cut) | {"offsets": np.moveaxis(cut["offsets"], 2, 0)}, joined
+
+
+@eqx.filter_jit
+def _fields_of(
+    predictor: Predictor,
+    pairs: Pairs | StreamedPairs,
+    key: PRNGKeyArray,
+    index: Int[Array, " batch"],
+    line: Int[Array, "batch axis"],
+) -> tuple[dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]], tuple[Float[Array, "batch ..."], ...]]:
+    fields, mixture, batch = _predicted(predictor, pairs, key, index)
+    fields |= {"offsets": jnp.moveaxis(quantile_offsets(mixture), 0, 1)}
+    along = jax.vmap(lambda values, at: values[(..., *(at[axis] for axis in range(line.shape[1])))])
+    return {name: along(values, line) for name, values in fields.items()}, sums_of(mixture, batch)
+
+
+@eqx.filter_jit
+def _values_of(
+    predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
+) -> dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]]:
+    return _predicted(predictor, pairs, key, index)[0]
+
+
+def _predicted(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
+    """Fields of some pairs, with the prediction and the pairs that they are of."""
+    batch = pairs.gather(index)
+    mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
+    known = pairs.known(index)
+    # What was not measured is no truth: shown as 0 it would look like an error.
+    truth = jnp.where(known, batch.y, jnp.nan)
+    fields = {
+        "truth": truth,
+        "error": error_of(mixture, truth),
+        "gap_mean": jnp.where(known, jnp.nan, mixture.mean),
+        "std_mu": mixture.std_of_means,
+        "std_predictive": mixture.std_predictive,
+        "std_generalization": mixture.std_generalization,
+        "observed": batch.mask[:, 0],
+    }
+    return fields, mixture, batch
+
+
+def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
+    r"""$(q - m)/\sqrt{U_{tot}}$ for the quantiles at `LEVELS`.
+
+    The normal score of the distribution function, $\Phi^{-1}(F(m + g\sqrt{U_{tot}}))$, is nearly linear in g, so that
+    it is inverted by interpolation on a grid. A search for each level would take ten times as long.
+    """
+    mixture, mean = standardized(mixture, mixture.mean)
+    std = mixture.std
+    grid = jnp.asarray(_GRID, mean.dtype)
+    # float32 comes no nearer to 1.
+    cdf = jax.lax.map(lambda g: jnp.clip(mixture.cdf(mean + g * std), 1e-7, 1 - 1e-7), grid)
+    scores = jnp.reshape(ndtri(cdf), (len(_GRID), -1))
+    wanted = ndtri(jnp.asarray(LEVELS, mean.dtype))
+    offsets = jax.vmap(lambda score: jnp.interp(wanted, score, grid), in_axes=1, out_axes=1)(scores)
+    return offsets.reshape(len(LEVELS), *mean.shape)
+
+
+def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = False) -> StoredFields:
+    """The fields of a run. A folder without the file gets it now, where its model and its data are at hand."""
+    path = folder / TEST_FIELDS
+    own = None
+    with contextlib.suppress(InputError):  # of an older version, which has not written what it is of
+        own = identity_of(folder)
+    if path.exists() or not compute:
+        check_files(folder, [TEST_FIELDS])
+        stored = read_test_fields(path, identity=own)
+        return stored if stored.names else _named(stored, folder)
+    run = load_run(folder)
+    predictor = SurrogatePredictor(run.model, run.config.train.evaluation_samples)
+    data = run.load_data()
+    stored = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # in a folder that may only be read, none
+        entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, TEST_FIELDS))
+        write_test_fields(path, stored, identity=own or "-", announce=entry)
+    return stored
+
+
+def _named(stored: StoredFields, folder: Path) -> StoredFields:
+    """Fields of an older version with the names that the run folder has for their channels."""
+    with contextlib.suppress(InputError):
+        names = channel_names(folder)
+        return stored._replace(names=names if len(names) == stored.truth.shape[2] else ())
+    return stored

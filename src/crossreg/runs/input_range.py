@@ -1,0 +1,175 @@
+"""The range of the inputs that a run was trained on, and what is said of fields far outside of it.
+
+A network answers anything, with error bars of the size that it has learned: of fields in other units, or of none at
+all, they mean nothing.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float
+
+from crossreg.data.files.streamed import hold
+from crossreg.data.pairs import AbstractPairs, Pairs
+from crossreg.errors import InputError
+from crossreg.nn.build import scale_pairs
+from crossreg.data.units import Units
+
+# How far beyond the range, in units of its width, a value may lie before it is warned of, and before it is refused.
+_WARNED, _REFUSED = 1.0, 10.0
+# A field that varies by less than this share of the range is warned of, unless the run was trained on such: it may be
+# in other units.
+_SMALL = 0.01
+# Where only mean and standard deviation are known, as of runs of older versions: values lie within so many of these.
+_USUAL = 4.0
+
+
+class InputRange(NamedTuple):
+    """The smallest and the largest value of each channel, and by how much the field that varies least does.
+
+    `hidden` is the largest share of points that was hidden in an input. The last two are not known of runs of older
+    versions.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    least_spread: tuple[float, ...] | None = None
+    hidden: float | None = None
+
+
+def input_range(pairs: AbstractPairs) -> InputRange:
+    """Return the range of the inputs of a split, as a model sees them; of a large split, of evenly spaced pairs."""
+    numbers = scale_pairs(pairs)
+    x, mask = map(np.asarray, _inputs(hold(pairs, np.asarray(numbers)), numbers))
+    axes = (0, *range(2, x.ndim))
+    spreads = _spreads(np.where(mask, x.astype(np.float64), np.nan))
+    least = np.nanmin(spreads, axis=0, initial=np.inf)
+    # Of a channel that is nowhere seen, nothing is far below what was trained on.
+    least = np.where(np.isfinite(least), least, 0.0)
+    hidden = float(1 - mask.reshape(len(mask), -1).mean(axis=1).min())
+    # Rare gaps may lie in other pairs than those that were looked at.
+    is_whole = isinstance(pairs, Pairs) and not pairs.has_gaps and pairs.observed is None
+    low, high, least = (tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least))
+    return InputRange(low, high, least, hidden if hidden or is_whole else None)
+
+
+@eqx.filter_jit
+def _inputs(pairs: AbstractPairs, numbers):
+    batch = pairs.gather(numbers)
+    return batch.x[:, : pairs.field_shape[0]], batch.mask
+
+
+def _spreads(values: Float[np.ndarray, "batch channel *space"]) -> Float[np.ndarray, "batch channel"]:
+    """By how much each channel of each field varies, NaN where nothing of it is seen."""
+    flat = values.reshape(*values.shape[:2], -1)
+    low, high = np.nanmin(flat, axis=-1, initial=np.inf), np.nanmax(flat, axis=-1, initial=-np.inf)
+    return np.where(low <= high, high - low, np.nan)
+
+
+def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> InputRange | None:
+    """The range in a description of a run's fields; of an older one, what its units say, or None.
+
+    What cannot be a range is a `ValueError`.
+    """
+    if "input_low" not in fields:
+        if units is None:
+            return None
+        low, high = (tuple(o + sign * _USUAL * s for o, s in zip(*units, strict=True)) for sign in (-1, 1))
+        return InputRange(low, high)
+    low, high = (tuple(map(float, fields[name])) for name in ("input_low", "input_high"))
+    fits = len(low) == len(high) == channels and np.isfinite([low, high]).all()
+    if not fits or any(a > b for a, b in zip(low, high, strict=True)):
+        raise ValueError("input_low and input_high need a finite number for each channel, the lower one first")
+    least, hidden = fields.get("input_least_spread"), fields.get("input_hidden")
+    if least is not None:
+        least = tuple(map(float, least))
+        if len(least) != channels or not all(0 <= spread < np.inf for spread in least):
+            raise ValueError("input_least_spread needs a finite number for each channel, none below 0")
+    if hidden is not None and not 0 <= (hidden := float(hidden)) <= 1:
+        raise ValueError("input_hidden is a share, from 0 to 1")
+    return InputRange(low, high, least, hidden)
+
+
+def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], where: str) -> list[str]:
+    """Refuse fields of which nothing is seen: every value is NaN or hidden by the mask.
+
+    Return warnings of channels of which nothing is seen in some field: data may have such gaps, and most have none.
+    """
+    by_channel = np.any((np.isfinite(x) & mask).reshape(*x.shape[:2], -1), axis=-1)
+    seen = by_channel.any(axis=-1)
+    if not seen.all():
+        raise InputError(
+            f"{where}: nothing of field {int(np.argmin(seen))} is seen, since every value is NaN or hidden by the mask;"
+            " expected at least one"
+        )
+    return [
+        f"{where}: nothing of channel {channel} is seen in {_which(~there)}, since every value is NaN or hidden by the"
+        " mask: error bars there may not hold"
+        for channel, there in enumerate(np.moveaxis(by_channel, 1, 0))
+        if not there.all()
+    ]
+
+
+def check_hidden(
+    x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], known: InputRange, where: str
+) -> list[str]:
+    """Refuse hidden points where a run was trained without any; return warnings of fields with many more than it knows.
+
+    What a hidden point does to a prediction is learned: a run that never saw one takes its 0 for a value, and gives
+    error bars that know nothing of it.
+    """
+    if known.hidden is None:
+        return []
+    seen = (np.isfinite(x).all(axis=1) & mask).reshape(len(x), -1)
+    share = 1 - seen.mean(axis=1)
+    most = int(np.argmax(share))
+    said = f"{where}: {share[most]:.1%} of the points of field {most} are hidden, by the mask or as NaN"
+    if share[most] and not known.hidden:
+        raise InputError(
+            f"{said}, and the run was trained on fields of which every point was observed: train one with"
+            " --observed-fraction below 1, or on data with such gaps"
+        )
+    if share[most] > known.hidden + (1 - known.hidden) / 2:
+        return [f"{said}, and the run was trained with at most {known.hidden:.1%}: its error bars may not hold"]
+    return []
+
+
+def _which(fields: Bool[np.ndarray, " batch"]) -> str:
+    """The first of some fields, and how many more there are."""
+    more = int(fields.sum()) - 1
+    return f"field {int(np.argmax(fields))}" + (f" and {more} more" if more else "")
+
+
+def check_range(
+    x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], known: InputRange, where: str
+) -> list[str]:
+    """Refuse fields far outside the range that a run was trained on; return warnings of others that are unlike it.
+
+    Only what is seen counts: finite values that the mask does not hide. Every channel of every field is looked at by
+    itself.
+    """
+    warnings = []
+    spreads = _spreads(np.where(np.isfinite(x) & mask, x.astype(np.float64), np.nan))
+    for channel, (low, high) in enumerate(zip(known.low, known.high, strict=True)):
+        values = np.where(np.isfinite(x[:, channel]) & mask, x[:, channel].astype(np.float64), np.nan)
+        width = high - low
+        if not width or np.isnan(values).all():
+            continue
+        beyond = np.nan_to_num(np.maximum(low - values, values - high) / width, nan=-np.inf)
+        place = np.unravel_index(np.argmax(beyond), beyond.shape)
+        trained = f"the run was trained on inputs from {low:.4g} to {high:.4g}"
+        said = f"{where}: channel {channel} reaches {values[place]:.4g} in field {int(place[0])}, and {trained}"
+        if beyond[place] > _REFUSED:
+            raise InputError(f"{said}; give fields in the units of the run's data")
+        if beyond[place] > _WARNED:
+            warnings.append(f"{said}: its error bars may not hold there")
+        least = np.inf if known.least_spread is None else known.least_spread[channel]
+        small = spreads[:, channel] < min(_SMALL * width, least)
+        if small.any():
+            spread = spreads[np.argmax(small), channel]
+            warnings.append(
+                f"{where}: channel {channel} varies by {spread:.2g} in {_which(small)}, and {trained}; are these the"
+                " units of the run's data?"
+            )
+    return warnings

@@ -1,0 +1,193 @@
+"""A trained run applied to a user's own fields."""
+
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from crossreg.data.checks import check_mask, finite
+from crossreg.errors import InputError
+from crossreg.files.whole import read_array, replacing
+from crossreg.predictive.in_units import Predictive
+from crossreg.files.memory import check_room
+from crossreg.metrics.evaluation import evaluation_key
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.progress.display import CountDisplay
+from crossreg.training.cohort import prediction_bytes
+from crossreg.runs.input_range import check_hidden, check_range, check_seen
+from crossreg.runs.run_folder import Run
+
+# Points per compiled call: bounds memory and changes no number.
+_POINTS_PER_CALL = 2**16
+_MOST_LEVELS = 1000
+# Besides the levels: the input as it is and as it is seen, the mean and three standard deviations, as parts and whole.
+_FIELDS_KEPT = 10
+
+
+def check_input(
+    x: np.ndarray, channels: int, num_dims: int, name: str, *, gaps: bool = False
+) -> Float[np.ndarray, "batch channel *space"]:
+    """The input as float32, if it is a finite batch of fields with the run's channels; with `gaps`, NaN is allowed."""
+    wanted = f"(batch, {channels}, {', '.join('xyz'[:num_dims])})"
+    if x.ndim != num_dims + 2 or x.shape[1] != channels:
+        raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
+    if x.size == 0:
+        raise InputError(f"--input {name}: is empty (shape {x.shape})")
+    return finite(x, f"--input {name}:", gaps=gaps)
+
+
+def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
+    """The observation mask to apply: the run's own, a file's, or none."""
+    if mask_file is not None and no_mask:
+        raise InputError("--mask and --no-mask exclude each other")
+    if no_mask:
+        return np.ones(space, bool)
+    if mask_file is not None:
+        return check_mask(read_array(mask_file, "--mask"), space, f"--mask {mask_file}", "the input's fields")
+    if run.mask is None:
+        raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give --mask FILE or --no-mask")
+    return run.mask
+
+
+def check_levels(levels: tuple[float, ...]) -> None:
+    """Refuses levels that no quantile has, and too many of them."""
+    if not 1 <= len(levels) <= _MOST_LEVELS:
+        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
+    for level in levels:
+        if not 0 < level < 1:
+            raise InputError(f"--levels {level}: must lie in (0, 1)")
+
+
+def observe(run: Run, x, mask, xp=np):
+    """Fields as the run's model reads them, (batch, channel, *space): what is hidden or not finite is left out.
+
+    `xp` is NumPy, or JAX where this is part of a program.
+    """
+    units, seen = run.model.units, xp.isfinite(x)
+    hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * len(run.space)))
+    observed = xp.where(mask & seen, x, hidden).astype(np.float32)
+    if not run.config.data.mask_channel:
+        return observed
+    return xp.concatenate([observed, (mask & seen.all(axis=1, keepdims=True)).astype(np.float32)], axis=1)
+
+
+def summarize(mixture: Predictive, levels: tuple[float, ...]) -> dict[str, Float[Array, "batch *shape"]]:
+    """What a user gets of a prediction: its mean, standard deviations and quantiles, the levels behind the batch."""
+    return {
+        "mean": mixture.mean,
+        "std_total": mixture.std,
+        "std_predictive": mixture.std_predictive,
+        "std_generalization": mixture.std_generalization,
+        "quantiles": jnp.stack([mixture.quantile(level) for level in levels], axis=1),
+    }
+
+
+@eqx.filter_jit
+def _predict_chunk(model: Surrogate, x, keys, levels: tuple[float, ...], num_samples: int):
+    return summarize(predict(model, x, key=keys, num_samples=num_samples), levels)
+
+
+def predict_fields(
+    run: Run,
+    x: Float[np.ndarray, "batch channel *space"],
+    mask: Bool[np.ndarray, "*space"],
+    *,
+    levels: tuple[float, ...],
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, np.ndarray]:
+    """Mean, standard deviations and quantiles of the next fields, as arrays.
+
+    `mean`, `std_total`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
+    of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
+    """
+    check_levels(levels)
+    check_room(
+        4 * x.size * (_FIELDS_KEPT + 2 * len(levels)) + prediction_bytes(run.config, x[0].size),
+        f"a prediction of {x.shape[0]} fields of {x[0].size} values with {len(levels)} levels",
+    )
+    observed = observe(run, x, mask)
+    key = evaluation_key(seed)
+    chunk = max(1, min(_POINTS_PER_CALL // x[0].size, x.shape[0]))
+    chunks, samples = [], run.config.train.evaluation_samples
+    with CountDisplay("fields predicted", enabled=progress) as display:
+        for start in range(0, x.shape[0], chunk):
+            # The last chunk is filled up with the last field, so that one program serves all.
+            index = np.minimum(np.arange(start, start + chunk), x.shape[0] - 1)
+            keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
+            out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, samples)
+            size = min(chunk, x.shape[0] - start)
+            chunks.append({name: np.asarray(array)[:size] for name, array in out.items()})
+            display.update(start + size, x.shape[0])
+    arrays = {name: np.concatenate([part[name] for part in chunks]) for name in chunks[0]}
+    arrays["quantiles"] = np.moveaxis(arrays["quantiles"], 1, 0)
+    return arrays | {"levels": np.asarray(levels)}
+
+
+def check_grid(space: tuple[int, ...], own: tuple[int, ...], name: str) -> None:
+    """Refuse fields on another grid than `own`, the one that a run was trained on.
+
+    A network gives numbers on other grids too, but its spacing, its axes and its error bars are those of its own grid.
+    """
+    if space == own:
+        return
+    expected = ", ".join(f"{letter} {size}" for letter, size in zip("xyz", own, strict=False))
+    order = f"; its axes may be in another order: expected (batch, channel, {', '.join('xyz'[: len(own)])})"
+    raise InputError(
+        f"--input {name}: has fields of {' × '.join(map(str, space))} points; the run was trained on"
+        f" {' × '.join(map(str, own))} ({expected}){order if sorted(space) == sorted(own) else ''}"
+    )
+
+
+def predict_file(
+    run: Run,
+    source: Path,
+    target: Path,
+    *,
+    levels: tuple[float, ...],
+    mask_file: Path | None,
+    no_mask: bool,
+    progress: bool = False,
+) -> dict[str, np.ndarray]:
+    """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
+    if target.exists():
+        raise InputError(f"--output {target}: exists already; name another file, or remove it")
+    # In own data a value that is not there is NaN, and hidden.
+    gaps = run.config.data.data is not None
+    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
+    check_grid(x.shape[2:], run.space, str(source))
+    wanted, own = "xyz"[: len(run.space)], "".join(letter for letter in run.axes if letter in "xyz")
+    if own not in ("", wanted):  # on a square grid, the wrong order has the right shape
+        print(
+            f"crossreg: the run's file has the axes {run.axes}; --input is read as (batch, channel,"
+            f" {', '.join(wanted)}), not in the order {', '.join(own)}",
+            file=sys.stderr,
+        )
+    mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
+    warnings = check_seen(x, mask, f"--input {source}")
+    if run.input_range is not None:
+        warnings += check_hidden(x, mask, run.input_range, f"--input {source}")
+        warnings += check_range(x, mask, run.input_range, f"--input {source}")
+    arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise InputError(
+                f"--input {source}: {name} is not finite for it, which is far from what the run was trained on"
+            )
+    write_arrays(target, arrays)
+    for warning in warnings:
+        print(f"crossreg: {warning}", file=sys.stderr)
+    return arrays
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes an NPZ file in one move."""
+    try:
+        with replacing(path) as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+    except OSError as error:
+        raise InputError(f"--output {path}: cannot write here ({error.strerror})") from error

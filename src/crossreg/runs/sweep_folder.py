@@ -1,0 +1,259 @@
+"""The folder of a sweep: what was asked for, and the rows that are finished.
+
+sweep.json     what was asked for last, and every start that had something to do, with its versions and device
+rows.jsonl     one line per finished point, whoever asked for it, each with its own SHA-256: the file grows
+trained/       the trained replicas (`studies/sweep/programs.py`), snapshots/ those in training
+manifest.json  the SHA-256 of the files that do not grow (`runs/manifest.py`)
+"""
+
+import contextlib
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from crossreg.config import changed_fields, default_settings, from_dict
+from crossreg.errors import InputError
+from crossreg.files.whole import check_is_folder, is_temporary, make_folder, read_json, read_stored, replacing
+from crossreg.files.sealed import BYTES, is_sealed, read_sealed
+from crossreg.designs.grids import Point, plan
+from crossreg.studies.launchers.base import JOBS
+from crossreg.runs.locks import LOCK, locked
+from crossreg.runs.versions import check_numerics, describe_machine
+from crossreg.runs.manifest import (
+    MANIFEST,
+    begin_again,
+    check_files,
+    is_sound,
+    read_manifest,
+    record_json,
+    recorded,
+    vouch,
+)
+from crossreg.studies.sweep.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
+from crossreg.runs.saving import USUAL, Saving
+from crossreg.runs.snapshots import SNAPSHOTS
+
+PLAN, ROWS = "sweep.json", "rows.jsonl"
+
+
+def point_key(point: Point, digest: str) -> str:
+    """The identity of a row."""
+    configs = [changed_fields(config) for config in point.configs] or [changed_fields(point.config)]
+    return digest_of([FORMAT, digest, configs, point.method.members, point.method.name])
+
+
+@contextlib.contextmanager
+def open_sweep(
+    folder: Path,
+    asked: dict[str, Any],
+    *,
+    keys: Iterable[str] = (),
+    saving: Saving = USUAL,
+    machine: dict[str, str] | None = None,
+) -> Iterator[set[str]]:
+    """Makes the folder of a sweep, or finds an earlier one there, and keeps others out of it.
+
+    `keys` are those of the rows that are wanted, `machine` is what their numbers depend on, by default this one. Gives
+    the names of trained programs that were harmed.
+    """
+    machine = machine or describe_machine()
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
+    foreign = [p.name for p in folder.iterdir() if not is_temporary(p)] if folder.exists() else []
+    if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
+        raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
+    with locked(folder, "sweep", inside=[TRAINED_FOLDER, SNAPSHOTS, JOBS]):
+        try:
+            make_folder(folder / TRAINED_FOLDER)
+            harmed = _mend(folder, asked.get("data", ""))
+            earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
+            rows, before = _good_rows(folder), earlier.get("starts", [])
+            starts = before
+            if harmed or not starts or not set(keys) <= rows.keys():
+                if starts:
+                    check_numerics(starts[-1], machine, str(folder), force=saving.force)
+                starts = [*starts, machine]
+            if earlier and _called(earlier) != _called(asked):
+                print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
+            record_json(folder, PLAN, asked | {"starts": starts})
+            # A line that a kill cut short would spoil the one behind it.
+            with replacing(folder / ROWS) as file:
+                file.write("".join(map(sealed_row, rows.values())).encode())
+        except OSError as error:
+            raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
+        made = _made(folder)
+        try:
+            yield harmed
+        except InputError:
+            # A start that was refused before it made anything, say for a snapshot of another machine, is none: the next
+            # would be compared with it.
+            if before and _made(folder) == made:
+                record_json(folder, PLAN, asked | {"starts": before})
+            raise
+
+
+def _made(folder: Path) -> tuple[set[str], set[str]]:
+    """What is done in a sweep's folder: rows, and programs that are trained, by workers that ended unheard too."""
+    return set(_good_rows(folder)), {
+        path.stem for part in (TRAINED_FOLDER, JOBS) for path in (folder / part).glob("*.npz")
+    }
+
+
+def _mend(folder: Path, digest: str) -> set[str]:
+    """Looks at what an earlier process has left: what is harmed is said, and made again; names of such programs."""
+    stored = [path for path in (folder / TRAINED_FOLDER).iterdir() if path.suffix in (".json", ".npz", ".jsonl")]
+    names = {path: path.relative_to(folder).as_posix() for path in stored}
+    try:
+        if read_manifest(folder) is None:  # of an older version: taken as it is
+            vouch(folder, *names.values(), *([PLAN] if (folder / PLAN).exists() else []))
+    except InputError as error:
+        print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
+        good = [p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest))]
+        begin_again(folder, *(names[path] for path in good))
+    if (folder / PLAN).exists() and not is_sound(folder, PLAN):
+        print(f"crossreg: {folder / PLAN}: is harmed; written again", file=sys.stderr)
+    harmed = set()
+    for path in stored:
+        ended = path.with_suffix(".npz")
+        if is_sound(folder, names[path]) or (path.suffix == ".jsonl" and not ended.exists()):
+            continue
+        if path.suffix == ".json":
+            print(f"crossreg: {path}: is harmed; planned again", file=sys.stderr)
+            path.unlink()
+        elif path.suffix == ".npz":
+            harmed.add(path.stem)
+        elif is_sealed(ended, path.stem):
+            print(f"crossreg: {path}: is harmed; written again", file=sys.stderr)
+            history = read_sealed(ended, {"history": BYTES}, "program")["history"]
+            with recorded(folder, names[path]) as file:
+                file.write(history.tobytes())
+    return harmed
+
+
+def _is_plan(path: Path, digest: str) -> bool:
+    """Whether what a file says of a program fits its name, and the trainings in it their keys."""
+    try:
+        program = program_in(path)
+    except InputError:
+        return False
+    fits = all(training.key(digest) == key for key, training in program.trainings.items())
+    return fits and digest_of(list(program.trainings)) == path.stem
+
+
+def _called(asked: dict[str, Any]) -> str:
+    """What a command asked for, in a few words."""
+    parts = [f"a sweep {asked.get('name', '')}".strip()]
+    parts += [
+        f"--{k.replace('_', '-')} {asked[k]}" for k in ("methods", "seeds", "first_seed", "steps") if asked.get(k)
+    ]
+    parts += [f"--grid {item}" for item in asked.get("grid", [])]
+    # As set then: fields that a later version adds are at their defaults.
+    settings = changed_fields(from_dict(asked.get("config", {})))
+    return " ".join([*parts, *(f"--{k.replace('_', '-')} {v}" for k, v in settings.items() if k != "steps")])
+
+
+def sealed_row(row: dict[str, Any]) -> str:
+    """The line of a row, with its digest."""
+    digest = hashlib.sha256(json.dumps(row, allow_nan=False).encode()).hexdigest()
+    return json.dumps(row | {"sha256": digest}, allow_nan=False) + "\n"
+
+
+def _lines_of(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Number and row of each line; None for one that was harmed. A line that a kill cut short is left out."""
+    path = folder / ROWS
+    text = read_stored(path).decode(errors="replace") if path.exists() else ""
+    sealed = read_manifest(folder) is not None or '"sha256": "' in text  # rows of older versions are not
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        row = None
+        try:
+            row = json.loads(line)
+            digest = row.pop("sha256", None)
+            is_good = line + "\n" == sealed_row(row) if sealed or digest else "key" in row
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            is_good = False
+        yield number, row if is_good else None
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """All finished points of a folder, each once; a line that a kill cut short is left out."""
+    rows: dict[str, dict[str, Any]] = {}
+    for number, row in _lines_of(folder):
+        if row is None:
+            raise InputError(f"{folder / ROWS}: line {number} is harmed; the same `crossreg sweep` scores it again")
+        rows[row["key"]] = row
+    return list(rows.values())
+
+
+def _good_rows(folder: Path) -> dict[str, dict[str, Any]]:
+    """The rows that are as they were written; others are said, and scored again."""
+    rows: dict[str, dict[str, Any]] = {}
+    for number, row in _lines_of(folder):
+        if row is None:
+            print(f"crossreg: {folder / ROWS}: line {number} is harmed; scored again", file=sys.stderr)
+        else:
+            rows[row["key"]] = row
+    return rows
+
+
+def _read_plan(folder: Path) -> dict[str, Any]:
+    if not (folder / PLAN).exists():
+        raise InputError(f"{folder}: holds no sweep ({PLAN} is missing)")
+    check_files(folder, [PLAN])
+    asked = read_json(folder / PLAN, "what `crossreg sweep` writes")
+    starts, grid = (asked.get("starts", []), asked.get("grid", [])) if isinstance(asked, dict) else (None, None)
+    if not isinstance(starts, list) or not isinstance(grid, list) or not all(isinstance(s, dict) for s in starts):
+        raise InputError(f"{folder / PLAN}: expected an object with lists of starts and of the grid")
+    return asked
+
+
+def data_digest(folder: Path) -> str:
+    """The digest of the trajectories of a sweep, which the keys of its rows have."""
+    return str(_read_plan(folder).get("data", ""))
+
+
+def load_points(folder: Path) -> list[Point]:
+    """The points that a sweep was asked for last."""
+    return points_of(_read_plan(folder), str(folder / PLAN))
+
+
+def points_of(asked: dict[str, Any], where: str) -> list[Point]:
+    """The points of what a `sweep.json` holds."""
+    try:
+        base = from_dict(asked["config"], where=where)
+        if not isinstance(asked["data"], str):  # the keys of rows need it
+            raise TypeError("data")
+        fields = ("methods", "seeds", "first_seed", "steps", "grid")
+        return plan(asked["name"], **{k: asked[k] for k in fields if k in asked}, base=base)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{where}: {error!r} is missing or wrong") from error
+
+
+def all_rows(folder: Path) -> list[dict[str, Any]]:
+    """Every finished row of a folder, whichever command asked for it; its changes are all that it sets."""
+    check_is_folder(folder)
+    _read_plan(folder)
+    defaults = default_settings()
+    return [
+        row | {"changes": {k: v for k, v in row.get("settings", {}).items() if v != defaults[k]}}
+        for row in read_rows(folder)
+    ]
+
+
+def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
+    """The finished rows among the points asked for last, and how many were asked for."""
+    check_is_folder(folder)
+    points = load_points(folder)
+    rows = {row["key"]: row for row in read_rows(folder)}
+    asked = join(points, rows, _read_plan(folder)["data"])
+    if rows and not asked:
+        raise InputError(f"{folder}: its {len(rows)} rows are of earlier sweeps, none of the one asked for last")
+    return asked, len(points)
+
+
+def join(points: Sequence[Point], rows: dict[str, dict[str, Any]], digest: str) -> list[dict[str, Any]]:
+    """Rows in the order of the points; what a sweep calls a change is the asking sweep's business, not the row's."""
+    keys = [point_key(point, digest) for point in points]
+    return [rows[k] | {"changes": dict(p.changes)} for k, p in zip(keys, points, strict=True) if k in rows]

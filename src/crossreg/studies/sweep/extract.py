@@ -1,0 +1,95 @@
+"""`crossreg extract`: one trained run of a sweep as a run folder of its own, to predict with."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crossreg.designs.grids import Point, settings_of
+from crossreg.errors import InputError
+from crossreg.files.whole import check_is_folder, made_whole
+from crossreg.methods.names import parse_method
+from crossreg.metrics.evaluation import SurrogatePredictor
+from crossreg.metrics.test_times import scores_by_time
+from crossreg.runs.archive import Archive
+from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.manifest import entered, record_json, recorded
+from crossreg.runs.run_folder import (
+    HISTORY,
+    METRICS,
+    MODEL,
+    TEST_FIELDS,
+    check_free,
+    finite_or_none,
+    write_beginning,
+)
+from crossreg.runs.sweep_folder import load_points, point_key, read_rows
+from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
+from crossreg.training.checkpoint import save_model
+
+
+def extract(
+    folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = (), progress: bool = False
+) -> dict[str, Any]:
+    """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
+    check_is_folder(folder)
+    check_free(out)
+    points = load_points(folder)
+    point = _find(points, method, seed, where)
+    if len(point.configs) != 1 or point.method.members != 1 or point.method.wrapped:
+        raise InputError(
+            f"--method {point.method.name}: is more than one trained model, which a run folder cannot hold"
+        )
+    trajectories = shared_trajectories(points)
+    [[training]] = trainings_of(point)
+    key, archive = training.key(trajectories.digest), Archive(folder)
+    rows = {row["key"]: row for row in read_rows(folder)}
+    row = rows.get(point_key(point, trajectories.digest))
+    if key not in archive or row is None:
+        raise InputError(f"{folder}: this run is not finished")
+    data = training.data(trajectories)
+    channels, *space = data.train.field_shape
+    model = archive.model(key, channels, tuple(space), data.train.units)
+    history = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
+    # A score of sweeps alone: `evaluate` gives a run the others.
+    test = {name: value for name, value in row["test"].items() if name != "std_mu_final"}
+    metrics = {"test": test, **{name: row[name] for name in ("reg", "train", "sigma")}}
+    predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
+    if (by_time := scores_by_time(predictor, data, training.config.data)) is not None:
+        metrics["test_times"] = finite_or_none(by_time)
+    fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
+    with made_whole(out) as made:
+        write_beginning(made, training.config, data, key)
+        with entered(made, MODEL) as entry:
+            save_model(made / MODEL, model, identity=key, announce=entry)
+        with recorded(made, HISTORY) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in history).encode())
+        with entered(made, TEST_FIELDS) as entry:
+            write_test_fields(made / TEST_FIELDS, fields, identity=key, announce=entry)
+        record_json(made, METRICS, metrics)
+    return metrics
+
+
+def _find(points: Sequence[Point], method: str, seed: int, where: Sequence[str]) -> Point:
+    """The only point that fits."""
+    name, wanted = parse_method(method, "--method").name, settings_of(where, "--where")
+    of_method = [p for p in points if p.method.name == name]
+    if not of_method:
+        methods = dict.fromkeys(p.method.name for p in points)
+        raise InputError(f"--method {name}: the sweep has {', '.join(methods)}")
+    of_seed = [p for p in of_method if p.config.train.seed == seed]
+    if not of_seed:
+        seeds = sorted({p.config.train.seed for p in of_method})
+        raise InputError(f"--seed {seed}: the sweep has {', '.join(map(str, seeds))}")
+
+    def field(point: Point, name: str) -> Any:
+        config = point.config
+        return (vars(config.data) | vars(config.model) | vars(config.train))[name]
+
+    fitting = [p for p in of_seed if all(field(p, name) == value for name, value in wanted.items())]
+    if len(fitting) == 1:
+        return fitting[0]
+    varied = dict.fromkeys(name for p in of_seed for name in p.changes)
+    values = {name: list(dict.fromkeys(field(p, name) for p in of_seed)) for name in varied}
+    choices = [f"{name} {', '.join(map(str, listed))}" for name, listed in values.items() if len(listed) > 1]
+    raise InputError(f"--where: {len(fitting)} runs fit; the sweep has {'; '.join(choices)}")

@@ -1,0 +1,110 @@
+"""Test fields of a sweep: for the first seed of some methods and regimes, from the stored models.
+
+test_fields/KEY.npz   as in a run folder, by the key of the row
+
+They are computed when a report or figures first ask for them. A sweep may have hundreds of rows, so that only a few are
+chosen: every method in the first regime, then ours, or the first method, in the others; and of these a few test
+trajectories are looked through, not all.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crossreg.data.pairs import Data
+from crossreg.data.trajectories import Trajectories
+from crossreg.designs.grids import Point
+from crossreg.errors import InputError
+from crossreg.files.sealed import seal_or_none
+from crossreg.files.whole import make_folder
+from crossreg.metrics.evaluation import Predictor
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.persistence import fit_persistence
+from crossreg.progress.display import CountDisplay
+from crossreg.runs.archive import Archive
+from crossreg.runs.fields.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
+from crossreg.runs.sweep_folder import data_digest, load_points, point_key
+from crossreg.studies.sweep.programs import data_of
+from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
+
+FIELDS_FOLDER = "test_fields"
+_SCANNED = 2  # test trajectories
+_TRAJECTORIES = 2
+MOST = 6
+
+
+class SweepFields(NamedTuple):
+    """The fields of some rows, by the rows' keys, and the reason why others that were chosen have none."""
+
+    by_key: dict[str, StoredFields]
+    missing: dict[str, str]
+
+
+def load_sweep_fields(
+    folder: Path, rows: Sequence[Mapping[str, Any]], *, most: int = MOST, progress: bool = False
+) -> SweepFields:
+    """Reads the fields of the chosen rows, or computes and keeps them where the models and the data are at hand."""
+    digest = data_digest(folder)
+    points = {point_key(point, digest): point for point in load_points(folder)}
+    keys = choose(points, [row for row in rows if row["key"] in points and not row["diverged"]], most)
+    by_key: dict[str, StoredFields] = {}
+    missing: dict[str, str] = {}
+    trajectories, archive = None, None
+    with CountDisplay("predicting test trajectories", enabled=progress) as display:
+        for number, key in enumerate(keys):
+            path = folder / FIELDS_FOLDER / f"{key}.npz"
+            try:
+                # Harmed ones are read, and said; those of another row, or of none that is known, are made again.
+                if path.exists() and seal_or_none(path) in (None, key):
+                    by_key[key] = read_test_fields(path, identity=key)
+                else:
+                    trajectories = trajectories or shared_trajectories(points.values())
+                    if trajectories.digest != digest:
+                        raise InputError("the data are no longer those that the sweep was trained on")
+                    archive = archive or Archive(folder)
+                    by_key[key] = _compute(points[key], trajectories, archive, path)
+            except InputError as error:
+                missing[key] = str(error)
+            display.update(number + 1, len(keys))
+    return SweepFields(by_key, missing)
+
+
+def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most: int) -> list[str]:
+    """Keys of the first seed of each method in the first regime, then of one method in the others; at most so many."""
+    firsts: dict[tuple[str, str], str] = {}
+    for row in rows:
+        point = points[row["key"]]
+        # Of what is fitted or chosen after training, a folder does not keep enough.
+        if len(point.configs) <= 1 and not point.method.wrapped:
+            firsts.setdefault((json.dumps(point.changes, sort_keys=True, default=str), row["method"]), row["key"])
+    regimes = list(dict.fromkeys(regime for regime, _ in firsts))
+    methods = list(dict.fromkeys(method for _, method in firsts))
+    ours = "xreg" if "xreg" in methods else next(iter(methods), "")
+    wanted = [(regime, method) for regime in regimes[:1] for method in methods]
+    wanted += [(regime, ours) for regime in regimes[1:]]
+    return [firsts[place] for place in wanted if place in firsts][:most]
+
+
+def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
+    data = data_of(point.config, trajectories)
+    predictor = _predictor(point, data, trajectories.digest, archive)
+    stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
+    # A folder that may only be read, or is a link to another one: the fields are used all the same.
+    with contextlib.suppress(OSError):
+        make_folder(path.parent)
+        write_test_fields(path, stored, identity=path.stem)
+    return stored
+
+
+def _predictor(point: Point, data: Data, digest: str, archive: Archive) -> Predictor:
+    """What was scored for the row of this point; `digest` is the sweep's."""
+    if not point.configs:
+        return fit_persistence(data.train, knows_mask=point.method.name.startswith("persistence-masked"))
+    keys = [training.key(digest) for training in trainings_of(point)[0]]
+    if any(key not in archive for key in keys):
+        raise InputError("its trained models are not in the folder")
+    channels, *space = data.train.field_shape
+    models = [archive.model(key, channels, tuple(space), data.train.units) for key in keys]
+    return EnsemblePredictor(models, point.config.train.evaluation_samples)

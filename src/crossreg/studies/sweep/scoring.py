@@ -1,0 +1,107 @@
+"""From trained replicas to the rows of a sweep."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from crossreg.config import DataConfig, changed_fields
+from crossreg.data.pairs import AbstractPairs, make_data, trajectories_of
+from crossreg.data.trajectories import Trajectories
+from crossreg.designs.grids import Point
+from crossreg.methods.early import Trained
+from crossreg.methods.readout import ReadOut, read_out
+from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
+from crossreg.metrics.test_times import scores_by_time
+from crossreg.runs.run_folder import finite_or_none
+from crossreg.runs.versions import describe_machine
+from crossreg.studies.sweep.programs import Training, without_idle
+
+# Settings that every row has under their own name.
+_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
+
+
+def trainings_of(point: Point) -> list[list[Training]]:
+    """What a point needs: for each candidate, its members."""
+    return [
+        [Training(without_idle(config), member, point.keeps_part_of_reg) for member in range(point.method.members)]
+        for config in point.configs
+    ]
+
+
+def shared_trajectories(points: Iterable[Point]) -> Trajectories:
+    """What the runs of a sweep share; its digest is the one that the keys of all rows and trainings have."""
+    return trajectories_of(*dict.fromkeys(c.data for point in points for c in (point.config, *point.configs)))
+
+
+def scored_on() -> dict[str, str]:
+    """What a row says of where it was scored."""
+    machine = describe_machine()
+    return {name: machine[name] for name in ("crossreg", "jax", "device")}
+
+
+def score_points(
+    points: dict[str, Point], trained: dict[str, Trained], trajectories: Trajectories
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of points whose trainings are done.
+
+    `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it. Where test has
+    times that train has not, `test_times` has the scores within those of train and beyond them apart.
+    """
+    reads: list[ReadOut] = []
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
+
+    def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
+        for point in points.values():
+            candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
+            whole = splits_of(point.config.data)
+            data = whole.keep_part_of_reg(point.config.train.seed) if point.keeps_part_of_reg else whole
+            reads.append(read_out(point.method, candidates, data, point.config.train.evaluation_samples))
+            splits = {"test": data.test, "reg": whole.reg, "train": data.train}
+            for name in _splits(point):
+                yield reads[-1].predictor, splits[name]
+
+    scores = evaluate_all(jobs())
+    for number, (key, point) in enumerate(points.items()):
+        by_split = {name: next(scores) for name in _splits(point)}
+        predictor, data = reads[number].predictor, splits_of(point.config.data)
+        if by_split["test"]["std_mu"]:
+            test = data.test
+            last = range(test.pairs_per_row - 1, test.pairs_per_row)
+            [slice_scores] = evaluate_all([(predictor, test)], steps=last)
+            by_split["test"]["std_mu_final"] = slice_scores["std_mu"]
+        by_time = scores_by_time(predictor, data, point.config.data)
+        row = _row(point, reads[number], by_split)
+        yield key, row if by_time is None else row | {"test_times": finite_or_none(by_time)}
+
+
+def _splits(point: Point) -> tuple[str, ...]:
+    """The splits that a point is scored on."""
+    return ("test", "reg", "train") if point.config.data.reg_size else ("test", "train")
+
+
+def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    data = point.config.data
+    settings = changed_fields(point.config) | point.changes
+    trained_with = changed_fields(without_idle(point.configs[read.chosen])) if point.configs else {}
+    of_data = {field.name for field in dataclasses.fields(DataConfig)}
+    return finite_or_none(
+        {
+            "scenario": data.scenario,
+            "observed_fraction": data.observed_fraction,
+            "train_size": data.train_size,
+            "reg_size": data.reg_size,
+            "method": point.method.name,
+            "seed": point.config.train.seed,
+            "steps": point.config.train.steps,
+            "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
+            "trained_with": {k: v for k, v in trained_with.items() if k not in (*_COLUMNS, *of_data)},
+            "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
+            "test": scores["test"],
+            "reg": scores.get("reg"),
+            "train": scores["train"],
+            "sigma": sigma_per_site(read.models[0]) if len(read.models) == 1 else {},
+            "notes": read.notes,
+        }
+    )

@@ -1,0 +1,157 @@
+"""Runs of equal shape as replicas of one program.
+
+Configs of a cohort may differ in what is data to the compiled loop: the seed, the mask and
+its seed, the observed fraction and the sizes of the splits.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from crossreg.config import Config, ModelConfig, TrainConfig
+from crossreg.data.files.streamed import hold
+from crossreg.data.keys import MODEL_STREAM
+from crossreg.data.pairs import Data, replica_axes
+from crossreg.errors import InputError
+from crossreg.files.memory import in_words
+from crossreg.machine.devices import device_bytes, devices_in_use
+from crossreg.nn.build import build_model, check_scale, scale_pairs
+from crossreg.nn.surrogate import Surrogate
+from crossreg.training.compiled import MONITOR_POINTS, MONITOR_SAMPLES
+from crossreg.training.replicas import make_task, stack_tasks
+from crossreg.training.step import Task
+
+# Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
+_BYTES_PER_FEATURE = 64
+# Without a gradient: features in, features out.
+_BYTES_PER_PREDICTION = 8
+# The weights, their gradients, both moments of Adam, and the best and the last state.
+_COPIES_OF_WEIGHTS = 6
+
+
+def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
+    """The train config that all replicas have in common, whatever their seeds."""
+    first = dataclasses.replace(configs[0].train, seed=0)
+    for config in configs:
+        if dataclasses.replace(config.train, seed=0) != first or config.model != configs[0].model:
+            raise ValueError("the runs of a cohort must share model and training settings, seeds aside")
+    return first
+
+
+def check_learnable(config: Config) -> None:
+    """Refuses settings that nothing could be learned under."""
+    if not config.model.learns_on_reg:
+        return
+    if config.train.reg_objective == "fair" and config.train.num_samples in (2, 3):
+        raise InputError(
+            f"--num-samples {config.train.num_samples}: --reg-objective fair needs 4 or more, the others any number"
+        )
+    noise_inside = config.model.feature_noise in ("generalization", "both") or config.model.mode_noise != "none"
+    if noise_inside and config.train.num_samples < 2:
+        raise InputError("--num-samples 1: noise inside the network is learned from the spread of 2 or more samples")
+    if not config.data.reg_size:
+        raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
+
+
+def memory_bytes() -> int:
+    """All memory of the devices that train; several on a CPU share what there is."""
+    return device_bytes() * (1 if jax.default_backend() == "cpu" else len(devices_in_use()))
+
+
+def bytes_of(config: Config, num_points: int, *, parts: int = 1) -> int:
+    """About what one replica takes, in a train step and when it is monitored; with `parts`, of each batch one part."""
+    batch = -(-config.train.batch_size // parts)
+    step = config.train.num_samples * batch * num_points * (config.model.num_blocks + 1)
+    monitor = min(config.train.evaluation_samples, MONITOR_SAMPLES) * max(MONITOR_POINTS, num_points)
+    return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
+
+
+def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None = None, *, parts: int = 1) -> None:
+    """Refuses a replica that could not fit, before anything is taken.
+
+    `there` is a device's memory, if not ours; `parts` are those of a batch, where several devices share one.
+    """
+    there, num_points, model = there or device_bytes(), math.prod(field_shape), config.model
+    wanted = (
+        (
+            bytes_of(config, num_points, parts=parts),
+            f"--batch-size {config.train.batch_size} with --num-samples {config.train.num_samples} and --width"
+            f" {model.width} on {num_points} values: a step would take about",
+        ),
+        (
+            weight_bytes(model, len(field_shape) - 1),
+            f"--width {model.width} with --num-modes {model.num_modes} and --num-blocks {model.num_blocks}: the weights"
+            " would take about",
+        ),
+        (
+            prediction_bytes(config, num_points),
+            f"--evaluation-samples {config.train.evaluation_samples} with --width {model.width} on {num_points} values:"
+            " a prediction would take about",
+        ),
+    )
+    for needed, what in wanted:
+        if needed > there:
+            raise InputError(f"{what} {in_words(needed)}; this device has {in_words(there)}")
+
+
+def prediction_bytes(config: Config, num_points: int) -> int:
+    """About what it takes to predict one field."""
+    return config.train.evaluation_samples * num_points * config.model.width * _BYTES_PER_PREDICTION
+
+
+def weight_bytes(model: ModelConfig, num_dims: int) -> int:
+    """About what the weights of the spectral blocks take while they are trained, with all that is kept of them."""
+    modes = model.num_modes * (2 * model.num_modes) ** (num_dims - 1)
+    return model.num_blocks * model.width**2 * 2 * modes * 4 * _COPIES_OF_WEIGHTS
+
+
+def start_cohort(
+    configs: Sequence[Config], data: Sequence[Data], members: Sequence[int] | None = None, *, parts: int = 1
+) -> tuple[Surrogate, Task, TrainConfig]:
+    """Untrained stacked models, their stacked tasks, and the shared train config.
+
+    `members` are the replicas' numbers in their ensembles; by default all are 0. `parts` are those of a batch, where
+    several devices share one.
+    """
+    train_config = shared_train_config(configs)
+    if any(d.digest != data[0].digest for d in data):
+        raise ValueError("the runs of a cohort must share their trajectories")
+    for config, split in zip(configs, data, strict=True):
+        check_memory(config, split.train.field_shape, parts=parts)
+        check_scale(config.model, hold(split.train, np.asarray(scale_pairs(split.train))))
+        check_learnable(config)
+    members = members or [0] * len(configs)
+    tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
+    # A compiled program reads no file: what it takes the data's scale from is there before.
+    ready = eqx.tree_at(lambda t: t.train, tasks, hold(tasks.train, np.asarray(scale_pairs(data[0].train))))
+    return _build(configs[0].model, ready), tasks, train_config
+
+
+def _build(config: ModelConfig, tasks: Task) -> Surrogate:
+    """A model for every task, made by the CPU: what it takes a GPU's compiler to make them there is seconds."""
+    try:
+        cpu = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # a platform was asked for without it
+        return eqx.filter_jit(_build_all)(config, tasks)
+    device = jax.local_devices()[0]
+    if device == cpu:
+        return _build_on_cpu(config, tasks)
+    arrays, rest = eqx.partition(_build_on_cpu(config, jax.device_put(tasks, cpu)), eqx.is_array)
+    return eqx.combine(jax.device_put(arrays, device), rest)
+
+
+def _build_all(config: ModelConfig, tasks: Task) -> Surrogate:
+    """A model for every task."""
+
+    def build(pairs, key):
+        return build_model(config, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
+
+    return eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)
+
+
+# It runs once: what a CPU's compiler would spend on making it fast, 3 s, is never had back.
+_build_on_cpu = eqx.filter_jit(_build_all, compiler_options={"xla_backend_optimization_level": 0})  # pyright: ignore[reportCallIssue]
