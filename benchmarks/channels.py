@@ -15,13 +15,16 @@ import numpy as np
 
 from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs, make_data
 from crossreg.fitting import fit
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import SurrogatePredictor, batches_of, evaluation_key
+from crossreg.metrics.intervals import interval
 from crossreg.nn.build import build_model
+from crossreg.predictors.batches import batches_of
 from crossreg.predictors.correlation import fit_correlation
-from crossreg.report.tables.comparison import interval, with_interval
+from crossreg.predictors.predictor import SurrogatePredictor
+from crossreg.report.tables.comparison import with_interval
 
 COMBINATIONS = {"u": (1, 0), "v": (0, 1), "u + v": (1, 1), "u - v": (1, -1)}
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from crossreg.designs import paper
+from crossreg.metrics.intervals import Interval, interval
 from crossreg.report.figures.drawing import calibration_panels
 from crossreg.report.figures.sweep import std_mu_curves
-from crossreg.report.tables.comparison import Interval, Line, collect, difference, interval, signed, with_interval
+from crossreg.report.tables.comparison import Line, collect, difference, signed, with_interval
 from crossreg.report.tables.comparison_tables import as_markdown, common_setting, sections
 from crossreg.report.tables.verdicts import against_default
 from paper_deviations import ABLATIONS, DEVIATIONS

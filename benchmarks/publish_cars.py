@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from crossreg.cars.metrics import SCORE_NAMES
-from crossreg.report.tables.comparison import interval
+from crossreg.metrics.intervals import interval
 from crossreg.runs.car_folder import SUMMARY, VERSIONS
 
 RESULTS, PAGE, FIGURE = Path("docs/results/cars.json"), Path("docs/cars.md"), Path("docs/figures/cars_methods.png")

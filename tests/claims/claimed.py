@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.report.tables.comparison import Interval, Line, collect, difference, fair_group, regimes, signed
+from crossreg.metrics.intervals import Interval
+from crossreg.report.tables.comparison import Line, collect, difference, fair_group, regimes, signed
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -9,7 +9,8 @@ import pytest
 from claimed import RESULTS, WORDS, Claim, flat, page, part_of, short, unclaimed_numbers
 from cost_of_reg import timed
 
-from crossreg.report.tables.comparison import Interval, interval, signed
+from crossreg.metrics.intervals import Interval, interval
+from crossreg.report.tables.comparison import signed
 
 PAGE, PAPERS_DIVISION = "docs/cars.md", (30, 50)
 ALL_SCORES = ("relative_l2", "nll", "ece_mix", "crps", "spearman")

@@ -27,8 +27,9 @@ from cost_of_reg import by_the_formula, cost_ratio, overhead, reg_updates, timed
 import crossreg as xr
 from crossreg.config import DataConfig, ModelConfig, TrainConfig
 from crossreg.data.pairs import make_pairs
+from crossreg.metrics.intervals import Interval, interval
 from crossreg.nn.groups import groups as group_of
-from crossreg.report.tables.comparison import Interval, difference, interval, signed
+from crossreg.report.tables.comparison import difference, signed
 
 NLL, ECE, CRPS, RMSE = "test_nll", "test_ece_mix", "test_crps", "test_rmse"
 STD = {"predictive": "test_std_predictive", "generalization": "test_std_generalization"}

@@ -16,7 +16,7 @@ from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.methods import fixed_noise
-from crossreg.metrics.evaluation import SurrogatePredictor
+from crossreg.predictors.predictor import SurrogatePredictor
 from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
 
 ROOT = Path(__file__).parents[2]

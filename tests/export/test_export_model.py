@@ -16,13 +16,13 @@ from safetensors.numpy import load_file
 
 import crossreg
 from crossreg.config import DataConfig, ModelConfig
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.export.write import export_model
-from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.surrogate import predict
 from foreign_modules import FOREIGN, WIDTH

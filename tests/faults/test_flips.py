@@ -18,9 +18,9 @@ from crossreg.errors import InputError
 from crossreg.files.sealed import BYTES, Kind, check_seal, read_sealed, write_sealed
 from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import read_test_fields
+from crossreg.runs.programs import read_programs
 from crossreg.runs.run_folder import check_scored, load_run, read_metrics
 from crossreg.runs.sweep_folder import load_points, open_sweep, read_rows
-from crossreg.studies.sweep.programs import read_programs
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 from crossreg.training.checkpoint import load_with

@@ -14,11 +14,11 @@ from crossreg.errors import InputError
 from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.runs.manifest import vouch
+from crossreg.runs.programs import read_programs
 from crossreg.runs.run_folder import load_run
 from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep.fields import load_sweep_fields
-from crossreg.studies.sweep.programs import read_programs
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 

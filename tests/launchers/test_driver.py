@@ -8,11 +8,11 @@ import pytest
 from tiny_sweep import MOST, OFTEN, check_whole, workers
 
 from crossreg.designs.grids import plan
+from crossreg.runs.programs import read_programs
 from crossreg.studies.launchers.base import Job, Launcher, Outcome, put_in
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import work
 from crossreg.studies.sweep import run as sweep
-from crossreg.studies.sweep.programs import read_programs
 from crossreg.studies.sweep.run import run_sweep
 
 

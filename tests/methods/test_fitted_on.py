@@ -9,25 +9,20 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
+from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.designs.grids import plan
 from crossreg.methods import readout, unregularized
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import (
-    SurrogatePredictor,
-    calibration_key,
-    evaluate_predictor,
-    evaluation_key,
-    score_points,
-    sigma_per_site,
-)
+from crossreg.metrics.evaluation import evaluate_predictor, score_points, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.conformal import Conformal, conformal_levels, fit_conformal
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import Persistence, fit_persistence
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.predictors.temperature import Tempered, fit_temperature
 from crossreg.runs.sweep_folder import point_key
 from crossreg.studies.sweep import scoring

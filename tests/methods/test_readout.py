@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.data.split import POOL_SIZE
 from crossreg.methods import dropout
@@ -16,19 +17,13 @@ from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.metrics.calibration import LEVELS, coverage
-from crossreg.metrics.evaluation import (
-    SurrogatePredictor,
-    batches_of,
-    calibration_key,
-    evaluate_predictor,
-    evaluation_key,
-    mean_nll,
-    score_points,
-)
+from crossreg.metrics.evaluation import evaluate_predictor, mean_nll, score_points
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictors.batches import batches_of
 from crossreg.predictors.conformal import conformal_levels, fit_conformal
 from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.predictors.temperature import Tempered, fit_temperature
 
 

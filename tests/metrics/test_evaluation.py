@@ -11,21 +11,14 @@ from scipy.stats import norm, spearmanr
 
 from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.files.load import load_file
+from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.pairs import make_data
-from crossreg.metrics import evaluation
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import (
-    calibration_key,
-    evaluate,
-    evaluate_predictor,
-    evaluation_key,
-    mean_nll,
-    score_points,
-    sigma_per_site,
-)
+from crossreg.metrics.evaluation import evaluate, evaluate_predictor, mean_nll, score_points, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
+from crossreg.predictors import batches
 
 
 def offset(batch, keys):
@@ -142,7 +135,7 @@ def test_chunks_leave_no_trace(data, tiny, monkeypatch):
     model = build_model(tiny.replace(log_sigma_gen_start=-1.0).model, data.train, key=jax.random.key(0))
     whole = evaluate(model, data.test, num_samples=3)
     monkeypatch.setattr(
-        evaluation, "_POINTS_PER_CALL", dict.fromkeys(("cpu", "accelerator"), 7 * 40)
+        batches, "_POINTS_PER_CALL", dict.fromkeys(("cpu", "accelerator"), 7 * 40)
     )  # 7 pairs, which do not divide the 20
     parts = evaluate(model, data.test, num_samples=3)
     one_point = 1 / (20 * 40)  # may lie on the edge of an interval, or change places with another
@@ -155,7 +148,7 @@ def test_chunks_leave_no_trace(data, tiny, monkeypatch):
 
 def test_candidates_are_compared_by_the_nll_that_is_reported(data, monkeypatch):
     """Also where the last of several batches has fewer pairs, and its points no more weight than others."""
-    monkeypatch.setitem(evaluation._POINTS_PER_CALL, "cpu", 7 * 40)
+    monkeypatch.setitem(batches._POINTS_PER_CALL, "cpu", 7 * 40)
     expected = evaluate_predictor(varied, data.test)["nll"]
     assert mean_nll(varied, data.test, key=evaluation_key(0)) == pytest.approx(expected, rel=1e-6)
 

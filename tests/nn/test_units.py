@@ -261,7 +261,7 @@ def test_data_that_a_model_was_not_built_for_are_refused(trajectories, tiny):
 
 def test_there_and_back_is_the_identity():
     x = jax.random.normal(KEY, (3, 7)) * 4
-    back = UNITS.from_network(Moments(UNITS.to_network(x)[:2], jnp.zeros((2, 7)), None))
+    back = Moments(UNITS.to_network(x)[:2], jnp.zeros((2, 7)), None).in_units(UNITS)
     np.testing.assert_allclose(back.mean, x[:2], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(UNITS.to_network(x)[2:], x[2:])  # a mask stays as it is
     np.testing.assert_allclose(jnp.exp(back.log_sigma_pred), np.broadcast_to(UNITS.scales(1), (2, 7)), rtol=1e-6)
@@ -274,7 +274,7 @@ def test_every_channel_has_its_own_offset_and_scale():
     z = UNITS.to_network(x)
     np.testing.assert_allclose(z, [[2.0, 0.0, -1.0], [2.0, -1.0, 0.0], [1.0, 0.0, 1.0]], atol=1e-6)
     log_sigma = jnp.log(jnp.asarray([[0.5, 1.0, 2.0], [4.0, 0.25, 1.0]]))
-    found = UNITS.from_network(Moments(z[:2], log_sigma, log_sigma[:, ::-1]))
+    found = Moments(z[:2], log_sigma, log_sigma[:, ::-1]).in_units(UNITS)
     np.testing.assert_allclose(found.mean, x[:2], atol=1e-5)
     np.testing.assert_allclose(jnp.exp(found.log_sigma_pred), [[2.5, 5.0, 10.0], [1.0, 0.0625, 0.25]], rtol=1e-5)
     assert found.log_sigma_gen is not None

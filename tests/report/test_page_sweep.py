@@ -10,7 +10,8 @@ import pytest
 from crossreg.cli.main import main
 from crossreg.config import save_yaml
 from crossreg.data.apebench import load_trajectories
-from crossreg.metrics.evaluation import evaluation_key, score_points
+from crossreg.data.keys import evaluation_key
+from crossreg.metrics.evaluation import score_points
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.report.page.folders import find
 from crossreg.runs.archive import Archive

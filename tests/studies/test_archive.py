@@ -11,9 +11,10 @@ import pytest
 from crossreg.nn.surrogate import Surrogate
 from crossreg.runs.archive import Archive
 from crossreg.runs.manifest import record_json, recorded, vouch
+from crossreg.runs.programs import Program, Training, describe_program, digest_of, read_programs
 from crossreg.studies.sweep import programs
 from crossreg.studies.sweep.distributed import take_in_left
-from crossreg.studies.sweep.programs import Program, Training, describe_program, digest_of, read_program, read_programs
+from crossreg.studies.sweep.programs import read_program
 from crossreg.training.replicas import first_snapshot, unstack
 
 SEEDS, STEPS = (3, 0, 8), (10, 20)

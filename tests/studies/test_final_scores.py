@@ -3,8 +3,9 @@
 import jax
 import pytest
 
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all
+from crossreg.metrics.evaluation import evaluate_all
 from crossreg.nn.build import build_model
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.run_folder import final_metrics
 from crossreg.studies import train
 

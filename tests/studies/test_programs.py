@@ -12,10 +12,11 @@ from crossreg.designs.grids import Point, plan
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
+from crossreg.runs.programs import FORMAT, Training, digest_of
 from crossreg.runs.sweep_folder import point_key
 from crossreg.studies.sweep import programs
 from crossreg.studies.sweep import run as module
-from crossreg.studies.sweep.programs import FORMAT, Training, digest_of, most_replicas, plan_programs
+from crossreg.studies.sweep.programs import most_replicas, plan_programs
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training import loop

@@ -18,9 +18,10 @@ from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
 from crossreg.report.tables import write as table_files
+from crossreg.runs.programs import read_programs
 from crossreg.runs.sweep_folder import point_key, read_rows
 from crossreg.studies.sweep import run as module
-from crossreg.studies.sweep.programs import plan_programs, read_programs
+from crossreg.studies.sweep.programs import plan_programs
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training.replicas import make_task

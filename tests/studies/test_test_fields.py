@@ -12,14 +12,16 @@ from scipy.stats import norm
 from crossreg.cli.main import main
 from crossreg.config import DataConfig
 from crossreg.data.files.load import load_file
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS as NOMINAL
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluation_key, score_points
+from crossreg.metrics.evaluation import score_points
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.persistence import fit_persistence
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
 from crossreg.runs.fields.stored_fields import Planes
 from crossreg.runs.fields.test_fields import (

@@ -9,12 +9,14 @@ import pytest
 from crossreg.cli.main import main
 from crossreg.config import DataConfig, save_yaml
 from crossreg.data.files.load import load_file
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.designs.grids import plan
 from crossreg.metrics.calibration import coverage, ece_from_coverage
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_predictor, evaluation_key, score_points
+from crossreg.metrics.evaluation import evaluate_predictor, score_points
 from crossreg.metrics.test_times import scores_by_time, trained_steps
 from crossreg.nn.build import build_model
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.report.page.rows import row_of_run, scored_row
 from crossreg.report.page.write import write_report
 from crossreg.report.tables.scores import mean_times, times_cells, times_sentence, times_sentences

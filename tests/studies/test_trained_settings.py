@@ -13,8 +13,8 @@ from crossreg.designs.grids import ALL_METHODS
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
+from crossreg.runs.programs import read_programs
 from crossreg.runs.sweep_folder import read_rows
-from crossreg.studies.sweep.programs import read_programs
 
 # Another value than the default for everything that a method may set, and for two settings that none does.
 OTHERS: dict[str, Any] = {

@@ -16,10 +16,9 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from crossreg.config import Config, DataConfig
-from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
+from crossreg.data.keys import REG_STREAM, TRAIN_STREAM, evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.fitting import fit
-from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict
 from crossreg.training.checkpoint import named_arrays

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig, TrainConfig
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Pairs, make_data
 from crossreg.fitting import fit
 from crossreg.methods import TRAINED
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.build import build_model
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict

@@ -20,12 +20,14 @@ from crossreg.cars.pairs import check_grid, mean_map, pairs_of, vertices_corresp
 from crossreg.cars.study import VERTEX_MEAN, Prepared, prepare
 from crossreg.cars.training import candidates_of, load_trained, trainings_of
 from crossreg.cars.vertex_mean import fit_vertex_mean
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Batch
 from crossreg.designs.car_study import CarStudy, methods_of
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import Predictor, batches_of, evaluation_key
+from crossreg.predictors.batches import batches_of
+from crossreg.predictors.predictor import Predictor
 from crossreg.runs.car_folder import SETTINGS, stored_study
 from crossreg.runs.manifest import check_files
 from crossreg.runs.prediction import check_levels, summarize, write_arrays

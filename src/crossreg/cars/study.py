@@ -17,9 +17,11 @@ from crossreg.cars.meshes.readers import Cars, load_cars
 from crossreg.cars.meshes.surface import axes_warning
 from crossreg.cars.metrics import car_means, car_scores
 from crossreg.cars.pairs import CarPairs, CarScale, make_car_data, vertices_correspond, with_all_to_train_on
+from crossreg.cars.stored import write_prediction, write_test_cars
 from crossreg.cars.summary import ScoredRun, method_summary
 from crossreg.cars.training import Training, candidates_of, is_trained, train_or_load, trainings_of
 from crossreg.cars.vertex_mean import fit_vertex_mean
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Data
 from crossreg.designs.car_study import FAMILY, CarStudy, methods_of, settings_of
 from crossreg.errors import InputError
@@ -27,10 +29,11 @@ from crossreg.files.regular import read_regular
 from crossreg.methods.early import Trained
 from crossreg.methods.names import ALL_DATA, Method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import Predictor, evaluation_key, score_points, sigma_per_site
+from crossreg.metrics.evaluation import score_points, sigma_per_site
+from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
-from crossreg.report.figures.looks import FIGURES
 from crossreg.runs.car_folder import (
+    FIGURES,
     HISTORY,
     MODELS,
     PREDICTIONS,
@@ -40,9 +43,7 @@ from crossreg.runs.car_folder import (
     finished_summary,
     open_folder,
     with_both_methods,
-    write_prediction,
     write_settings,
-    write_test_cars,
 )
 from crossreg.runs.locks import locked
 from crossreg.runs.manifest import record_json, recorded

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossreg.cars.metrics import SCORE_NAMES, CarMeans, bootstrap
-from crossreg.report.tables.comparison import decimals_of, interval
+from crossreg.metrics.intervals import decimals_of, interval
 
 _COLUMNS = ("relative_l2", "rmse", "nll", "ece_mix", "spearman", "std_predictive", "std_generalization")
 _OVER_CARS = ("relative_l2", "rmse", "nll", "ece_mix", "crps")

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, to_yaml
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Data, load_data
 from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.methods import TRAINED
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, evaluation_key, score_points
+from crossreg.metrics.evaluation import evaluate_all, score_points
 from crossreg.predictors.persistence import fit_persistence
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.tables.scores import scores_table, sigma_lines
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import DataConfig
-from crossreg.data.cache import cache_folder, load_or_generate
+from crossreg.data.cache import load_or_generate
 from crossreg.data.checks import check_trajectories
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL, TRAIN_POOL, Split
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
+from crossreg.files.cache_folder import cache_folder
 from crossreg.files.memory import check_room
 
 # As they are made, as they are in order, and as they are handed over.

@@ -8,7 +8,6 @@ sliced.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,21 +18,11 @@ import numpy as np
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
 from crossreg.files.arrays import open_npz
+from crossreg.files.cache_folder import cache_folder
 from crossreg.files.sealed import check_sealed, write_sealed
 from crossreg.files.whole import make_folder
 
 Stored = TypeVar("Stored")
-
-
-def cache_folder() -> Path:
-    """`CROSSREG_CACHE` if set, else the user's cache folder."""
-    if folder := os.environ.get("CROSSREG_CACHE"):
-        return Path(folder)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "crossreg"
-    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
-        return Path(local) / "crossreg" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crossreg"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> None:

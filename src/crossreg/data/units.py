@@ -10,8 +10,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from crossreg.nn.heads import Moments
-
 
 class Units(NamedTuple):
     """Offset o and scale s of each channel: plain numbers, part of a model's structure and never trained."""
@@ -32,14 +30,3 @@ class Units(NamedTuple):
         channels, num_dims = len(self.offset), x.ndim - 1
         field = (x[:channels] - self.offsets(num_dims)) / self.scales(num_dims)
         return jnp.concatenate([field, x[channels:]]) if x.shape[0] > channels else field
-
-    def from_network(self, moments: Moments) -> Moments:
-        """What the heads say, in the fields' own units."""
-        num_dims = moments.mean.ndim - 1
-        scale = self.scales(num_dims)
-        gen = moments.log_sigma_gen
-        return Moments(
-            moments.mean * scale + self.offsets(num_dims),
-            moments.log_sigma_pred + jnp.log(scale),
-            None if gen is None else gen + jnp.log(scale),
-        )

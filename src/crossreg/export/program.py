@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from crossreg.data.keys import evaluation_key
 from crossreg.export.folding import folded
-from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.runs.prediction import observe, summarize

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from crossreg.data.cache import cache_folder
+from crossreg.files.cache_folder import cache_folder
 from crossreg.files.whole import replacing
 
 

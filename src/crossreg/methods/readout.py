@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossreg.config import Config
+from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import Data
 from crossreg.methods.early import Trained
 from crossreg.methods.names import Method
-from crossreg.metrics.evaluation import Predictor, calibration_key, mean_nll
+from crossreg.metrics.evaluation import mean_nll
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictors.conformal import fit_conformal
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import fit_persistence
+from crossreg.predictors.predictor import Predictor
 from crossreg.predictors.temperature import fit_temperature
 
 

@@ -3,7 +3,7 @@
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -11,25 +11,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
-from crossreg.data.keys import EVALUATION_STREAM
+from crossreg.data.files.streamed import StreamedPairs
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.errors import InputError
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
 from crossreg.nn.build import check_reads
 from crossreg.nn.noise import site_sigmas
-from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.in_units import InUnits, Predictive, standardized
-from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.batches import batches_of
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor
 
-# Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
-# pair has noise of its own.
-_POINTS_PER_CALL = {"cpu": 2**12, "accelerator": 2**17}
 _SORTED_POINTS = 2**24
-Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
 
 
 # Device arrays inside the compiled call, host arrays after it.
@@ -132,64 +128,6 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
         relative = scale / jnp.max(scale)
         return Scored(totals, relative * error, relative * p.std_total, weight)
     return Scored(totals, error, p.std_total, weight)
-
-
-class SurrogatePredictor(eqx.Module):
-    """A surrogate as something that turns a batch into a mixture."""
-
-    model: Surrogate
-    num_samples: int = eqx.field(static=True)
-
-    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
-        return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
-
-
-def batches_of(
-    pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None, steps: range | None = None
-) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
-    """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count.
-
-    With `most_pairs`, only so many of them, evenly spaced; with `steps`, of those only the ones that are at these steps
-    of their rows.
-    """
-    # Fetched as it is: a product of it would wait behind all that the device still has to do.
-    numbers = evenly_spaced(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs)
-    in_all = len(numbers)
-    if steps is not None:
-        numbers = numbers[np.isin(numbers % pairs.pairs_per_row, steps)]
-    num_pairs = len(numbers)
-    if not num_pairs:
-        raise InputError("the split has nothing to score on")
-    on_cpu = jax.default_backend() == "cpu"
-    points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
-    chunk = max(1, points_per_call // math.prod(pairs.field_shape))
-    if on_cpu:
-        # A power of two where few are enough: splits of about one size share a program, and so do all steps of one. An
-        # accelerator takes longer to compile a further program than to score a split that is filled up.
-        chunk = min(chunk, 1 << (in_all - 1).bit_length())
-    starts = range(0, num_pairs, chunk)
-    # Filled up with the last pair and gathered outside: one program serves all chunks.
-    indices = [numbers[np.minimum(np.arange(start, start + chunk), num_pairs - 1)] for start in starts]
-    for start, index, ready in zip(starts, indices, _held(pairs, indices), strict=True):
-        yield *_gather(ready, key, jnp.asarray(index)), min(chunk, num_pairs - start)
-
-
-def _held(pairs: AbstractPairs, indices: Sequence[Int[np.ndarray, " batch"]]) -> Iterator[AbstractPairs]:
-    """The pairs with those of each batch in memory; of data in files, the next ones are read meanwhile."""
-    if not isinstance(pairs, StreamedPairs):
-        yield from (pairs for _ in indices)
-        return
-    with ThreadPoolExecutor(1) as pool:
-        futures = deque(pool.submit(pairs.hold, index, len(index)) for index in indices[:1])
-        for following in [*indices[1:], None]:
-            if following is not None:
-                futures.append(pool.submit(pairs.hold, following, len(following)))
-            yield futures.popleft().result()
-
-
-@eqx.filter_jit
-def _gather(pairs: AbstractPairs, key: PRNGKeyArray, index: Int[Array, " batch"]) -> tuple[Batch, Key[Array, " batch"]]:
-    return pairs.gather(index), jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
 def score_points(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> Points:
@@ -326,16 +264,6 @@ def evaluate_all(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def evaluation_key(seed: int) -> PRNGKeyArray:
-    """The key of the noise an evaluation draws: none that training draws from."""
-    return jax.random.fold_in(jax.random.key(seed), EVALUATION_STREAM)
-
-
-def calibration_key() -> PRNGKeyArray:
-    """The key of the noise that a wrapper calibrates under: none that an evaluation draws."""
-    return jax.random.fold_in(evaluation_key(0), EVALUATION_STREAM)
 
 
 def sigma_per_site(model: Surrogate) -> dict[str, list[float]]:

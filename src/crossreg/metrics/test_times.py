@@ -8,7 +8,8 @@ import numpy as np
 from crossreg.config import DataConfig
 from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Data
-from crossreg.metrics.evaluation import Predictor, evaluate_all
+from crossreg.metrics.evaluation import evaluate_all
+from crossreg.predictors.predictor import Predictor
 
 
 def trained_steps(data: Data, config: DataConfig) -> int | None:

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from crossreg.data.units import Units
 from crossreg.nn.bounds import Bounds, bound, bound_in_reverse, unbound
 from crossreg.nn.groups import Psi, Rho
 from crossreg.nn.kernels.pending import Waiting
@@ -46,6 +47,17 @@ class Moments(eqx.Module):
     mean: Float[Array, "channel *space"]
     log_sigma_pred: Float[Array, "channel *space"]
     log_sigma_gen: Float[Array, "channel *space"] | None
+
+    def in_units(self, units: Units) -> "Moments":
+        """The same Gaussian in the fields' own units: mean s·μ + o, and log σ + log s."""
+        num_dims = self.mean.ndim - 1
+        scale = units.scales(num_dims)
+        gen = self.log_sigma_gen
+        return Moments(
+            self.mean * scale + units.offsets(num_dims),
+            self.log_sigma_pred + jnp.log(scale),
+            None if gen is None else gen + jnp.log(scale),
+        )
 
 
 class Heads(eqx.Module):

@@ -54,7 +54,7 @@ class Surrogate(eqx.Module):
         """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
         moments = self.heads(_run(self.stages[self._first_stochastic :], h, key))
         moments = self.step_from(self.to_network(x), moments)
-        return moments if self.units is None else self.units.from_network(moments)
+        return moments if self.units is None else moments.in_units(self.units)
 
     def to_network(self, x: Float[Array, "in *axes"]) -> Float[Array, "in *axes"]:
         """The input as the first stage reads it."""

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.metrics.evaluation import Predictor, batches_of, calibration_key
 from crossreg.predictive.in_units import Predictive, standardized, with_standard
 from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictors.batches import batches_of
+from crossreg.predictors.predictor import Predictor
 
 # Levels 0, 1/20, …, 19/20 are met by rank, all that ECE looks at among them; behind the last, scores are taken as
 # exponential, which is what they are under the true distribution.

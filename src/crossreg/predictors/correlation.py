@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, batches_of, calibration_key
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.in_units import standardized
+from crossreg.predictors.batches import batches_of
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor
 
 
 @eqx.filter_jit

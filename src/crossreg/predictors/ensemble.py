@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from crossreg.data.pairs import Batch
-from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.in_units import InUnits, standardized_as, with_standard
 from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.predictor import SurrogatePredictor
 
 
 class EnsemblePredictor(eqx.Module):

@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.metrics.evaluation import Predictor, batches_of, calibration_key
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.batches import batches_of
+from crossreg.predictors.predictor import Predictor
 
 Form = Literal["stretch", "sigma"]
 # log a is looked for on this grid, then on a finer one around its best point. A σ alone may be much more too small.

@@ -7,12 +7,12 @@ from typing import Any
 
 import equinox as eqx
 
+from crossreg.data.units import Units
 from crossreg.files.whole import read_stored
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
-from crossreg.data.units import Units
 from crossreg.runs.manifest import check_files
-from crossreg.studies.sweep.programs import Finished, Program, read_programs
+from crossreg.runs.programs import Finished, Program, read_programs
 
 
 class Archive:

@@ -17,25 +17,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from crossreg.cars.pairs import CarScale
-from crossreg.cars.meshes.surface import Surface
-from crossreg.errors import InputError
-from crossreg.files.whole import is_temporary, make_folder
-from crossreg.metrics.evaluation import Points
-from crossreg.files.regular import read_regular
-from crossreg.progress.progress_file import PROGRESS
-from crossreg.files.sealed import write_sealed
-from crossreg.files.yaml_files import parse_settings
 from crossreg.designs.car_study import CarStudy, methods_of, settings_of, study_of
+from crossreg.errors import InputError
+from crossreg.files.regular import read_regular
+from crossreg.files.whole import is_temporary
+from crossreg.files.yaml_files import parse_settings
+from crossreg.progress.progress_file import PROGRESS
 from crossreg.runs.locks import LOCK
-from crossreg.runs.versions import describe_machine
 from crossreg.runs.manifest import (
     MANIFEST,
     begin_again,
-    entered,
     is_sound,
     read_manifest,
     record_json,
@@ -43,6 +36,7 @@ from crossreg.runs.manifest import (
     vouch,
 )
 from crossreg.runs.snapshots import SNAPSHOTS
+from crossreg.runs.versions import describe_machine
 
 SETTINGS, SUMMARY, VERSIONS, TEST_CARS = "config.yaml", "summary.json", "versions.json", "test_cars.npz"
 PREDICTIONS, HISTORY, MODELS = "predictions", "history", "models"
@@ -170,29 +164,5 @@ def finished_summary(folder: Path, study: CarStudy, methods: Sequence[str]) -> d
     return summary if all(is_sound(folder, name) for name in names) else None
 
 
-def write_test_cars(folder: Path, cars: Sequence[Surface]) -> None:
-    """The cars that are scored, one behind the other; a car without faces has none."""
-    faces = [np.zeros((0, 3), np.int64) if car.faces is None else car.faces for car in cars]
-    arrays = {
-        "names": np.array([car.name for car in cars]),
-        "vertex_offsets": np.cumsum([0, *(len(car.vertices) for car in cars)]),
-        "vertices": np.concatenate([car.vertices for car in cars]).astype(np.float32),
-        "normals": np.concatenate([car.normals for car in cars]).astype(np.float32),
-        "truth": np.concatenate([car.pressure for car in cars]).astype(np.float32),
-        "face_offsets": np.cumsum([0, *(len(part) for part in faces)]),
-        "faces": np.concatenate(faces).astype(np.int32),
-    }
-    with entered(folder, TEST_CARS) as entry:
-        write_sealed(folder / TEST_CARS, arrays, compressed=True, announce=entry)
-
-
-def write_prediction(folder: Path, name: str, points: Points, scale: CarScale) -> None:
-    """Mean and standard deviations at the vertices of the test cars, one car behind the other."""
-    there = np.asarray(points.weight) > 0
-    stds = {"std_predictive": "std_predictive", "std_generalization": "std_generalization", "std": "std_total"}
-    arrays = {key: scale.pressure_std * np.asarray(getattr(points, field))[there] for key, field in stds.items()}
-    arrays["mean"] = scale.pressure(np.asarray(points.mean)[there])
-    make_folder(folder / PREDICTIONS)
-    arrays = {key: values.astype(np.float32) for key, values in arrays.items()}
-    with entered(folder, f"{PREDICTIONS}/{name}.npz") as entry:
-        write_sealed(folder / PREDICTIONS / f"{name}.npz", arrays, compressed=True, announce=entry)
+# Where the figures of a folder are, in it, unless another place is named.
+FIGURES = "figures"

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 
 from crossreg.data.files.streamed import hold
 from crossreg.data.pairs import AbstractPairs, Pairs
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.build import scale_pairs
-from crossreg.data.units import Units
 
 # How far beyond the range, in units of its width, a value may lie before it is warned of, and before it is refused.
 _WARNED, _REFUSED = 1.0, 10.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TextIO
 
 from crossreg.errors import InputError
-from crossreg.files.whole import check_no_link, is_temporary, make_folder
 from crossreg.files.regular import open_descriptor
+from crossreg.files.whole import check_no_link, is_temporary, make_folder
 
 LOCK = "lock"
 

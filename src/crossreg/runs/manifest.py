@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crossreg.errors import InputError
-from crossreg.files.whole import replacing
 from crossreg.files.regular import open_regular, read_regular
 from crossreg.files.sealed import has_seal
+from crossreg.files.whole import replacing
 
 MANIFEST = "manifest.json"
 _FORMAT = 1

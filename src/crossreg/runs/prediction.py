@@ -10,16 +10,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.data.checks import check_mask, finite
+from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
-from crossreg.files.whole import read_array, replacing
-from crossreg.predictive.in_units import Predictive
 from crossreg.files.memory import check_room
-from crossreg.metrics.evaluation import evaluation_key
+from crossreg.files.whole import read_array, replacing
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive.in_units import Predictive
 from crossreg.progress.display import CountDisplay
-from crossreg.training.cohort import prediction_bytes
 from crossreg.runs.input_range import check_hidden, check_range, check_seen
 from crossreg.runs.run_folder import Run
+from crossreg.training.cohort import prediction_bytes
 
 # Points per compiled call: bounds memory and changes no number.
 _POINTS_PER_CALL = 2**16

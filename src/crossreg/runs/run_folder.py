@@ -30,23 +30,24 @@ from crossreg.data.checks import check_mask
 from crossreg.data.files.load import is_known_by_sample, load_files
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs, Data, load_data
+from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line
+from crossreg.files.regular import read_regular
+from crossreg.files.sealed import is_sealed, seal_or_none
 from crossreg.files.whole import check_is_folder, is_temporary, make_folder, read_array, read_json, replacing
-from crossreg.metrics.evaluation import SurrogatePredictor, evaluate_all, sigma_per_site
+from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
+from crossreg.metrics.test_times import scores_by_time, trained_steps
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
-from crossreg.data.units import Units
-from crossreg.files.regular import read_regular
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.display import CountDisplay
 from crossreg.progress.progress_file import PROGRESS
-from crossreg.files.sealed import is_sealed, seal_or_none
+from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.input_range import InputRange, input_range, stored_range
 from crossreg.runs.locks import LOCK
-from crossreg.runs.versions import describe_machine
 from crossreg.runs.manifest import MANIFEST, begin_again, check_files, is_sound, read_manifest, recorded, vouch
 from crossreg.runs.snapshots import SNAPSHOTS
-from crossreg.runs.fields.stored_fields import TEST_FIELDS
-from crossreg.metrics.test_times import scores_by_time, trained_steps
+from crossreg.runs.versions import describe_machine
 from crossreg.training.checkpoint import load_model
 
 CONFIG, HISTORY, METRICS = "config.yaml", "metrics.jsonl", "metrics.json"

@@ -27,13 +27,13 @@ import numpy as np
 from crossreg.config import TrainConfig
 from crossreg.data.files.streamed import check_unchanged
 from crossreg.errors import InputError
+from crossreg.files.sealed import BYTES, seal_or_none
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.hosts import all_or_none, from_writer, tree_from_writer
-from crossreg.nn.surrogate import Surrogate
-from crossreg.files.sealed import BYTES, seal_or_none
 from crossreg.machine.stopping import saved_on_stop
-from crossreg.runs.versions import check_numerics, numerics
+from crossreg.nn.surrogate import Surrogate
 from crossreg.runs.saving import Saving
+from crossreg.runs.versions import check_numerics, numerics
 from crossreg.training.checkpoint import load_with, save_arrays
 from crossreg.training.loop import train_replicas
 from crossreg.training.parallel import Layout, over_replicas

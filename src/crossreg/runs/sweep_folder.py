@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import changed_fields, default_settings, from_dict
-from crossreg.errors import InputError
-from crossreg.files.whole import check_is_folder, is_temporary, make_folder, read_json, read_stored, replacing
-from crossreg.files.sealed import BYTES, is_sealed, read_sealed
 from crossreg.designs.grids import Point, plan
-from crossreg.studies.launchers.base import JOBS
+from crossreg.errors import InputError
+from crossreg.files.sealed import BYTES, is_sealed, read_sealed
+from crossreg.files.whole import check_is_folder, is_temporary, make_folder, read_json, read_stored, replacing
 from crossreg.runs.locks import LOCK, locked
-from crossreg.runs.versions import check_numerics, describe_machine
 from crossreg.runs.manifest import (
     MANIFEST,
     begin_again,
@@ -32,11 +30,12 @@ from crossreg.runs.manifest import (
     recorded,
     vouch,
 )
-from crossreg.studies.sweep.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
+from crossreg.runs.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS
+from crossreg.runs.versions import check_numerics, describe_machine
 
-PLAN, ROWS = "sweep.json", "rows.jsonl"
+PLAN, ROWS, JOBS = "sweep.json", "rows.jsonl", "jobs"
 
 
 def point_key(point: Point, digest: str) -> str:

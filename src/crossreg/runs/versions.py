@@ -16,10 +16,9 @@ from typing import Any
 
 import jax
 
-import crossreg
-from crossreg.machine.devices import devices_in_use
 from crossreg.errors import InputError
 from crossreg.files.whole import read_json
+from crossreg.machine.devices import devices_in_use
 from crossreg.training.parallel import Layout
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
@@ -67,7 +66,7 @@ def _conditions() -> dict[str, str]:
 def source_digest() -> str:
     """A short hash of the package's own code: which state of it made a number, installed or not."""
     digest = hashlib.sha256()
-    for path in sorted(Path(crossreg.__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

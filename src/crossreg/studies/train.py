@@ -13,13 +13,14 @@ from crossreg.data.pairs import Data, load_data
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts
 from crossreg.machine.stopping import stopped_together
-from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.nn.surrogate import Surrogate
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
 from crossreg.runs.locks import locked
 from crossreg.runs.manifest import drop, entered, is_sound, record_json, recorded
+from crossreg.runs.programs import Training
 from crossreg.runs.run_folder import (
     HISTORY,
     METRICS,
@@ -37,7 +38,6 @@ from crossreg.runs.run_folder import (
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS, Kept, Lines, Resumable
 from crossreg.runs.versions import check_versions, describe_machine, source_digest
-from crossreg.studies.sweep.programs import Training
 from crossreg.training.checkpoint import save_model
 from crossreg.training.cohort import start_cohort
 from crossreg.training.parallel import ALONE, Layout

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import evaluation_key
 from crossreg.nn.kernels.pending import Path
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import weighted_mean

@@ -19,6 +19,7 @@ from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
 from crossreg.data.formats.source import Source
 from crossreg.metrics import evaluation
 from crossreg.nn.build import scale_pairs
+from crossreg.predictors import batches
 from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.training import feeding
 from made_fields import fields
@@ -143,7 +144,7 @@ def test_points_to_sort_are_kept_of_some_batches_alone(path, monkeypatch):
     model = xr.build_model(SMALL, memory.train, key=jax.random.key(0))
     predictor = evaluation.SurrogatePredictor(model, 4)
     whole = xr.evaluate(model, memory.test, num_samples=4)
-    monkeypatch.setitem(evaluation._POINTS_PER_CALL, "cpu", 2 * 40)
+    monkeypatch.setitem(batches._POINTS_PER_CALL, "cpu", 2 * 40)
     monkeypatch.setattr(evaluation, "_SORTED_POINTS", 5 * 40)
     launched = evaluation._launch(predictor, files.test, evaluation.evaluation_key(0))
     assert [batch.error.shape[0] for batch in launched] == [2, 0, 2, 0, 2]

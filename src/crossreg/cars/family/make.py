@@ -19,8 +19,9 @@ from crossreg.cars.family.panels import at_vertices, flat_panels, make_system, p
 from crossreg.cars.family.wake import base_pressure, flow_with_wake, separated_share, vortex_pressure
 from crossreg.cars.meshes.normals import vertex_normals
 from crossreg.cars.meshes.surface import Surface
-from crossreg.data.cache import cache_folder, read_arrays, read_if_there, write_arrays
+from crossreg.data.cache import read_arrays, read_if_there, write_arrays
 from crossreg.errors import InputError
+from crossreg.files.cache_folder import cache_folder
 
 # To be raised whenever the same request gives other cars.
 VERSION = 2

@@ -33,9 +33,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from crossreg.cars.grid.torus import RADIUS, TUBE_RADIUS, torus
-from crossreg.data.cache import cache_folder, read_arrays, read_if_there, write_arrays
+from crossreg.data.cache import read_arrays, read_if_there, write_arrays
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
+from crossreg.files.cache_folder import cache_folder
 
 # Names the algorithm in the keys of cached maps: a change that gives other maps, or another file, takes another number.
 VERSION = 3

@@ -22,12 +22,12 @@ from matplotlib.colors import to_hex
 from crossreg.cars.meshes.surface import Surface
 from crossreg.cars.metrics import SCORE_NAMES
 from crossreg.files.whole import replacing
+from crossreg.metrics.intervals import Interval, decimals_of
 from crossreg.report.cars.figures import BAND, ERROR_COLORS
 from crossreg.report.cars.run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page.files import read_json, said_time
 from crossreg.report.shared import shared_file, shared_style
-from crossreg.report.tables.comparison import Interval, decimals_of
 
 PAGE = "car.html"
 LARGEST = 12_000_000  # bytes of a page

@@ -20,7 +20,7 @@ from crossreg.cars.meshes.surface import Surface
 from crossreg.errors import InputError
 from crossreg.files.arrays import read_npz
 from crossreg.files.regular import read_regular
-from crossreg.report.tables.comparison import Interval
+from crossreg.metrics.intervals import Interval
 from crossreg.runs.manifest import check_files
 
 _CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# Where the figures of a folder are, in it, unless another place is named.
-FIGURES = "figures"
 FAMILIES = ("xreg", "dropout", "ensemble", "unregularized", "fixed-noise", "persistence")
 
 

@@ -21,13 +21,13 @@ from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, check_no_link
 from crossreg.report.cars.figures import draw_car_figures
 from crossreg.report.figures.drawing import Drawing, draw_all
-from crossreg.report.figures.looks import FIGURES
 from crossreg.report.figures.run import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, of_fields, of_run, of_runs
 from crossreg.report.figures.sweep import drawings_of_rows
 from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.report.page.folders import walk
 from crossreg.report.page.unfinished import read_settings
 from crossreg.runs.archive import Archive
+from crossreg.runs.car_folder import FIGURES
 from crossreg.runs.run_folder import CONFIG
 from crossreg.runs.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_points, point_key
 from crossreg.studies.sweep.fields import load_sweep_fields

@@ -31,9 +31,9 @@ from crossreg.report.page.unfinished import (
 )
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
+from crossreg.runs.programs import TRAINED_FOLDER
 from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
 from crossreg.runs.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_points, point_key
-from crossreg.studies.sweep.programs import TRAINED_FOLDER
 from crossreg.studies.sweep.scoring import trainings_of
 
 CARS = "test_cars.npz"

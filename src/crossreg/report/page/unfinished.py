@@ -20,8 +20,8 @@ from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.page.files import read_history, read_json, read_lines
 from crossreg.report.page.rows import History
 from crossreg.report.watch.folders import SECONDS_OF_SILENCE, method_of_settings
+from crossreg.runs.programs import TRAINED_FOLDER
 from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, MODEL, VERSIONS
-from crossreg.studies.sweep.programs import TRAINED_FOLDER
 
 _MOST_CURVES = 12  # of the trainings of a sweep
 _LARGEST = 2**18  # bytes of settings

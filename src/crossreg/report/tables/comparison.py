@@ -13,6 +13,7 @@ from scipy import stats
 
 from crossreg.config import DataConfig, default_settings
 from crossreg.errors import InputError
+from crossreg.metrics.intervals import _LEVEL, Interval, interval
 from crossreg.report.figures.looks import FAMILIES, family_of
 
 # Column name → (split, score, digits).
@@ -51,40 +52,10 @@ TITLES = {
     **{f"{split}_rms_predictive": f"{split} √U_pred" for split in ("train", "reg", "test")},
     **{f"{split}_rms_generalization": f"{split} √U_gen" for split in ("train", "reg", "test")},
 }
-_LEVEL = 0.95
 # Scores that methods are judged by.
 JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 _PAPERS_SCENARIO = "diff_ks"
 DATA_FIELDS = ("observed_fraction", "total", "train_size", "reg_size")
-
-
-class Interval(NamedTuple):
-    """A mean over seeds, or over masks, and half the width of its 95% interval (NaN for a single one)."""
-
-    mean: float
-    half: float
-
-    @property
-    def low(self) -> float:
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.half
-
-
-def decimals_of(value: float, name: str) -> int:
-    """How many decimals a table shows of a score: three of a NLL, of anything else three digits."""
-    size = abs(value)
-    return 3 if name == "nll" or not size or not math.isfinite(size) else max(0, 2 - math.floor(math.log10(size)))
-
-
-def interval(values: Sequence[float]) -> Interval | None:
-    """Mean and 95% interval (Student's t) of independent values; None where there are none."""
-    if not values:
-        return None
-    half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
-    return Interval(float(np.mean(values)), float(half))
 
 
 class Line(NamedTuple):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crossreg.config import DataConfig, default_settings
+from crossreg.metrics.intervals import Interval
 from crossreg.report.tables.comparison import (
     DATA_FIELDS,
     JUDGED,
     SCORES,
     TITLES,
-    Interval,
     Line,
     difference,
     fair_group,

@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.predictive.in_units import Predictive, standardized
-from crossreg.metrics.evaluation import Predictor, batches_of
+from crossreg.predictors.batches import batches_of
+from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
 
 PIT_BINS = 20  # their edges are the ends of the central intervals of levels 0.1 … 0.9

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from crossreg.files.arrays import open_npz
 from crossreg.errors import InputError, in_one_line
+from crossreg.files.arrays import open_npz
 from crossreg.files.sealed import check_sealed, write_sealed
 from crossreg.runs.fields.regions import Region
 

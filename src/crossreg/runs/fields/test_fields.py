@@ -29,14 +29,13 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.data.files.streamed import StreamedPairs, hold
+from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
 from crossreg.predictive.in_units import Predictive, error_of, standardized
-from crossreg.metrics.evaluation import Predictor, SurrogatePredictor, evaluation_key
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.manifest import check_files, entered, read_manifest
 from crossreg.runs.fields.regions import Region, join, rank_regions, scan, sums_of
-from crossreg.runs.run_folder import SCORED_PAIRS, channel_names, identity_of, load_run
 from crossreg.runs.fields.stored_fields import (
     LEVELS,
     TEST_FIELDS,
@@ -46,6 +45,8 @@ from crossreg.runs.fields.stored_fields import (
     read_test_fields,
     write_test_fields,
 )
+from crossreg.runs.manifest import check_files, entered, read_manifest
+from crossreg.runs.run_folder import SCORED_PAIRS, channel_names, identity_of, load_run
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000

@@ -26,8 +26,9 @@ from crossreg.files.regular import open_regular
 from crossreg.files.whole import check_no_link, is_temporary
 from crossreg.methods.names import parse_method
 from crossreg.runs.saving import Saving
+from crossreg.runs.sweep_folder import JOBS
 
-JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
+DATA, TOKEN = "jobs/data.npz", "jobs/token"
 SLURM, SLURM_IDS = "slurm", "slurm-ids"
 # What a driver and its workers put into these folders; programs have 20 digits, submitit's files numbers of jobs.
 _OWN = re.compile(rf"data\.npz|token|{SLURM_IDS}|worker-\d+\.log|[0-9a-f]{{20}}\.(npz|lock)")

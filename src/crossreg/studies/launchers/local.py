@@ -13,7 +13,8 @@ from pathlib import Path
 
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
-from crossreg.studies.launchers.base import JOBS, Job, Launcher, Outcome, end_of_file, last_lines, put_in
+from crossreg.runs.sweep_folder import JOBS
+from crossreg.studies.launchers.base import Job, Launcher, Outcome, end_of_file, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
 _SECONDS_TO_END = 4.0

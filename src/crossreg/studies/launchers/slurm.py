@@ -25,7 +25,8 @@ from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import code_of, save_now, stops_in_time
-from crossreg.studies.launchers.base import JOBS, SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
+from crossreg.runs.sweep_folder import JOBS
+from crossreg.studies.launchers.base import SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
 from crossreg.studies.launchers.settings import Workers
 
 # How often a job may use up its time and be queued again.

@@ -25,9 +25,11 @@ from crossreg.machine.memory_maps import release_programs
 from crossreg.methods.early import Trained
 from crossreg.progress.sweep_display import SweepDisplay
 from crossreg.runs.locks import open_lock
+from crossreg.runs.programs import TRAINED_FOLDER, described_program
+from crossreg.runs.sweep_folder import JOBS
 from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
-from crossreg.studies.sweep.programs import TRAINED_FOLDER, described_program, on_device, read_program, train_apart
+from crossreg.studies.launchers.base import DATA, TOKEN, Job, Outcome, last_lines
+from crossreg.studies.sweep.programs import on_device, read_program, train_apart
 from crossreg.studies.sweep.scoring import score_points, scored_on
 
 Fetch = Callable[[str], bytes]

@@ -16,11 +16,12 @@ from crossreg.designs.presets import PRESETS, preset, scenario_settings
 from crossreg.errors import InputError
 from crossreg.files.arrays import open_npz
 from crossreg.methods.names import Method, parse_methods
+from crossreg.runs.programs import Program, Training, read_programs
 from crossreg.runs.saving import USUAL
 from crossreg.runs.snapshots import Kept
 from crossreg.runs.sweep_folder import PLAN, data_digest, load_points, point_key, read_rows
 from crossreg.studies.planning.packing import Cohort
-from crossreg.studies.sweep.programs import Program, Training, cohort_of, read_programs
+from crossreg.studies.sweep.programs import cohort_of
 from crossreg.studies.sweep.run import check_points, trainings_of
 
 _MOST_SEEDS = 10**7

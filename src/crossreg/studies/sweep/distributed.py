@@ -22,10 +22,12 @@ from crossreg.files.sealed import is_sealed
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import saved_on_stop
 from crossreg.progress.jobs_display import JobsDisplay
+from crossreg.runs.programs import Program, describe_program, digest_of, read_programs
 from crossreg.runs.saving import Saving
+from crossreg.runs.sweep_folder import JOBS
 from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired, remove_jobs
-from crossreg.studies.sweep.programs import Program, describe_program, digest_of, read_programs, take_in, take_out
+from crossreg.studies.launchers.base import DATA, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired, remove_jobs
+from crossreg.studies.sweep.programs import take_in, take_out
 
 _TRIES = 2
 _SECONDS_BETWEEN_LOOKS = 1.0

@@ -9,8 +9,8 @@ from crossreg.designs.grids import Point, settings_of
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, made_whole
 from crossreg.methods.names import parse_method
-from crossreg.metrics.evaluation import SurrogatePredictor
 from crossreg.metrics.test_times import scores_by_time
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
 from crossreg.runs.manifest import entered, record_json, recorded

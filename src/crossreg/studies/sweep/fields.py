@@ -19,14 +19,14 @@ from crossreg.designs.grids import Point
 from crossreg.errors import InputError
 from crossreg.files.sealed import seal_or_none
 from crossreg.files.whole import make_folder
-from crossreg.metrics.evaluation import Predictor
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import fit_persistence
+from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
+from crossreg.runs.programs import data_of
 from crossreg.runs.sweep_folder import data_digest, load_points, point_key
-from crossreg.studies.sweep.programs import data_of
 from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
 
 FIELDS_FOLDER = "test_fields"

@@ -1,9 +1,4 @@
-"""The trainings of a sweep as replicas of few compiled programs, in files that outlive a kill.
-
-trained/NAME.json       the trainings of a program, in the order of its replicas
-trained/NAME.npz        its replicas when it has ended: parameters at the last step and at the best, and their history
-trained/NAME.jsonl      their history, as it goes on
-snapshots/NAME.*.npz    what it goes on from while it trains (`runs/snapshots.py`)
+"""The trainings of a sweep as replicas of few compiled programs, in files that outlive a kill (`runs/programs.py`).
 
 Which trainings go together is decided once, from all that a sweep is asked for and that no program has yet, and
 written down: the numbers depend on the width of a program in their last digits, so that a restart, wherever it
@@ -12,77 +7,48 @@ happens, must find the same programs.
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
 
-from crossreg.config import Config, TrainConfig, changed_fields, from_dict, to_dict
-from crossreg.data.pairs import Data, make_data
+from crossreg.config import Config, TrainConfig
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
-from crossreg.files.regular import read_regular
-from crossreg.files.sealed import BYTES, read_sealed, seal_or_none
+from crossreg.files.sealed import BYTES, read_sealed
 from crossreg.machine.devices import devices_in_use
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
 from crossreg.progress.sweep_display import SweepDisplay
-from crossreg.runs.manifest import check_files, drop, entered, record_json, recorded
+from crossreg.runs.manifest import drop, entered, record_json, recorded
+from crossreg.runs.programs import (
+    TRAINED_FOLDER,
+    Finished,
+    Program,
+    Training,
+    describe_program,
+    digest_of,
+    read_programs,
+)
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import Kept, Lines, Resumable
-from crossreg.training.checkpoint import Tree, load_arrays, save_arrays
+from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.cohort import bytes_of, start_cohort
-from crossreg.training.cost import seconds_of
 from crossreg.training.loop import compile_for
-from crossreg.training.parallel import over_replicas
 from crossreg.training.replicas import Snapshot, first_snapshot, unstack
 from crossreg.training.step import Task
 
-TRAINED_FOLDER = "trained"
-# Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
-FORMAT = 8
 # On each device: beyond this an H200 is no faster for each replica, and a snapshot gets large.
 _MOST_REPLICAS = 512
 _MEMORY_SHARE = 0.5
 _COMPILERS = 4
-
-
-def digest_of(value: Any) -> str:
-    """A short content hash of plain values."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
-
-
-class Training(NamedTuple):
-    """One replica: a config with its method in it, the member's number, and whether a part of reg is kept from it."""
-
-    config: Config
-    member: int
-    keeps_part_of_reg: bool
-
-    def key(self, digest: str) -> str:
-        """Its identity on data of this digest: equal keys, equal work."""
-        return digest_of([FORMAT, digest, changed_fields(self.config), self.member, self.keeps_part_of_reg])
-
-    def data(self, trajectories: Trajectories) -> Data:
-        """The splits it sees."""
-        return data_of(self.config, trajectories, keeps_part_of_reg=self.keeps_part_of_reg)
-
-
-def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bool = False) -> Data:
-    """The splits of a config."""
-    data = make_data(trajectories, config.data, check=False)
-    return data.keep_part_of_reg(config.train.seed) if keeps_part_of_reg else data
 
 
 def without_idle(config: Config) -> Config:
@@ -91,82 +57,6 @@ def without_idle(config: Config) -> Config:
         return config
     idle = ("k_reg", "settle", "reg_objective", "generalization_head_learning_rate")
     return config.replace(**{name: getattr(TrainConfig, name) for name in idle})
-
-
-class Program(NamedTuple):
-    """Trainings that run side by side, by their keys."""
-
-    name: str
-    trainings: dict[str, Training]
-
-    @property
-    def config(self) -> Config:
-        """The config of one of them: they differ in data and seeds only."""
-        return next(iter(self.trainings.values())).config
-
-    def seconds(self, space: tuple[int, ...]) -> float | None:
-        """About how long it trains here, compilation aside, or None where nothing is known of the device."""
-        return seconds_of(self.config, space, over_replicas(len(self.trainings)).per_device)
-
-    def work(self, space: tuple[int, ...]) -> float:
-        """The same in some unit that all programs share."""
-        seconds = self.seconds(space)
-        return float(len(self.trainings) * self.config.train.steps) if seconds is None else seconds
-
-    def file(self, folder: Path, ending: str) -> Path:
-        return folder / self.name_of(ending)
-
-    def name_of(self, ending: str) -> str:
-        """The name of one of its files, as the manifest has it."""
-        return f"{TRAINED_FOLDER}/{self.name}{ending}"
-
-    def is_done(self, folder: Path) -> bool:
-        return self.file(folder, ".npz").exists()
-
-    def identity(self, folder: Path) -> str | None:
-        """What the seal of its trained replicas must say, by the keys of the trainings, whatever the file is called.
-
-        Older versions had no seal: there the manifest decides.
-        """
-        if seal_or_none(self.file(folder, ".npz")) is not None:
-            return digest_of(list(self.trainings))
-        check_files(folder, [self.name_of(".npz")])
-        return None
-
-    def load(self, folder: Path, like: Tree, *, replica: int | None = None) -> Tree:
-        """Its trained replicas, or one of them; a file of another program by its name is refused."""
-        return load_arrays(self.file(folder, ".npz"), like, replica=replica, identity=self.identity(folder))
-
-
-def read_programs(folder: Path) -> list[Program]:
-    """The programs that a folder has, trained or not."""
-    paths = sorted((folder / TRAINED_FOLDER).glob("*.json"))
-    check_files(folder, [path.relative_to(folder).as_posix() for path in paths])
-    return [program_in(path) for path in paths]
-
-
-def program_in(path: Path) -> Program:
-    """The program that a file describes."""
-    try:
-        return described_program(path.stem, json.loads(read_regular(path)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path}: not readable ({error}); remove it to train its part again") from error
-
-
-def describe_program(program: Program) -> list[dict[str, Any]]:
-    """A program as plain values: what its file holds, and what a worker is told."""
-    return [{"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()]
-
-
-def described_program(name: str, description: list[dict[str, Any]]) -> Program:
-    """The program of a description."""
-    return Program(
-        name,
-        {
-            item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
-            for item in description
-        },
-    )
 
 
 def plan_programs(
@@ -223,15 +113,6 @@ def most_replicas(config: Config, num_points: int, memory: int, *, devices: int 
 def bytes_beside(memory: int) -> float:
     """What a program may take that is compiled while another trains."""
     return (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
-
-
-class Finished(NamedTuple):
-    """What is kept of a finished program: stacked parameters, at the last step and at their best, and its NLL."""
-
-    last: PyTree
-    best: PyTree
-    best_nll: Float[Array, " replica"] | None
-    diverged_at: Int[Array, " replica"] | None
 
 
 def _finish(snapshot: Snapshot) -> Finished:

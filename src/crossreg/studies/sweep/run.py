@@ -25,13 +25,14 @@ from crossreg.nn.build import model_like
 from crossreg.progress.display import clock
 from crossreg.progress.jobs_display import JobsDisplay, Part
 from crossreg.progress.sweep_display import SweepDisplay
+from crossreg.runs.programs import Program
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.sweep_folder import ROWS, join, open_sweep, point_key, read_rows, sealed_row
 from crossreg.runs.versions import describe_driver, describe_machine
 from crossreg.studies.launchers import Launcher, open_launcher
 from crossreg.studies.launchers.settings import HERE, Workers
 from crossreg.studies.sweep.distributed import Plan, clear_left, fill_by_jobs, take_in_left
-from crossreg.studies.sweep.programs import Program, cohort_of, compiled_ahead, on_device, plan_programs, train_program
+from crossreg.studies.sweep.programs import cohort_of, compiled_ahead, on_device, plan_programs, train_program
 from crossreg.studies.sweep.scoring import score_points, scored_on, shared_trajectories, trainings_of
 from crossreg.training.cohort import check_learnable, check_memory, memory_bytes
 from crossreg.training.cost import scoring_steps

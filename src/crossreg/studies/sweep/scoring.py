@@ -12,11 +12,13 @@ from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Point
 from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
-from crossreg.metrics.evaluation import Predictor, evaluate_all, sigma_per_site
+from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
 from crossreg.metrics.test_times import scores_by_time
+from crossreg.predictors.predictor import Predictor
+from crossreg.runs.programs import Training
 from crossreg.runs.run_folder import finite_or_none
 from crossreg.runs.versions import describe_machine
-from crossreg.studies.sweep.programs import Training, without_idle
+from crossreg.studies.sweep.programs import without_idle
 
 # Settings that every row has under their own name.
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")

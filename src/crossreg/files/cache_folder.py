@@ -1,0 +1,14 @@
+"""The folder where data and compiled programs are kept between runs."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """`CROSSREG_CACHE` if set, else the user's cache folder."""
+    if folder := os.environ.get("CROSSREG_CACHE"):
+        return Path(folder)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "crossreg"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crossreg"

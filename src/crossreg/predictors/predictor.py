@@ -1,0 +1,23 @@
+"""A predictor: anything that turns a batch of inputs into a predictive distribution."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+from jaxtyping import Array, Key
+
+from crossreg.data.pairs import Batch
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive.in_units import InUnits, Predictive
+from crossreg.predictive.mixture import Mixture
+
+Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
+
+
+class SurrogatePredictor(eqx.Module):
+    """A surrogate as something that turns a batch into a mixture."""
+
+    model: Surrogate
+    num_samples: int = eqx.field(static=True)
+
+    def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
+        return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
