@@ -165,7 +165,7 @@ def fit(measured: dict[str, Any], rates: dict[str, Any]) -> dict[str, Any]:
     device = Device(measured["device"], tuple(rates["rates"]), (0.0, 0.0), bare)
     # A look of one replica, in units of the rates.
     unit = device.training_seconds(configs["reg"], shape, 1) - steps * device.step_seconds(configs["reg"], shape, 1)
-    looks = -(-steps // configs["reg"].train.look_every)
+    looks = -(-steps // configs["reg"].train.record_every)
     look0, per_look = _line(sizes, measured["looks"])
     look = (look0, per_look / (unit / looks))
     device = Device(device.kind, device.rates, device.off, bare._replace(look=look))

@@ -166,9 +166,9 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
         *said,
         "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`): the"
         " numbers of `xreg` are those of a setting that was looked for here. At 10,000 steps"
-        f" {len({row['method'] for row in rows if not row['method'].startswith('xreg')})} rivals, {len(PAPER)} regimes"
-        f" and {len(JUDGED)} scores are compared without correction: a few differences beyond the 95% interval are"
-        " chance.",
+        f" {len({row['method'] for row in rows if not row['method'].startswith('xreg')})} baselines,"
+        f" {len(PAPER)} regimes and {len(JUDGED)} scores are compared without correction: a few differences beyond the"
+        " 95% interval are chance.",
     ]
 
 
@@ -224,7 +224,7 @@ def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
     groups = regimes(collect(rows))
     five = [[line for line in group if line.split[1] in (0, 5)] for group in groups if group[0].regime["total"] > 25]
     return [
-        "Test NLL (± 95% interval) / ECE out of one total: `xreg` and the wrapped rivals hold out a fifth of it,"
+        "Test NLL (± 95% interval) / ECE out of one total: `xreg` and the wrapped baselines hold out a fifth of it,"
         " `dropout` and `ensemble` train on all. Bold: the lowest NLL of these six beyond the interval.",
         "",
         *equal_data_table(fair_group(group) for group in groups),
@@ -240,14 +240,14 @@ def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = collect(rows)
     ours = next(line for line in lines if line.regime["observed_fraction"] < 1)
     masks = len(ours.mask_means("test_nll"))
-    rivals = {line.method for line in lines} - {"xreg"}
-    count = len(regimes(lines)) * len(rivals) * len(JUDGED)
+    baselines = {line.method for line in lines} - {"xreg"}
+    count = len(regimes(lines)) * len(baselines) * len(JUDGED)
     return [
         f"Runs with the same mask are not independent of each other. The intervals are over the means of the {masks}"
         f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask; with everything observed"
         f" there is no mask, and they are over seeds. {count} comparisons are made here ({len(regimes(lines))} regimes,"
-        f" {len(rivals)} rivals, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them would"
-        " leave the 95% interval by chance alone."
+        f" {len(baselines)} baselines, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them"
+        " would leave the 95% interval by chance alone."
     ]
 
 

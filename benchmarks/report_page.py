@@ -32,7 +32,7 @@ def copy_runs(run: Path, root: Path, count: int) -> None:
         save_yaml(config.replace(seed=number // len(_FRACTIONS), observed_fraction=fraction), folder / "config.yaml")
         scores = metrics | {"test": metrics["test"] | {"nll": metrics["test"]["nll"] - fraction + 0.01 * number}}
         (folder / "metrics.json").write_text(json.dumps(scores))
-        vouch(folder, "config.yaml", "metrics.json")  # else they count as harmed, and the page has nothing of them
+        vouch(folder, "config.yaml", "metrics.json")  # else they count as corrupted, and the page has nothing of them
 
 
 def seconds_to_open(page: Path) -> float:

@@ -58,7 +58,7 @@ def test_what_is_changed_or_combined_stays_in_its_units(both):
     related = np.asarray([[1.0, 0.6], [0.6, 1.0]])
     for one, other in (
         (found.tempered(1.7), wanted.tempered(1.7)),
-        (found.with_sigmas_times(0.6), wanted.with_sigmas_times(0.6)),
+        (found.scale_sigmas(0.6), wanted.scale_sigmas(0.6)),
         (found.combined(weights), wanted.combined(weights)),
         (found.combined(weights, correlation=related), wanted.combined(weights, correlation=related)),
     ):

@@ -83,7 +83,7 @@ def test_the_distance_within_is_the_double_sum(samples):
 
 
 def test_sigmas_times_a_factor_leave_the_means(mixture):
-    wide = mixture.with_sigmas_times(3.0)
+    wide = mixture.scale_sigmas(3.0)
     np.testing.assert_array_equal(wide.means, mixture.means)
     np.testing.assert_allclose(wide.variances, 9 * mixture.variances, rtol=1e-6)
     np.testing.assert_allclose(wide.vars_generalization, 9 * mixture.vars_generalization, rtol=1e-6)

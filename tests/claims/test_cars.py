@@ -96,7 +96,7 @@ def fitted_afterwards() -> str:
     conformal = ("dropout+conformal", "ensemble+conformal")
     assert all(level(m, "ece_mix") and gap(m, "nll").high < 0 and gap(m, "spearman").low > 0 for m in conformal)
     ranks = [short(mean(m, "spearman"), 2) for m in (*conformal, "xreg")]
-    return f"""- Rivals fitted to the reg cars afterwards: a factor on σ makes the ensemble's NLL the best of all
+    return f"""- Baselines fitted to the reg cars afterwards: a factor on σ makes the ensemble's NLL the best of all
         that train on {scores()["train"]} cars ({signed(mean(three, "nll"), 2)}; CRPS
         {short(mean(three, "crps"), 3)}), with an ECE of {ece(three)} and a lower rank correlation
         ({short(mean(three, "spearman"), 2)}); on one network it is level in NLL and behind in ECE ({ece(one)}). One

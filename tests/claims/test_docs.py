@@ -195,7 +195,9 @@ def looks_and_snapshots() -> str:
 def what_the_index_expects() -> str:
     [regimes] = {len(groups("paper"))}
     assert all(mean(group["xreg"], ECE) < 0.02 for group in groups("paper").values())
-    counts = [len(where("paper", lambda g, r=rival: ahead(g, "xreg", r, NLL))) for rival in ("dropout", "ensemble")]
+    counts = [
+        len(where("paper", lambda g, r=baseline: ahead(g, "xreg", r, NLL))) for baseline in ("dropout", "ensemble")
+    ]
     return f"""In the paper's {WORDS[regimes]} regimes, one setting for all, its mean test ECE is below .02, and its
         likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
         {of(counts[1], regimes)}"""

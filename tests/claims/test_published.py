@@ -98,8 +98,8 @@ def test_the_goals_of_the_cars_hold_in_what_is_published(cars):
     assert all(run["test"]["relative_l2"] < mean["test"]["relative_l2"] for run in xreg["runs"])
     assert xreg["test"]["ece_mix"] <= 0.03
     assert xreg["test"]["spearman"] >= 0.4
-    for rival in (dropout, ensemble):
-        ends = [m["test"]["ece_mix"] + sign * m["half_width"]["ece_mix"] for m, sign in ((xreg, 1), (rival, -1))]
+    for baseline in (dropout, ensemble):
+        ends = [m["test"]["ece_mix"] + sign * m["half_width"]["ece_mix"] for m, sign in ((xreg, 1), (baseline, -1))]
         assert ends[0] < ends[1]
     # Both parts of the standard deviation are there, within a factor of three of each other.
     parts = xreg["test"]["std_predictive"], xreg["test"]["std_generalization"]

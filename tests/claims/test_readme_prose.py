@@ -29,7 +29,7 @@ from cost_of_reg import timed
 
 from crossreg.cars.meshes.surface import Surface
 from crossreg.config import DataConfig, ModelConfig, TrainConfig
-from crossreg.data.pairs import _KEPT_SHARE
+from crossreg.data.pairs import _CALIBRATION_SHARE
 from crossreg.designs.car_study import car_study, methods_of
 from crossreg.designs.grids import REGIMES
 from crossreg.methods.names import ENSEMBLE_SIZE
@@ -48,10 +48,10 @@ ENSEMBLES = (
 )
 
 
-def counts(name: str, rival: str, score: str, steps: int = 10_000) -> tuple[int, int]:
-    """In how many regimes XReg is ahead of a rival, and in how many the two are level."""
-    better = where(name, lambda group: ahead(group, "xreg", rival, score), steps)
-    return len(better), len(where(name, lambda group: level(group, "xreg", rival, score), steps))
+def counts(name: str, baseline: str, score: str, steps: int = 10_000) -> tuple[int, int]:
+    """In how many regimes XReg is ahead of a baseline, and in how many the two are level."""
+    better = where(name, lambda group: ahead(group, "xreg", baseline, score), steps)
+    return len(better), len(where(name, lambda group: level(group, "xreg", baseline, score), steps))
 
 
 def the_setting() -> str:
@@ -114,8 +114,8 @@ def the_confirmation() -> str:
 
 def the_long_runs() -> str:
     steps = max(row["steps"] for row in rows("paper"))
-    for rival in ("dropout", "ensemble"):
-        assert all(counts("paper", rival, score, steps) == (8, 0) for score in (NLL, ECE))
+    for baseline in ("dropout", "ensemble"):
+        assert all(counts("paper", baseline, score, steps) == (8, 0) for score in (NLL, ECE))
     eces = [mean(group["xreg"], ECE) for group in groups("paper", steps).values()]
     assert {row["seed"] for row in rows("paper") if row["steps"] == steps} == {*range(10)}
     return f"""After {steps:,} steps, with the table's mask and seeds, it is ahead of both everywhere, in NLL and in
@@ -128,9 +128,9 @@ def rivals_at_equal_data() -> list[str]:
 
 
 def equal_data_in_likelihood() -> str:
-    rivals, found = rivals_at_equal_data(), groups("equal_data")
-    better = {at: {r for r in rivals if ahead(group, r, "xreg", NLL)} for at, group in found.items()}
-    assert all({*group} >= {*rivals, "xreg"} for group in found.values())
+    baselines, found = rivals_at_equal_data(), groups("equal_data")
+    better = {at: {r for r in baselines if ahead(group, r, "xreg", NLL)} for at, group in found.items()}
+    assert all({*group} >= {*baselines, "xreg"} for group in found.values())
     partly = {at: names for at, names in better.items() if at[0] < 1}
     exceptions = {at: names for at, names in partly.items() if names}
     assert exceptions == {
@@ -142,7 +142,7 @@ def equal_data_in_likelihood() -> str:
     assert everywhere == "ensemble+early+conformal"
     every = min(total for total, names in fully.items() if names >= {*ENSEMBLES})
     assert all((names >= {*ENSEMBLES}) == (total >= every) for total, names in fully.items())
-    return f"""Each case has {len(rivals)} other networks. Under partial observation none of them has a better
+    return f"""Each case has {len(baselines)} other networks. Under partial observation none of them has a better
         likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases; the exceptions
         are early-stopped ensembles, conformal or with a temperature, with 25 trajectories at 0.4 observed, and the
         plain ensemble with 80 at 0.7. Where everything is observed, the early-stopped conformal ensemble is better
@@ -172,7 +172,7 @@ def how_equal_data_are_divided() -> str:
         assert set(plain.values()) == {0}
         for line in (group["xreg"], *(group[m] for m in group if "+" in m)):
             assert line.split[1] / sum(line.split) == pytest.approx(0.2)
-    return """plain dropout and ensembles train on all of it, and XReg and rivals with early stopping, a temperature
+    return """plain dropout and ensembles train on all of it, and XReg and baselines with early stopping, a temperature
         or conformal intervals hold out a fifth, the picture is mixed:"""
 
 
@@ -201,8 +201,8 @@ def where_ensembles_are_better() -> str:
 
 
 def where_persistence_is_better() -> str:
-    def beats_all(group, rivals) -> bool:
-        return all(ahead(group, "persistence-masked", m, NLL) for m in ("xreg", *rivals))
+    def beats_all(group, baselines) -> bool:
+        return all(ahead(group, "persistence-masked", m, NLL) for m in ("xreg", *baselines))
 
     networks = [m for m in groups("paper")[FULL] if not m.startswith(("xreg-", "xreg+", "persistence"))]
     [(_, few)] = where("paper", lambda g: beats_all(g, networks))
@@ -213,7 +213,7 @@ def where_persistence_is_better() -> str:
     modes, other = with_interval(group["xreg-modes"].interval(NLL), 2), mean(group["persistence-masked"], NLL)
     return f"""With few trajectories and hidden points ({few} in the table; 25, or 40 at 0.4 observed, in all) a
         persistence forecast that is told which points are hidden has a better likelihood than the default and every
-        rival network. XReg with noise on its Fourier modes instead (`xreg-modes`, dearer) is ahead of it at {few}:
+        baseline network. XReg with noise on its Fourier modes instead (`xreg-modes`, dearer) is ahead of it at {few}:
         {modes.replace("± 0.", "± .")} against {short(other, 2)}."""
 
 
@@ -261,7 +261,8 @@ def the_methods() -> str:
 
 
 def the_part_that_wrappers_keep() -> str:
-    return f"where a method has learned on reg itself, {_KEPT_SHARE:.0%} of reg, drawn by the seed, are kept from it"
+    share = f"{_CALIBRATION_SHARE:.0%}"
+    return f"where a method has learned on reg itself, {share} of reg, drawn by the seed, are kept from it"
 
 
 def the_hidden_points_of_the_figure() -> str:

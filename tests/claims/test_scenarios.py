@@ -134,7 +134,7 @@ def the_strongest_rival() -> str:
     assert not on(ahead, "xreg", conformal, ECE)
     assert on(ahead, "xreg", conformal, NLL) == [TURBULENCE]
     assert not on(ahead, "xreg", scaled, NLL)
-    return f"""- **With conformal quantiles on top, the ensemble is the strongest rival**: as well calibrated as
+    return f"""- **With conformal quantiles on top, the ensemble is the strongest baseline**: as well calibrated as
         `xreg` or better, with the NLL ahead on {named(on(ahead, conformal, "xreg", NLL))}, level on
         {named(on(level, conformal, "xreg", NLL))}, behind on decaying turbulence. It costs three trainings and a
         further step, and its quantiles are no sum of two parts. With a temperature of σ instead

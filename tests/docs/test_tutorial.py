@@ -89,9 +89,9 @@ def test_the_tutorial_from_data_to_report(tmp_path, monkeypatch, capsys):
     assert fields.shape == (60, 3, 1, 32)
     with np.load("prediction.npz") as prediction:
         assert prediction["mean"].shape == (3, 1, 32)
-        assert np.isfinite(prediction["std_total"]).all()
+        assert np.isfinite(prediction["std"]).all()
         parts = prediction["std_predictive"] ** 2 + prediction["std_generalization"] ** 2
-        np.testing.assert_allclose(parts, prediction["std_total"] ** 2, rtol=1e-4)
+        np.testing.assert_allclose(parts, prediction["std"] ** 2, rtol=1e-4)
     assert Path("flow.html").stat().st_size > 100_000
 
     namespace: dict[str, Any] = {}

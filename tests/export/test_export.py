@@ -28,7 +28,7 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.export.check import check_artefacts, examples_of_run
 from crossreg.export.onnx_graph import to_onnx
-from crossreg.export.program import Program, Settings, make_program
+from crossreg.export.program import ExportedFunction, Settings, make_program
 from crossreg.export.stablehlo import to_stablehlo
 from crossreg.export.tensors import read_model
 from crossreg.export.write import export_run
@@ -37,7 +37,7 @@ from crossreg.runs.run_folder import load_run
 
 CHANNELS, POINTS, LEVELS, SEED, SAMPLES = 2, 20, (0.001, 0.3, 0.999), 4, 7
 LOCATIONS = "jax_traceback_in_locations_limit"
-OUTPUTS = ("mean", "quantiles", "std_generalization", "std_predictive", "std_total")
+OUTPUTS = ("mean", "quantiles", "std_generalization", "std_predictive", "std")
 # Without site, the editable install is not on the path.
 ELSEWHERE = [sys.executable, "-I", "-S", "-c"]
 PREAMBLE = f"""
@@ -90,7 +90,7 @@ def _predict_each(run, fields, masks, levels=LEVELS, seed=SEED) -> dict[str, np.
 def _assert_close(found, wanted):
     """To 1e-5 of the scale of the predicted fields."""
     assert sorted(found) == sorted(OUTPUTS)
-    scale = np.sqrt(np.mean(wanted["mean"] ** 2 + wanted["std_total"] ** 2))
+    scale = np.sqrt(np.mean(wanted["mean"] ** 2 + wanted["std"] ** 2))
     for name in OUTPUTS:
         assert found[name].shape == wanted[name].shape
         np.testing.assert_allclose(found[name] / scale, wanted[name] / scale, rtol=0, atol=1e-5, err_msg=name)
@@ -271,14 +271,14 @@ def test_fields_in_units_of_their_own_with_gaps(folder, fields):
 def test_a_program_that_differs_is_refused(folder, exported):
     run = load_run(folder)
     settings = Settings(SEED, SAMPLES, LEVELS, mask_input=False)
-    harmed = onnx.load(exported / "model.onnx")
-    largest = max(harmed.graph.initializer, key=lambda constant: len(constant.raw_data))
+    corrupted = onnx.load(exported / "model.onnx")
+    largest = max(corrupted.graph.initializer, key=lambda constant: len(constant.raw_data))
     values = onnx.numpy_helper.to_array(largest).copy()
     values.flat[0] += 0.01
     largest.CopyFrom(onnx.numpy_helper.from_array(values, largest.name))
     inputs = {"fields": examples_of_run(run, folder)["fields"]}
     with pytest.raises(InputError, match=r"model\.onnx: .* expected at most 0.0001"):
-        check_artefacts(run, inputs, settings, {"model.onnx": harmed.SerializeToString()})
+        check_artefacts(run, inputs, settings, {"model.onnx": corrupted.SerializeToString()})
 
 
 @pytest.mark.parametrize(
@@ -304,14 +304,14 @@ def test_bad_folders_are_told_in_one_line(folder, exported, tmp_path, capsys):
     refused(folder, "exists already", output=exported)
     refused(folder, "exists already", output=exported / "model.onnx")
     refused(exported, "holds no run")
-    for name in ("unfinished", "harmed", "sweep", "car"):
+    for name in ("unfinished", "corrupted", "sweep", "car"):
         (tmp_path / name).mkdir()
         for file in folder.iterdir():
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
     (tmp_path / "unfinished" / "model.npz").unlink()
     refused(tmp_path / "unfinished", "training has not finished")
-    (tmp_path / "harmed" / "model.npz").write_bytes((folder / "model.npz").read_bytes()[:-100])
-    refused(tmp_path / "harmed", "model.npz")
+    (tmp_path / "corrupted" / "model.npz").write_bytes((folder / "model.npz").read_bytes()[:-100])
+    refused(tmp_path / "corrupted", "model.npz")
     (tmp_path / "sweep" / "sweep.json").write_text("{}")
     refused(tmp_path / "sweep", "crossreg extract")
     (tmp_path / "car" / "test_cars.npz").write_bytes(b"")
@@ -343,13 +343,13 @@ def test_a_wrong_program_of_fields_with_a_large_offset_is_seen(folder, tmp_path)
     def wider(x):
         return program.function(x) | {"std_generalization": 1.001 * program.function(x)["std_generalization"]}
 
-    wrong = to_stablehlo(Program(wider, program.inputs))
+    wrong = to_stablehlo(ExportedFunction(wider, program.inputs))
     with pytest.raises(InputError, match=r"model\.stablehlo: std_generalization is"):
         check_artefacts(run, inputs, settings, {"model.stablehlo": bytes(wrong)})
 
     def shifted(x):
         return program.function(x) | {"mean": program.function(x)["mean"] + 1.0}
 
-    wrong = to_stablehlo(Program(shifted, program.inputs))
+    wrong = to_stablehlo(ExportedFunction(shifted, program.inputs))
     with pytest.raises(InputError, match=r"model\.stablehlo: mean is"):
         check_artefacts(run, inputs, settings, {"model.stablehlo": bytes(wrong)})

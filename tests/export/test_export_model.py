@@ -72,7 +72,7 @@ def _wanted(model, x) -> dict[str, jax.Array]:
     mixture = predict(model, x, key=jnp.stack([key] * len(x)), num_samples=SAMPLES)
     return {
         "mean": mixture.mean,
-        "std_total": mixture.std,
+        "std": mixture.std,
         "std_predictive": mixture.std_predictive,
         "std_generalization": mixture.std_generalization,
         "quantiles": jnp.stack([mixture.quantile(level) for level in LEVELS], axis=1),
@@ -80,7 +80,7 @@ def _wanted(model, x) -> dict[str, jax.Array]:
 
 
 def _assert_close(found, wanted):
-    scale = np.sqrt(np.mean(wanted["mean"] ** 2 + wanted["std_total"] ** 2))
+    scale = np.sqrt(np.mean(wanted["mean"] ** 2 + wanted["std"] ** 2))
     assert sorted(found) == sorted(wanted)
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name] / scale, array / scale, rtol=0, atol=1e-5, err_msg=name)

@@ -11,7 +11,7 @@ from scipy import special
 from crossreg.errors import InputError
 from crossreg.export.onnx_graph import to_onnx
 from crossreg.export.onnx_rules import RULES
-from crossreg.export.program import Program
+from crossreg.export.program import ExportedFunction
 
 A = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
 CASES = {
@@ -61,7 +61,9 @@ def _convolved(x, weight_shape: tuple[int, ...], **parameters):
 
 
 def run(function, x: np.ndarray):
-    program = Program(jax.vmap(lambda field: {"y": function(field)}), {"x": jax.ShapeDtypeStruct(x.shape[1:], x.dtype)})
+    program = ExportedFunction(
+        jax.vmap(lambda field: {"y": function(field)}), {"x": jax.ShapeDtypeStruct(x.shape[1:], x.dtype)}
+    )
     model = to_onnx(program, "")
     [found] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     return model, np.asarray(found), program.function(x)["y"]

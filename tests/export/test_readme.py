@@ -2,7 +2,7 @@
 
 from crossreg.export.readme import readme
 
-OUTPUTS = ("mean", "std_total", "std_predictive", "std_generalization")
+OUTPUTS = ("mean", "std", "std_predictive", "std_generalization")
 ABOUT = {
     "inputs": {"fields": {"shape": ["batch", 2, 20], "dtype": "float32"}},
     "outputs": {
@@ -21,8 +21,7 @@ def test_every_output_is_called_what_it_is():
     for row in (
         f"| `fields` | {shape} | the fields now, in the units of the training data |",
         f"| `mean` | {shape} | the mean of the next fields |",
-        f"| `std_total` | {shape} | the standard deviation of the prediction:"
-        " std_total² = std_predictive² + std_generalization² |",
+        f"| `std` | {shape} | the standard deviation of the prediction: std² = std_predictive² + std_generalization² |",
         f"| `std_predictive` | {shape} | the part learned on train |",
         f"| `std_generalization` | {shape} | the part learned on held-out data |",
         "| `quantiles` | (batch, 3, 2, 20) | float32 | at the levels 0.9, 0.025, 0.5, in this order |",

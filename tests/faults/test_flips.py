@@ -20,7 +20,7 @@ from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import read_test_fields
 from crossreg.runs.programs import read_programs
 from crossreg.runs.run_folder import check_scored, load_run, read_metrics
-from crossreg.runs.sweep_folder import load_points, open_sweep, read_rows
+from crossreg.runs.sweep_folder import load_trials, open_sweep, read_rows
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
 from crossreg.training.checkpoint import load_with
@@ -34,9 +34,9 @@ def folders(waves, tiny, tmp_path_factory):
     """A run and a sweep, both finished."""
     root = tmp_path_factory.mktemp("flips")
     train_run(tiny.replace(steps=10), root / "run", progress=False)
-    points = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
+    trials = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
     asked = {"name": "grid", "methods": "xreg", "seeds": 2, "grid": ["mask_seed=3"], "config": to_dict(tiny)}
-    run_sweep(points, root / "sweep", progress=False, asked=asked)
+    run_sweep(trials, root / "sweep", progress=False, asked=asked)
     shutil.copy(waves, root / "cache.npz")
     return root
 
@@ -56,7 +56,7 @@ def read_archive(folder: Path):
 
 
 class Case(NamedTuple):
-    """A file, and the reading that must not take it harmed."""
+    """A file, and the reading that must not take it corrupted."""
 
     file: str
     read: Callable[[Path], object]
@@ -69,8 +69,8 @@ CASES = [
     *(Case(f"run/{name}", lambda root: check_scored(root / "run")) for name in ("metrics.jsonl", "versions.json")),
     Case("run/test_fields.npz", lambda root: read_test_fields(root / "run" / "test_fields.npz")),
     Case("run/snapshots/*.npz", lambda root: read_snapshot(root / "run")),
-    Case("sweep/sweep.json", lambda root: load_points(root / "sweep")),
-    Case("sweep/manifest.json", lambda root: load_points(root / "sweep")),
+    Case("sweep/sweep.json", lambda root: load_trials(root / "sweep")),
+    Case("sweep/manifest.json", lambda root: load_trials(root / "sweep")),
     *(Case(f"sweep/trained/*.{end}", lambda root: read_archive(root / "sweep")) for end in ("json", "npz", "jsonl")),
     Case("cache.npz", lambda root: cache.read(root / "cache.npz")),
 ]
@@ -117,7 +117,7 @@ def test_a_plan_that_nobody_vouches_for_is_refused_in_a_line(text, tmp_path):
     """As an older version may have left it, without a manifest: whatever it holds."""
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(InputError, match=r"sweep\.json: "):
-        load_points(tmp_path)
+        load_trials(tmp_path)
     with pytest.raises(InputError, match=r"sweep\.json: "), open_sweep(tmp_path, {}):
         pass
 

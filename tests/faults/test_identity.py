@@ -31,10 +31,10 @@ def made(waves, tiny: Config, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("identity")
     for seed in (3, 4):
         train_run(tiny.replace(steps=10, seed=seed), root / str(seed), progress=False)
-    points = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
+    trials = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
     asked = {"name": "grid", "methods": "xreg", "seeds": 2, "grid": ["mask_seed=3"], "config": to_dict(tiny)}
     asked |= {"steps": 10}
-    run_sweep(points, root / "sweep", progress=False, asked=asked, workers=Workers(most_replicas=1))
+    run_sweep(trials, root / "sweep", progress=False, asked=asked, workers=Workers(most_replicas=1))
     return root
 
 
@@ -52,7 +52,7 @@ def swap(one: Path, other: Path) -> None:
 
 def test_a_model_of_another_run_is_refused(copies):
     shutil.copy(copies / "4" / MODEL, copies / "3")
-    with pytest.raises(InputError, match="is harmed"):
+    with pytest.raises(InputError, match="is corrupted"):
         load_run(copies / "3")
     vouch(copies / "3", MODEL)  # somebody enters it there as well
     with pytest.raises(InputError, match=r"model\.npz: is of other settings or data"):
@@ -77,7 +77,7 @@ def test_a_run_without_its_manifest_is_trained_again(copies, made, tiny, capsys)
 def test_test_fields_of_another_run_are_refused(copies, capsys):
     own = load_run_fields(copies / "3")
     shutil.copy(copies / "4" / FIELDS, copies / "3")
-    with pytest.raises(InputError, match=r"test_fields\.npz: is harmed"):
+    with pytest.raises(InputError, match=r"test_fields\.npz: is corrupted"):
         load_run_fields(copies / "3")
     assert main(["figures", str(copies / "3"), "--quiet"]) == 0
     assert "maps are left out: " in capsys.readouterr().err
@@ -103,7 +103,7 @@ def test_trained_files_of_a_sweep_swapped_between_seeds_are_refused(kind, manife
         vouch(sweep, *(path.relative_to(sweep).as_posix() for path in paths))
     [first], [second] = (list(program.trainings) for program in programs)
     for key in (first, second):
-        with pytest.raises(InputError, match=r"is harmed|is of other settings or data"):
+        with pytest.raises(InputError, match=r"is corrupted|is of other settings or data"):
             Archive(sweep).model(key, 2, (20,))
     command = ["extract", str(sweep), "--out", str(copies / "out"), "--method", "xreg", "--seed", "0", "--quiet"]
     assert main(command) == 2
@@ -129,5 +129,5 @@ def test_rows_without_their_digest_are_refused_where_others_have_one(copies):
     row = {name: value for name, value in json.loads(first).items() if name != "sha256"}
     row["test"]["nll"] = -9.0
     path.write_text(json.dumps(row) + "\n" + second + "\n")
-    with pytest.raises(InputError, match="line 1 is harmed"):
+    with pytest.raises(InputError, match="line 1 is corrupted"):
         read_rows(copies / "sweep")

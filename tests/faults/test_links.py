@@ -45,9 +45,9 @@ def _no_waiting():
 def made(waves, tiny, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("links")
     train_run(tiny.replace(steps=10), root / "run", progress=False)
-    points = plan("grid", methods="xreg", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
+    trials = plan("grid", methods="xreg", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
     asked = {"name": "grid", "methods": "xreg", "seeds": 1, "steps": 10, "grid": ["mask_seed=3"]}
-    run_sweep(points, root / "sweep", progress=False, asked=asked | {"config": to_dict(tiny)})
+    run_sweep(trials, root / "sweep", progress=False, asked=asked | {"config": to_dict(tiny)})
     return root
 
 
@@ -140,9 +140,9 @@ def test_nothing_is_trained_through_a_linked_folder(kind, name, made, tiny, tmp_
         with refused:
             train_run(tiny.replace(steps=10), folder, progress=False)
     else:
-        points = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
+        trials = plan("grid", methods="xreg", seeds=2, steps=10, grid=["mask_seed=3"], base=tiny)
         with refused:
-            run_sweep(points, folder, progress=False)
+            run_sweep(trials, folder, progress=False)
     assert _contents(elsewhere) == before
 
 
@@ -178,14 +178,14 @@ def test_figures_and_fields_are_not_written_through_a_linked_folder(made, tmp_pa
 
 def test_a_folder_that_the_user_names_may_be_a_link_or_lie_below_one(made, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "draw_all", lambda *_, **__: [])
-    points = plan("grid", methods="xreg", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
+    trials = plan("grid", methods="xreg", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
     (tmp_path / "disk" / "own").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     (tmp_path / "linked").symlink_to(tmp_path / "disk" / "own")
     for folder in (tmp_path / "link" / "below", tmp_path / "linked"):
         shutil.copytree(made / "sweep", folder, dirs_exist_ok=True)
         (folder / "rows.jsonl").unlink()
-        run_sweep(points, folder, progress=False, asked=None)
+        run_sweep(trials, folder, progress=False, asked=None)
         assert _contents(folder)["rows.jsonl"] == _contents(made / "sweep")["rows.jsonl"]
         train_run(tiny.replace(steps=10), folder / "run", progress=False)
         assert (folder / "run" / "model.npz").exists()

@@ -1,4 +1,4 @@
-"""Stopped trainings end in the same bits, whatever is harmed in between; in this process, where all is quick."""
+"""Stopped trainings end in the same bits, whatever is corrupted in between; in this process, where all is quick."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from crossreg.runs import manifest
 from crossreg.runs import versions as machine
 from crossreg.runs.locks import locked
 from crossreg.runs.saving import Saving
-from crossreg.runs.snapshots import SNAPSHOTS, Kept
+from crossreg.runs.snapshots import SNAPSHOTS, SnapshotStore
 from crossreg.studies import train as module
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run
@@ -45,11 +45,11 @@ def whole(waves, tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def swept(waves, tiny, tmp_path_factory):
-    """A sweep that nothing has stopped, and its points."""
-    points = plan("grid", methods="xreg,unregularized+early", seeds=2, steps=20, grid=["mask_seed=3"], base=tiny)
+    """A sweep that nothing has stopped, and its trials."""
+    trials = plan("grid", methods="xreg,unregularized+early", seeds=2, steps=20, grid=["mask_seed=3"], base=tiny)
     folder = tmp_path_factory.mktemp("swept") / "s"
-    run_sweep(points, folder, progress=False)
-    return points, folder
+    run_sweep(trials, folder, progress=False)
+    return trials, folder
 
 
 def harm(path) -> None:
@@ -172,7 +172,7 @@ def test_a_finished_run_is_mended(name, whole, tiny, tmp_path, capsys):
     said = capsys.readouterr().err
     assert all(str(tmp_path / "run") in line for line in said.splitlines())
     train_run(tiny, tmp_path / "run", progress=False)
-    assert f"crossreg: {path}: is harmed; " in capsys.readouterr().err
+    assert f"crossreg: {path}: is corrupted; " in capsys.readouterr().err
     assert state_hash(tmp_path / "run") == state_hash(whole)
     train_run(tiny, tmp_path / "run", progress=False)
     assert "finished" in capsys.readouterr().err
@@ -192,17 +192,17 @@ def test_a_harmed_unfinished_run_is_not_given_other_settings(changes, whole, tin
 @pytest.mark.parametrize("kind", ["run", "sweep"])
 def test_a_kill_while_a_harmed_manifest_is_replaced_vouches_for_none(kind, whole, swept, tiny, tmp_path, monkeypatch):
     """Without a manifest, as older versions left a folder, all in it would be taken as it is."""
-    points, sweep = swept
-    source, harmed = {"run": (whole, "metrics.json"), "sweep": (sweep, "trained/*.jsonl")}[kind]
+    trials, sweep = swept
+    source, corrupted = {"run": (whole, "metrics.json"), "sweep": (sweep, "trained/*.jsonl")}[kind]
     shutil.copytree(source, tmp_path / "f")
 
     def start():
         if kind == "run":
             train_run(tiny, tmp_path / "f", progress=False)
         else:
-            run_sweep(points, tmp_path / "f", progress=False)
+            run_sweep(trials, tmp_path / "f", progress=False)
 
-    for name in ("manifest.json", harmed):
+    for name in ("manifest.json", corrupted):
         harm(min((tmp_path / "f").glob(name)))
 
     def killed(*_):
@@ -253,16 +253,16 @@ def test_a_run_that_begins_again_says_on_which_machine(whole, tiny, tmp_path, mo
 def test_a_second_process_is_refused(whole, swept, tiny):
     with locked(whole, "training"), pytest.raises(InputError, match="another training is at work there"):
         train_run(tiny, whole, progress=False)
-    points, folder = swept
+    trials, folder = swept
     with locked(folder, "sweep"), pytest.raises(InputError, match="another sweep is at work there"):
-        run_sweep(points, folder, progress=False)
+        run_sweep(trials, folder, progress=False)
 
 
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("rows.jsonl", "is harmed; scored again"),
-        ("sweep.json", "is harmed; written again"),
+        ("rows.jsonl", "is corrupted; scored again"),
+        ("sweep.json", "is corrupted; written again"),
         ("manifest.json", "what cannot be checked is made again"),
         ("trained/*.npz", "trained again"),
         ("trained/*.json", "planned again"),
@@ -270,48 +270,48 @@ def test_a_second_process_is_refused(whole, swept, tiny):
     ],
 )
 def test_a_finished_sweep_is_mended(pattern, said, swept, tmp_path, capsys):
-    points, folder = swept
+    trials, folder = swept
     shutil.copytree(folder, tmp_path / "s")
-    rows = run_sweep(points, tmp_path / "s", progress=False)
-    harmed = min((tmp_path / "s").glob(pattern))
-    harm(harmed)
+    rows = run_sweep(trials, tmp_path / "s", progress=False)
+    corrupted = min((tmp_path / "s").glob(pattern))
+    harm(corrupted)
     capsys.readouterr()
-    assert run_sweep(points, tmp_path / "s", progress=False) == rows
+    assert run_sweep(trials, tmp_path / "s", progress=False) == rows
     assert said in capsys.readouterr().err
     assert state_hash(tmp_path / "s") == state_hash(folder)
-    run_sweep(points, tmp_path / "s", progress=False)
+    run_sweep(trials, tmp_path / "s", progress=False)
     assert capsys.readouterr().err == ""
 
 
 def test_a_sweep_on_another_machine_is_refused_unless_forced(swept, tiny, tmp_path, monkeypatch):
-    points, folder = swept
+    trials, folder = swept
     shutil.copytree(folder, tmp_path / "s")
     usual = machine._conditions()
     monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
-    run_sweep(points, tmp_path / "s", progress=False)  # nothing is left to do
+    run_sweep(trials, tmp_path / "s", progress=False)  # nothing is left to do
     rows = tmp_path / "s" / "rows.jsonl"
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[1:]))
     monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "slide rule"})
     with pytest.raises(InputError, match=f"device: was {usual['device']}, is slide rule"):
-        run_sweep(points, tmp_path / "s", progress=False)
-    assert len(run_sweep(points, tmp_path / "s", progress=False, saving=Saving(force=True))) == len(points)
+        run_sweep(trials, tmp_path / "s", progress=False)
+    assert len(run_sweep(trials, tmp_path / "s", progress=False, saving=Saving(force=True))) == len(trials)
 
 
 def test_a_harmed_program_is_not_trained_again_on_another_machine(swept, tmp_path, monkeypatch):
     """Not even where all rows are there: nor is one that has nothing to do the machine of those behind it."""
-    points, folder = swept
+    trials, folder = swept
     shutil.copytree(folder, tmp_path / "s")
     usual = machine._conditions()
     monkeypatch.setattr(machine, "_conditions", lambda: usual | {"device": "abacus"})
-    run_sweep(points, tmp_path / "s", progress=False)
+    run_sweep(trials, tmp_path / "s", progress=False)
     harm(min((tmp_path / "s").glob("trained/*.npz")))
     with pytest.raises(InputError, match=f"device: was {usual['device']}, is abacus"):
-        run_sweep(points, tmp_path / "s", progress=False)
+        run_sweep(trials, tmp_path / "s", progress=False)
 
 
 def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "cache"))
-    sizes = {"points": 400, "grid": 23, "train_size": 3, "reg_size": 4, "test_size": 2, "seeds": 2}
+    sizes = {"trials": 400, "grid": 23, "train_size": 3, "reg_size": 4, "test_size": 2, "seeds": 2}
     shapes = {"width": 3, "num_modes": 2, "num_blocks": 2, "batch_size": 2, "num_samples": 2}
     study = car_study("quick").replace(
         **sizes, **shapes, methods="xreg", steps=8, evaluate_every=3, evaluation_samples=3
@@ -324,7 +324,7 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
         with pytest.raises(Stopped):
             run_car(study, tmp_path / "car", progress=False, saving=OFTEN)
     harm(tmp_path / "car" / "config.yaml")
-    with pytest.raises(InputError, match=r"its config.yaml is harmed, and had other settings"):
+    with pytest.raises(InputError, match=r"its config.yaml is corrupted, and had other settings"):
         run_car(study.replace(steps=9), tmp_path / "car", progress=False)
     assert run_car(study, tmp_path / "car", progress=False) == summary
     assert "goes on from step 5" in capsys.readouterr().err
@@ -346,10 +346,10 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
 
 def test_runs_that_diverge_are_counted_and_leave_the_others_as_they_are(waves, tiny, tmp_path, capsys, monkeypatch):
     """Of four replicas of one program two meet numbers that are none; the others' bits do not change."""
-    points = plan("grid", methods="unregularized", seeds=2, steps=20, grid=["train_size=3,30"], base=tiny)
-    run_sweep(points, tmp_path / "good", progress=False)
+    trials = plan("grid", methods="unregularized", seeds=2, steps=20, grid=["train_size=3,30"], base=tiny)
+    run_sweep(trials, tmp_path / "good", progress=False)
     spoil(monkeypatch, slice(10, 30))
-    rows = run_sweep(points, tmp_path / "bad", progress=False)
+    rows = run_sweep(trials, tmp_path / "bad", progress=False)
     assert [(row["train_size"], row["diverged"]) for row in rows] == [(3, False), (3, False), (30, True), (30, True)]
     good, bad = (np.load(next((tmp_path / name / "trained").glob("*.npz"))) for name in ("good", "bad"))
     keys = [json.loads(next((tmp_path / n / "trained").glob("*.json")).read_text()) for n in ("good", "bad")]
@@ -388,7 +388,9 @@ def test_a_snapshot_holds_numbers_alone_and_the_last_two_are_kept(waves, tiny, t
 def test_a_slow_disk_is_written_to_less_often(waves, tiny, tmp_path, monkeypatch):
     """A snapshot that takes 0.1 s is followed by a pause of 10 s at least: never more than 1% of the time."""
     saved = []
-    monkeypatch.setattr(Kept, "save", lambda kept, snapshot, history, layout: saved.append(snapshot) or time.sleep(0.1))
+    monkeypatch.setattr(
+        SnapshotStore, "save", lambda kept, snapshot, history, layout: saved.append(snapshot) or time.sleep(0.1)
+    )
     monkeypatch.setattr(loop, "_CHUNK_SECONDS", 1e-9)
     train_run(tiny, tmp_path / "run", progress=False, saving=OFTEN)
     # The first look, and the end; those between come too soon.

@@ -169,7 +169,7 @@ def test_a_kill_before_a_file_takes_its_place_leaves_one_that_fits(tmp_path, mon
     record_json(tmp_path, "a.json", 2)
     check_files(tmp_path, ["a.json"])
     (tmp_path / "a.json").write_text("1\n")
-    with pytest.raises(InputError, match="is harmed"):
+    with pytest.raises(InputError, match="is corrupted"):
         check_files(tmp_path, ["a.json"])
     record_json(tmp_path, "a.json", 1)
     assert read_manifest(tmp_path) == before

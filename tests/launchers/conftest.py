@@ -1,4 +1,4 @@
-"""The tiny sweep of these tests: its data, its points, and what one process makes of it."""
+"""The tiny sweep of these tests: its data, its trials, and what one process makes of it."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tiny_sweep import METHODS, MOST, STEPS, Made, made
 from crossreg.config import Config
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories
-from crossreg.designs.grids import Point, plan
+from crossreg.designs.grids import Trial, plan
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep.run import run_sweep
 
@@ -34,15 +34,15 @@ def small(tiny: Config) -> Config:
 
 
 @pytest.fixture(scope="package")
-def points(small: Config, _environment) -> list[Point]:
+def trials(small: Config, _environment) -> list[Trial]:
     return plan("grid", methods=METHODS, seeds=2, steps=STEPS, grid=["mask_seed=3"], base=small)
 
 
 @pytest.fixture(scope="package")
-def wanted(points: list[Point], tmp_path_factory) -> Made:
+def wanted(trials: list[Trial], tmp_path_factory) -> Made:
     """What one process makes of the sweep, with the same packing."""
     folder = tmp_path_factory.mktemp("whole") / "s"
-    run_sweep(points, folder, progress=False, workers=Workers(most_replicas=MOST))
+    run_sweep(trials, folder, progress=False, workers=Workers(most_replicas=MOST))
     return made(folder)
 
 

@@ -52,11 +52,11 @@ class Refusing(Here):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_no_other_try_would_mend_is_not_tried_again(again, points, tmp_path, monkeypatch, capfd):
+def test_what_no_other_try_would_mend_is_not_tried_again(again, trials, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sweep, "open_launcher", Refusing)
     monkeypatch.setattr(Refusing, "again", again)
     monkeypatch.setattr(Refusing, "taken", taken := [])
-    rows = run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    rows = run_sweep(trials, tmp_path / "s", progress=False, workers=workers("local"))
     # Three programs and the rows of persistence, which needs none; nothing that has failed is a row.
     assert rows == []
     tries = {name: taken.count(name) for name in taken}
@@ -67,37 +67,37 @@ def test_what_no_other_try_would_mend_is_not_tried_again(again, points, tmp_path
     assert "4 of 4 jobs failed" in said
 
 
-def test_the_longest_jobs_go_out_first(small, points, tmp_path, monkeypatch):
+def test_the_longest_jobs_go_out_first(small, trials, tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "open_launcher", Refusing)
     monkeypatch.setattr(Refusing, "taken", taken := [])
     asked = [
-        point
+        trial
         for steps in (40, 400, 160)
-        for point in plan("grid", methods="unregularized", seeds=1, steps=steps, grid=["mask_seed=3"], base=small)
+        for trial in plan("grid", methods="unregularized", seeds=1, steps=steps, grid=["mask_seed=3"], base=small)
     ]
     run_sweep(asked, tmp_path / "s", progress=False, workers=workers("local"))
     steps = {program.name: program.config.train.steps for program in read_programs(tmp_path / "s")}
     assert [steps[name] for name in taken] == [400, 160, 40]
 
 
-def test_a_trained_file_that_is_harmed_is_made_again(points, wanted, tmp_path, monkeypatch, capfd):
+def test_a_trained_file_that_is_harmed_is_made_again(trials, wanted, tmp_path, monkeypatch, capfd):
     """Between the worker and the driver, by a disk that they share."""
-    harmed = []
+    corrupted = []
 
     class Harming(Here):
         def ended(self, seconds):
             [(job, outcome)] = super().ended(seconds)
-            if job.train and job.name not in harmed and len(harmed) < 2:
+            if job.train and job.name not in corrupted and len(corrupted) < 2:
                 file = self.folder / "jobs" / f"{job.name}.npz"
-                if harmed:
+                if corrupted:
                     file.unlink()
                 else:
                     file.write_bytes(file.read_bytes()[:-100] + b"?" * 100)
-                harmed.append(job.name)
+                corrupted.append(job.name)
             return [(job, outcome)]
 
     monkeypatch.setattr(sweep, "open_launcher", Harming)
-    run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers("local"))
+    run_sweep(trials, tmp_path / "s", progress=False, saving=OFTEN, workers=workers("local"))
     said = capfd.readouterr().err
     assert said.count("not a readable program") >= 2
     assert said.count("tried again") == 2
@@ -105,7 +105,7 @@ def test_a_trained_file_that_is_harmed_is_made_again(points, wanted, tmp_path, m
     check_whole(tmp_path / "s", wanted)
 
 
-def test_a_job_that_is_tried_again_does_not_wait_for_shorter_ones(points, wanted, tmp_path, monkeypatch):
+def test_a_job_that_is_tried_again_does_not_wait_for_shorter_ones(trials, wanted, tmp_path, monkeypatch):
     done = []
 
     class Losing(Here):
@@ -117,13 +117,13 @@ def test_a_job_that_is_tried_again_does_not_wait_for_shorter_ones(points, wanted
             return super().ended(seconds)
 
     monkeypatch.setattr(sweep, "open_launcher", Losing)
-    run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    run_sweep(trials, tmp_path / "s", progress=False, workers=workers("local"))
     assert done[0] == done[1]
     assert len(done) == len(set(done)) + 1
     check_whole(tmp_path / "s", wanted)
 
 
-def test_a_job_that_ends_twice_is_taken_once(points, wanted, tmp_path, monkeypatch):
+def test_a_job_that_ends_twice_is_taken_once(trials, wanted, tmp_path, monkeypatch):
     """As where a worker that was thought lost answers after all."""
 
     class Repeating(Here):
@@ -131,11 +131,11 @@ def test_a_job_that_ends_twice_is_taken_once(points, wanted, tmp_path, monkeypat
             return 2 * super().ended(seconds)
 
     monkeypatch.setattr(sweep, "open_launcher", Repeating)
-    run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+    run_sweep(trials, tmp_path / "s", progress=False, workers=workers("local"))
     check_whole(tmp_path / "s", wanted)
 
 
-def test_one_process_ends_what_workers_have_begun(points, wanted, tmp_path, monkeypatch):
+def test_one_process_ends_what_workers_have_begun(trials, wanted, tmp_path, monkeypatch):
     """A driver that is gone has left a trained file that it did not take in, and one that was half written."""
 
     class Leaving(Here):
@@ -148,10 +148,10 @@ def test_one_process_ends_what_workers_have_begun(points, wanted, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "open_launcher", Leaving)
         with pytest.raises(KeyboardInterrupt):
-            run_sweep(points, tmp_path / "s", progress=False, workers=workers("local"))
+            run_sweep(trials, tmp_path / "s", progress=False, workers=workers("local"))
     [left] = [file for file in (tmp_path / "s" / "jobs").glob("*.npz") if file.stem != "data"]
     left.with_name(f"{left.name}.1-00000000.crossreg.tmp").write_bytes(b"PK")
-    run_sweep(points, tmp_path / "s", progress=False, workers=Workers(most_replicas=MOST))
+    run_sweep(trials, tmp_path / "s", progress=False, workers=Workers(most_replicas=MOST))
     check_whole(tmp_path / "s", wanted)
 
 
@@ -169,7 +169,7 @@ def _put(folder: Path, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("by_workers", [True, False])
-def test_files_of_a_user_among_the_jobs_stay(by_workers, small, points, tmp_path, monkeypatch):
+def test_files_of_a_user_among_the_jobs_stay(by_workers, small, trials, tmp_path, monkeypatch):
     """Whoever ends the sweep: workers, or one process that finds what workers have left."""
     monkeypatch.setattr(sweep, "open_launcher", Here)
     folder, asked = tmp_path / "s", plan("grid", methods="persistence", grid=["mask_seed=3"], base=small)

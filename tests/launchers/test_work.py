@@ -12,10 +12,10 @@ from tiny_sweep import OFTEN
 
 from crossreg.config import OWN_DATA, Config
 from crossreg.data import cache
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
-from crossreg.runs.sweep_folder import point_key
+from crossreg.runs.sweep_folder import trial_key
 from crossreg.runs.versions import source_digest
 from crossreg.studies.launchers import work as module
 from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
@@ -53,11 +53,11 @@ def test_a_worker_knows_own_files_as_the_sweep_does(job, tmp_path):
     np.save(tmp_path / "u.npy", fields)
     base = Config().replace(**OWN_DATA | {"data": str(tmp_path / "u.npy"), "in_memory_gib": 9 * 640 / 2**30})
     base = base.replace(reg_size=1, test_size=2, evaluation_samples=2)
-    points = [Point(base, parse_method("persistence"), {"train_size": size}) for size in (3, 6)]
-    trajectories = shared_trajectories(points)
+    trials = [Trial(base, parse_method("persistence"), {"train_size": size}) for size in (3, 6)]
+    trajectories = shared_trajectories(trials)
     cache.write(tmp_path / "jobs" / "data.npz", trajectories)
-    keyed = {point_key(point, trajectories.digest): Wired.of(point) for point in points}
-    job = job._replace(digest=trajectories.digest, points=keyed)
+    keyed = {trial_key(trial, trajectories.digest): Wired.of(trial) for trial in trials}
+    job = job._replace(digest=trajectories.digest, trials=keyed)
     done = work(job)
     assert done.error == ""
     assert {key: row["train_size"] for key, row in done.rows.items()} == dict(zip(keyed, (3, 6), strict=True))
@@ -129,12 +129,12 @@ def test_a_point_arrives_as_it_was_sent():
         ("dropout+temperature", {"observed_fraction": 0.4}),
         ("ensemble", {}),
     ):
-        point = Point(base.replace(**changes), parse_method(method), changes)
-        found = pickle.loads(pickle.dumps(Wired.of(point))).point()
-        assert found.configs == point.configs
-        assert (found.base, found.config, found.changes) == (point.base, point.config, changes)
+        trial = Trial(base.replace(**changes), parse_method(method), changes)
+        found = pickle.loads(pickle.dumps(Wired.of(trial))).trial()
+        assert found.configs == trial.configs
+        assert (found.base, found.config, found.changes) == (trial.base, trial.config, changes)
         assert found.method.name == method
-        assert point_key(found, "digest") == point_key(point, "digest")
+        assert trial_key(found, "digest") == trial_key(trial, "digest")
 
 
 def test_the_last_words_are_the_last():

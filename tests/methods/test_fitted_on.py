@@ -16,7 +16,7 @@ from crossreg.methods import readout, unregularized
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import evaluate_predictor, score_points, sigma_per_site
+from crossreg.metrics.evaluation import evaluate_predictor, point_scores, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.conformal import Conformal, conformal_levels, fit_conformal
@@ -24,7 +24,7 @@ from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import Persistence, fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.predictors.temperature import Tempered, fit_temperature
-from crossreg.runs.sweep_folder import point_key
+from crossreg.runs.sweep_folder import trial_key
 from crossreg.studies.sweep import scoring
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.training.cohort import start_cohort
@@ -38,37 +38,38 @@ def model(data, tiny):
 
 @pytest.mark.parametrize(("wrapper", "form"), [("temperature", "stretch"), ("sigma-temperature", "sigma")])
 def test_a_temperature_is_fitted_on_what_nothing_learned_from(wrapper, form, model, data):
-    split = data.keep_part_of_reg(1)
+    split = data.split_off_calibration(1)
     trained = [[Trained(model, model, 0.0, -1)] * 2]
     plain = EnsemblePredictor([model, model], 4)
     read = read_out(parse_method(f"xreg+{wrapper}"), trained, split, 4)
     assert isinstance(read.predictor, Tempered)
     assert read.predictor.form == form
     expected, *others = (
-        float(fit_temperature(plain, pairs, form=form).temperature) for pairs in (split.kept, split.reg, split.train)
+        float(fit_temperature(plain, pairs, form=form).temperature)
+        for pairs in (split.calibration, split.reg, split.train)
     )
     assert read.notes == {"temperature": expected}
     assert expected not in others
 
 
 def test_conformal_is_fitted_on_what_nothing_learned_from(model, data):
-    split = data.keep_part_of_reg(1)
+    split = data.split_off_calibration(1)
     trained = [[Trained(model, model, 0.0, -1)]]
     plain = EnsemblePredictor([model], 4)
     read = read_out(parse_method("xreg+conformal"), trained, split, 4)
     assert isinstance(read.predictor, Conformal)
-    expected, *others = (fit_conformal(plain, pairs) for pairs in (split.kept, split.reg, split.train))
+    expected, *others = (fit_conformal(plain, pairs) for pairs in (split.calibration, split.reg, split.train))
     np.testing.assert_array_equal(read.predictor.knots, expected.knots)
     for other in others:
         assert (np.asarray(other.knots[1:]) != np.asarray(expected.knots[1:])).all()
     # After a temperature, it is the widened mixture whose intervals are relabelled.
     both = read_out(parse_method("xreg+temperature+conformal"), trained, split, 4).predictor
-    widened = fit_temperature(plain, split.kept)
-    np.testing.assert_array_equal(both.knots, fit_conformal(widened, split.kept).knots)  # pyright: ignore[reportFunctionMemberAccess]
+    widened = fit_temperature(plain, split.calibration)
+    np.testing.assert_array_equal(both.knots, fit_conformal(widened, split.calibration).knots)  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def test_candidates_are_compared_on_what_is_left_of_reg(model, data, monkeypatch):
-    split = data.keep_part_of_reg(1)
+    split = data.split_off_calibration(1)
     compared = []
     nll = {0.01: 3.0, 0.02: float("nan"), 0.05: 2.0, 0.1: -1.0, 0.2: 0.0}
 
@@ -116,7 +117,7 @@ def scores_of_seen(trajectories):
     """Pairs that are scored on observed points, 21 of them, which batches fill up to 32; and what `Off` says there."""
     config = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.6, score_on="observed")
     pairs = make_data(trajectories, config).train
-    points = score_points(Off(), pairs, key=calibration_key())
+    points = point_scores(Off(), pairs, key=calibration_key())
     counts = np.broadcast_to(np.asarray(pairs.masks[0]), points.pit.shape)
     assert counts.sum() == 21 * 2 * 12
     return pairs, points, counts
@@ -191,19 +192,19 @@ def test_a_row_has_the_scores_of_its_own_models_and_splits(name, trajectories, t
     assert len(trained) == method.members
     seen = members[0].data(trajectories)
     expected = read_out(method, [list(trained.values())], seen, 5)
-    [(key, row)] = scoring.score_points({"it": point}, trained, trajectories)
+    [(key, row)] = scoring.score_trials({"it": point}, trained, trajectories)
     assert (key, row["notes"], row["seed"], row["method"]) == ("it", expected.notes, 3, name)
     assert row["diverged"] is (name == "ensemble")
     assert row["sigma"] == (sigma_per_site(expected.models[0]) if name != "ensemble" else {})
     for split, pairs in (("test", whole.test), ("reg", whole.reg), ("train", whole.train)):
         scores = evaluate_predictor(expected.predictor, pairs)
         if split == "test":  # five steps of four trajectories
-            points = score_points(expected.predictor, pairs, key=evaluation_key(0))
+            points = point_scores(expected.predictor, pairs, key=evaluation_key(0))
             final = points.std_mu.reshape(4, 5, *points.std_mu.shape[1:])[:, -1].mean()
             scores["std_mu_final"] = pytest.approx(final, rel=1e-5)
         assert row[split] == scores
     if name == "xreg+temperature":
-        learned, kept = (set(np.asarray(pairs.rows).tolist()) for pairs in (seen.reg, seen.unseen))
+        learned, kept = (set(np.asarray(pairs.rows).tolist()) for pairs in (seen.reg, seen.held_out))
         assert learned | kept == set(range(70, 76))
         assert not learned & kept
 
@@ -214,7 +215,7 @@ def test_stopped_early_a_model_is_the_one_of_its_lowest_nll(cached_waves, tiny, 
     methods = "unregularized,unregularized+early"
     points = plan("grid", methods=methods, seeds=2, steps=120, grid=["mask_seed=3"], base=base)
     rows = {(row["method"], row["seed"]): row for row in run_sweep(points, tmp_path / "s", progress=False)}
-    assert len({point_key(point, cached_waves.digest) for point in points}) == 4
+    assert len({trial_key(point, cached_waves.digest) for point in points}) == 4
     [history] = (tmp_path / "s" / "trained").glob("*.jsonl")
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     for seed in (0, 1):

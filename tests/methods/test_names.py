@@ -3,7 +3,7 @@
 import pytest
 
 from crossreg.config import Config
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.methods.names import ENSEMBLE_SIZE, parse_method, parse_methods
 
@@ -86,8 +86,8 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         "xreg+sigma-temperature": True,
         "persistence+temperature": False,
     }.items():
-        assert Point(base, parse_method(name), {}).keeps_part_of_reg == keeps, name
-    needs = [Point(base, parse_method(n), {}).needs_reg for n in ("xreg", "ensemble", "ensemble+early", "dropout-reg")]
+        assert Trial(base, parse_method(name), {}).splits_off_calibration == keeps, name
+    needs = [Trial(base, parse_method(n), {}).needs_reg for n in ("xreg", "ensemble", "ensemble+early", "dropout-reg")]
     assert needs == [True, False, True, True]
 
 

@@ -17,7 +17,7 @@ from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.metrics.calibration import LEVELS, coverage
-from crossreg.metrics.evaluation import evaluate_predictor, mean_nll, score_points
+from crossreg.metrics.evaluation import evaluate_predictor, mean_nll, point_scores
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture, Recalibrated
 from crossreg.predictors.batches import batches_of
@@ -71,8 +71,8 @@ def test_members_are_pooled_and_draw_noise_of_their_own(models, data):
 def test_temperature_one_changes_nothing(models, data):
     key = evaluation_key(0)
     plain = SurrogatePredictor(models[0], 4)
-    before = score_points(plain, data.test, key=key)
-    after = score_points(Tempered(plain, jnp.asarray(1.0)), data.test, key=key)
+    before = point_scores(plain, data.test, key=key)
+    after = point_scores(Tempered(plain, jnp.asarray(1.0)), data.test, key=key)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -126,7 +126,7 @@ def test_conformal_reaches_its_levels_on_exchangeable_points(trajectories, facto
     wave = rng.normal(size=(POOL_SIZE, 4, 2, 20)).astype(np.float32)
     data = make_data(trajectories._replace(train=wave, test=wave[120:]), _many())
     wrapped = fit_conformal(Wide(factor), data.reg)
-    points = score_points(wrapped, data.train, key=evaluation_key(0))
+    points = point_scores(wrapped, data.train, key=evaluation_key(0))
     # Binomial error of the calibration points and of those it is checked on.
     n, m = points.pit.size, int(data.reg.num_pairs) * 40
     covered = coverage(np.asarray(points.pit, np.float64))
@@ -136,7 +136,7 @@ def test_conformal_reaches_its_levels_on_exchangeable_points(trajectories, facto
     wrapped_scores = evaluate_predictor(wrapped, data.train)
     assert wrapped_scores["nll"] < unwrapped["nll"]  # pyright: ignore[reportOperatorIssue]
     assert wrapped_scores["crps"] < unwrapped["crps"]  # pyright: ignore[reportOperatorIssue]
-    assert wrapped_scores["sharpness"] == pytest.approx(0.3, rel=0.05)
+    assert wrapped_scores["std"] == pytest.approx(0.3, rel=0.05)
 
 
 def _many():
@@ -252,7 +252,7 @@ def test_no_wrapper_reads_test(name, models, data, trajectories, tiny):
     keys = jax.random.split(jax.random.key(0), 3)
 
     def predicted(source):
-        split = make_data(source, tiny.data, check=False).keep_part_of_reg(1)
+        split = make_data(source, tiny.data, check=False).split_off_calibration(1)
         return read_out(method, candidates, split, 4).predictor(batch, keys)
 
     for a, b in zip(jax.tree.leaves(predicted(trajectories)), jax.tree.leaves(predicted(blind)), strict=True):
@@ -260,11 +260,11 @@ def test_no_wrapper_reads_test(name, models, data, trajectories, tiny):
 
 
 def test_what_is_kept_is_no_longer_in_reg(data):
-    split = data.keep_part_of_reg(1)
-    rows = [np.asarray(pairs.rows).tolist() for pairs in (split.reg, split.unseen)]
+    split = data.split_off_calibration(1)
+    rows = [np.asarray(pairs.rows).tolist() for pairs in (split.reg, split.held_out)]
     assert sorted(rows[0] + rows[1]) == np.asarray(data.reg.rows).tolist()
     assert [len(r) for r in rows] == [4, 2]
-    assert data.unseen is data.reg
+    assert data.held_out is data.reg
     # Another seed keeps other trajectories.
-    parts = {tuple(np.asarray(data.keep_part_of_reg(seed).unseen.rows).tolist()) for seed in range(8)}
+    parts = {tuple(np.asarray(data.split_off_calibration(seed).held_out.rows).tolist()) for seed in range(8)}
     assert len(parts) > 3

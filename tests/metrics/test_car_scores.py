@@ -7,7 +7,7 @@ from scipy import stats
 
 from crossreg.cars.metrics import CarMeans, bootstrap, car_means, car_scores, scores_of
 from crossreg.cars.pairs import CarScale
-from crossreg.metrics.evaluation import Points
+from crossreg.metrics.evaluation import PointScores
 
 
 def test_scores_are_those_of_the_pressure_in_its_own_units():
@@ -20,7 +20,7 @@ def test_scores_are_those_of_the_pressure_in_its_own_units():
     std = rng.uniform(0.3, 2, (cars, 1, most))
     poison = np.where(weight > 0, 1, 1e6)  # what stands in the padding must not count
     z = (truth - mean) / std
-    points = Points(
+    points = PointScores(
         truth=truth * poison,
         mean=mean * poison**2,
         nll=(-stats.norm.logpdf(z) + np.log(std)) * poison,
@@ -29,7 +29,7 @@ def test_scores_are_those_of_the_pressure_in_its_own_units():
         std_mu=0.1 * std * poison,
         std_predictive=0.8 * std * poison,
         std_generalization=0.6 * std * poison,
-        std_total=std * poison,
+        std=std * poison,
         weight=weight,
     )
     scores: dict[str, Any] = {**car_scores(points, scale)}

@@ -14,7 +14,7 @@ from crossreg.data.files.load import load_file
 from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import evaluate, evaluate_predictor, mean_nll, score_points, sigma_per_site
+from crossreg.metrics.evaluation import evaluate, evaluate_predictor, mean_nll, point_scores, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
@@ -35,7 +35,7 @@ def test_scores_are_those_of_the_mixture_over_all_pairs(data):
     assert scores["crps"] == pytest.approx(float(mixture.crps(batch.y).mean()), rel=1e-5)
     assert scores["ece_mix"] == pytest.approx(float(ece(mixture.cdf(batch.y))), abs=1e-6)
     assert scores["rmse"] == pytest.approx(float(jnp.sqrt(jnp.mean((mixture.mean - batch.y) ** 2))), rel=1e-5)
-    assert scores["sharpness"] == pytest.approx(0.2, rel=1e-5)
+    assert scores["std"] == pytest.approx(0.2, rel=1e-5)
     assert scores["std_mu"] == 0
     assert len(scores["coverage"]) == 9  # pyright: ignore[reportArgumentType]
 
@@ -98,14 +98,14 @@ def test_every_score_is_its_definition_over_the_points_that_count(trajectories, 
         "std_generalization": np.sqrt(u_gen).mean(),
         "rms_predictive": np.sqrt(u_pred.mean()),
         "rms_generalization": np.sqrt(u_gen.mean()),
-        "sharpness": std.mean(),
+        "std": std.mean(),
         "spearman": spearmanr(np.abs(error).ravel(), std.ravel()).statistic,  # pyright: ignore[reportAttributeAccessIssue]
         "ause": sparsification_error(error.ravel(), std.ravel()),
         "coverage": covered,
         "channel_nll": nll.mean(1),
         "channel_crps": crps.mean(1),
         "channel_rmse": np.sqrt((error**2).mean(1)),
-        "channel_sharpness": std.mean(1),
+        "channel_std": std.mean(1),
     }
     scores = evaluate_predictor(predictor, data.test)
     assert scores.keys() == expected.keys()
@@ -121,12 +121,12 @@ def test_a_channel_that_is_often_missing_counts_by_its_points(tmp_path):
     fields[:, :, 0, 2:] = np.nan
     np.save(tmp_path / "gaps.npy", fields)
     pairs = load_file(tmp_path / "gaps.npy").test
-    points = score_points(varied, pairs, key=evaluation_key(0))
+    points = point_scores(varied, pairs, key=evaluation_key(0))
     seen = points.weight > 0
     assert seen.mean((0, 2)).tolist() == [np.float32(2 / 9), 1.0]
     scores = evaluate_predictor(varied, pairs)
     assert scores["nll"] == pytest.approx(points.nll[seen].mean(), rel=1e-5)
-    assert scores["sharpness"] == pytest.approx(points.std_total[seen].mean(), rel=1e-5)
+    assert scores["std"] == pytest.approx(points.std[seen].mean(), rel=1e-5)
     assert mean_nll(varied, pairs, key=evaluation_key(0)) == scores["nll"]
 
 
@@ -161,7 +161,7 @@ def test_only_observed_points_count_where_asked(trajectories):
     config = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.5, score_on="observed")
     data = make_data(trajectories, config)
     seen = np.asarray(data.test.masks[0])
-    points = score_points(offset, data.test, key=jax.random.key(0))
+    points = point_scores(offset, data.test, key=jax.random.key(0))
     expected = points.nll[..., seen].mean()
     assert evaluate_predictor(offset, data.test)["nll"] == pytest.approx(expected, rel=1e-5)
 

@@ -13,7 +13,7 @@ from crossreg.config import ModelConfig
 from crossreg.nn.build import build_model
 from crossreg.nn.fno import SpectralBlock
 from crossreg.nn.kernels.fused import Weights, can_fuse, can_read, fused_block
-from crossreg.nn.kernels.pending import Waiting
+from crossreg.nn.kernels.pending import Pending
 from crossreg.nn.kernels.pointwise import PointwiseLinear
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import predict
@@ -32,7 +32,7 @@ def of_block(a, first, second, weights, gelu):
     block = make_block(a.shape[0], weights.real.shape[0], key=jax.random.key(0))
     places = lambda b: (b.spectral.weight_real, b.spectral.weight_imag, b.pointwise.weight, b.pointwise.bias)  # noqa: E731
     block = eqx.tree_at(places, block, tuple(weights))
-    return jax.vmap(block, in_axes=1, out_axes=1)(Waiting(a, first, gelu, second).done())
+    return jax.vmap(block, in_axes=1, out_axes=1)(Pending(a, first, gelu, second).done())
 
 
 def close(ours, theirs):

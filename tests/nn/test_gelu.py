@@ -7,7 +7,7 @@ import pytest
 
 from crossreg.nn.kernels import pending as waiting
 from crossreg.nn.kernels.gelu import gelu_and_slope
-from crossreg.nn.kernels.pending import Waiting
+from crossreg.nn.kernels.pending import Pending
 
 
 def test_gelu_and_its_slope():
@@ -27,7 +27,7 @@ def test_values_and_gradients_are_those_of_the_readable_path(present, gelu, monk
     def run(path):
         def one(field, factors):
             first, second = (f if here else None for f, here in zip(factors, present, strict=True))
-            return Waiting(field, first, gelu, second).done(path)
+            return Pending(field, first, gelu, second).done(path)
 
         value, pull = jax.vjp(jax.vmap(one), field, factors)
         return value, pull(back)

@@ -95,7 +95,7 @@ def test_what_is_said_at_a_large_offset_is_exact(wrap):
     if wrap == "tempered":
         found, wanted = (m.tempered(1.3) for m in (found, wanted))
     elif wrap == "sigmas":
-        found, wanted = (m.with_sigmas_times(1.3) for m in (found, wanted))
+        found, wanted = (m.scale_sigmas(1.3) for m in (found, wanted))
     elif wrap == "recalibrated":
         knots = jnp.asarray([0.0, 0.5, 1.5])
         found, wanted = (
@@ -149,7 +149,7 @@ def test_scores_do_not_depend_on_the_size_of_the_fields(size, trajectories, tiny
     one, other = scores[1.0], scores[size]
     np.testing.assert_allclose(np.asarray(losses[size]) - np.log(size), losses[1.0], atol=3e-4)
     assert other["ece_mix"] == pytest.approx(one["ece_mix"], abs=1e-4)
-    for name in ("rmse", "crps", "sharpness", "std_mu", "rms_predictive", "rms_generalization"):
+    for name in ("rmse", "crps", "std", "std_mu", "rms_predictive", "rms_generalization"):
         assert other[name] / size == pytest.approx(one[name], rel=1e-3), name
     assert other["nll"] - np.log(size) == pytest.approx(one["nll"], abs=1e-3)
     np.testing.assert_allclose(np.asarray(other["channel_rmse"]) / size, one["channel_rmse"], rtol=1e-3)

@@ -18,7 +18,7 @@ from crossreg.data.pairs import make_data
 from crossreg.errors import InputError
 from crossreg.machine.devices import use_devices
 from crossreg.runs.saving import Saving
-from crossreg.runs.snapshots import Kept, Lines, Resumable
+from crossreg.runs.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import named_arrays
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
@@ -41,15 +41,15 @@ def arrays(snapshot) -> dict[str, np.ndarray]:
 
 
 def resumable(folder: Path, *, force: bool = False) -> Resumable:
-    kept = Kept(folder, "three", "three", Saving(every=0.0, force=force))
-    return Resumable(*started(), Lines(folder / "history.jsonl", lambda r: [r.of(i) for i in range(3)]), kept)
+    kept = SnapshotStore(folder, "three", "three", Saving(every=0.0, force=force))
+    return Resumable(*started(), HistoryLines(folder / "history.jsonl", lambda r: [r.of(i) for i in range(3)]), kept)
 
 
 def main(folder: Path) -> None:
     found: dict[str, np.ndarray] = {}
     for devices in (1, 2, 4):
         use_devices(devices)
-        training = Resumable(*started(), Lines(None, lambda record: []))
+        training = Resumable(*started(), HistoryLines(None, lambda record: []))
         reports = list(training.reports())
         report, records = reports[-1], [report.record for report in reports if report.record is not None]
         found |= {f"{devices}/models/{k}": v for k, v in arrays(report.models).items() if v.dtype.kind == "f"}

@@ -20,7 +20,7 @@ STORED, TIMES, CHANNELS, POINTS = (0, 1, 4), 12, 2, 18
 
 def scores(number: float) -> dict:
     """The scores of a split, all different."""
-    names = ("nll", "ece_mix", "crps", "rmse", "std_mu", "sharpness", "spearman", "ause", "std_predictive")
+    names = ("nll", "ece_mix", "crps", "rmse", "std_mu", "std", "spearman", "ause", "std_predictive")
     names += ("std_generalization", "rms_predictive", "rms_generalization")
     values = {name: round(0.01 * (i + 1) + 0.1 * number, 6) for i, name in enumerate(names)}
     return values | {"coverage": [level ** (1 + 0.2 * number) for level in LEVELS]}

@@ -11,7 +11,7 @@ from crossreg.report.tables import write as table_files
 
 def made_up(method, nll, *, fraction=0.4, diverged=()):
     """Rows of made-up numbers, one per seed."""
-    names = "crps rmse std_mu std_predictive std_generalization sharpness spearman ause"
+    names = "crps rmse std_mu std_predictive std_generalization std spearman ause"
     scores = dict.fromkeys(names.split(), 0.1)
     return [
         {
@@ -125,7 +125,7 @@ def test_failures_are_not_hidden():
         made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
     )
     said = verdicts.verdicts(comparison.collect(rows))
-    assert said == []  # one seed says nothing, and a variant is no rival
+    assert said == []  # one seed says nothing, and a variant is no baseline
     single = made_up("xreg", [1.0]) + made_up("dropout", [2.0])
     assert verdicts.verdicts(comparison.collect(single)) == [
         "One seed each: there are no intervals, and nothing is judged."

@@ -113,7 +113,7 @@ def test_a_run_is_drawn_as_its_files_say(run, kept, monkeypatch, tmp_path):
     np.testing.assert_allclose(truth.get_array(), stored.truth[0, :, 0].T)
     np.testing.assert_allclose(error.get_array(), np.abs(stored.error[0, :, 0].T), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(std_mu.get_array(), stored.std_mu[0, :, 0].T)
-    np.testing.assert_allclose(total.get_array(), stored.std_total[0, :, 0].T)
+    np.testing.assert_allclose(total.get_array(), stored.std[0, :, 0].T)
     assert error.get_clim() == std_mu.get_clim() == total.get_clim()
 
 
@@ -257,7 +257,7 @@ def test_maps_have_the_names_of_channels_and_only_the_truth_has_gaps(kept, monke
     np.testing.assert_allclose(other.axes[0].get_images()[0].get_array(), stored.truth[0, :, 1].T, rtol=1e-5)
     images = [axis.get_images()[0] for axis in maps.axes[:5]]
     assert [axis.get_title() for axis in maps.axes[:3]] == ["truth", "mean", "|error|"]
-    wanted = (stored.truth, stored.mean, np.abs(stored.error), stored.std_mu, stored.std_total)
+    wanted = (stored.truth, stored.mean, np.abs(stored.error), stored.std_mu, stored.std)
     for image, values in zip(images, wanted, strict=True):
         shown = np.ma.filled(image.get_array().astype(float), np.nan)
         np.testing.assert_allclose(shown, values[0, :, 0].T, rtol=1e-5, atol=1e-6)

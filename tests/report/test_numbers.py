@@ -30,7 +30,7 @@ from crossreg.report.watch.folders import scores_of
 from crossreg.report.watch.history import curves
 from crossreg.training.replicas import Progress, Record
 
-NAMES = ("nll", "ece_mix", "crps", "rmse", "std_mu", "sharpness", "spearman", "rms_predictive", "rms_generalization")
+NAMES = ("nll", "ece_mix", "crps", "rmse", "std_mu", "std", "spearman", "rms_predictive", "rms_generalization")
 
 
 def scores(first: float) -> dict:
@@ -73,7 +73,7 @@ def test_both_parts_of_the_uncertainty_and_where_they_settle():
 
 
 def test_channels_have_their_own_scores_in_order():
-    kinds = ("nll", "crps", "rmse", "sharpness")
+    kinds = ("nll", "crps", "rmse", "std")
     test = {f"channel_{kind}": [0.1 + 0.01 * n, 0.5 + 0.01 * n] for n, kind in enumerate(kinds)}
     header, first, second = channel_table({"test": test}, ["pressure", "velocity"]).splitlines()
     assert header.split() == ["test", "NLL", "CRPS", "RMSE", "mean", "std"]

@@ -267,7 +267,7 @@ def test_a_gap_hides_the_truth_and_not_the_prediction(browser, tmp_path):
         return np.asarray([np.nan if v is None else v for v in shown], float).reshape(truth.shape[1:])
 
     assert page.locator("#map-mean").is_visible()
-    for name, wanted in (("truth", truth), ("mean", mean), ("size", np.abs(gaps.error)), ("std", gaps.std_total)):
+    for name, wanted in (("truth", truth), ("mean", mean), ("size", np.abs(gaps.error)), ("std", gaps.std)):
         np.testing.assert_allclose(values(name)[:, 0], wanted[0, :, 0], atol=2e-3, err_msg=name)
     grey = """name => {
       const canvas = document.querySelector(`canvas[data-map=${name}]`);

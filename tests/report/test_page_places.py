@@ -103,7 +103,7 @@ def test_the_range_of_the_field_does_not_move_with_time(page):
 def test_errors_and_error_bars_share_a_range_that_holds_both(page):
     top = drawn(page, "map-size")["range"][1]
     stored = fields()
-    error, std = (np.sort(np.ravel(v[0, :, 0])) for v in (np.abs(stored.error), stored.std_total))
+    error, std = (np.sort(np.ravel(v[0, :, 0])) for v in (np.abs(stored.error), stored.std))
     assert error.max() > std.max()
     assert top == pytest.approx(error[int(0.995 * (len(error) - 1))], rel=1e-2)
     assert f"share one range, 0 to {top:.3g}" in page.inner_text("#range-said")

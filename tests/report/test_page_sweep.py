@@ -11,11 +11,11 @@ from crossreg.cli.main import main
 from crossreg.config import save_yaml
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.keys import evaluation_key
-from crossreg.metrics.evaluation import score_points
+from crossreg.metrics.evaluation import point_scores
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.report.page.folders import find
 from crossreg.runs.archive import Archive
-from crossreg.runs.sweep_folder import load_points, point_key
+from crossreg.runs.sweep_folder import load_trials, trial_key
 from crossreg.studies.sweep import fields as sweep_fields
 from crossreg.studies.sweep.fields import FIELDS_FOLDER, choose, load_sweep_fields
 from crossreg.studies.sweep.scoring import trainings_of
@@ -49,16 +49,16 @@ def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypa
     stored, missing = load_sweep_fields(sweep, found.rows)
     assert missing == {}
     row = next(row for row in found.rows if row["method"] == "ensemble-2")
-    point = next(p for p in load_points(sweep) if p.method.name == "ensemble-2")
+    point = next(p for p in load_trials(sweep) if p.method.name == "ensemble-2")
     trajectories, archive = load_trajectories(point.config.data), Archive(sweep)
     keys = [t.key(trajectories.digest) for t in trainings_of(point)[0]]
     models = [archive.model(key, 2, (20,)) for key in keys]
     test = trainings_of(point)[0][0].data(trajectories).test
-    scored = score_points(EnsemblePredictor(models, 5), test, key=evaluation_key(0))
-    np.testing.assert_allclose(stored[row["key"]].std_total[0], np.asarray(scored.std_total)[:5], rtol=2e-3, atol=1e-5)
+    scored = point_scores(EnsemblePredictor(models, 5), test, key=evaluation_key(0))
+    np.testing.assert_allclose(stored[row["key"]].std[0], np.asarray(scored.std)[:5], rtol=2e-3, atol=1e-5)
 
     # Few are chosen, ours first, and none that was fitted after training.
-    points = {point_key(point, trajectories.digest): point for point in load_points(sweep)}
+    points = {trial_key(point, trajectories.digest): point for point in load_trials(sweep)}
     rows = {row["key"]: row for row in found.rows}
     chosen = [rows[key] for key in choose(points, found.rows, 9)]
     assert [(row["method"], row["observed_fraction"], row["seed"]) for row in chosen] == [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crossreg.metrics.calibration import LEVELS
-from crossreg.metrics.evaluation import Points
+from crossreg.metrics.evaluation import PointScores
 from crossreg.progress import progress_file
 from crossreg.progress import sweep_display as sweep_progress
 from crossreg.progress.display import CountDisplay, TrainingDisplay, clock, typical_sigmas
@@ -79,7 +79,7 @@ def test_typical_sigma_is_the_geometric_mean():
 
 def scores(nll, ece) -> dict:
     coverage = [level * 0.9 for level in LEVELS]
-    names = ("crps", "rmse", "std_mu", "sharpness", "spearman")
+    names = ("crps", "rmse", "std_mu", "std", "spearman")
     one = dict.fromkeys(names, 0.5) | {"nll": nll, "ece_mix": ece, "coverage": coverage}
     return {"test": one, "reg": one}
 
@@ -105,11 +105,11 @@ def test_the_calibration_curve_drawn_is_the_coverage_stored(kept, tmp_path):
 
 def test_maps_show_the_fields_on_one_range(kept, tmp_path):
     rng = np.random.default_rng(0)
-    fields = {name: np.abs(rng.normal(size=(120, 2, 30))) for name in Points._fields}
-    points = Points(**fields)
+    fields = {name: np.abs(rng.normal(size=(120, 2, 30))) for name in PointScores._fields}
+    points = PointScores(**fields)
     figures.space_time_maps(points, tmp_path / "m", times=100)
     images = [axis.get_images()[0] for axis in kept[0].axes if axis.get_images()]
-    expected = (fields["truth"], np.abs(fields["mean"] - fields["truth"]), fields["std_mu"], fields["std_total"])
+    expected = (fields["truth"], np.abs(fields["mean"] - fields["truth"]), fields["std_mu"], fields["std"])
     for image, values in zip(images, expected, strict=True):
         np.testing.assert_allclose(image.get_array(), values[:100, 0].T)
     assert len({image.get_clim() for image in images[1:]}) == 1
@@ -117,7 +117,7 @@ def test_maps_show_the_fields_on_one_range(kept, tmp_path):
     needed = [np.quantile(values[:100, 0], 0.995) for values in (expected[1], expected[3])]
     assert images[1].get_clim() == (0, pytest.approx(max(needed)))
     assert "99.5% of |error| and of total std" in kept[0].axes[-1].get_ylabel()
-    wide = Points(**{name: values[..., None] for name, values in fields.items()})
+    wide = PointScores(**{name: values[..., None] for name, values in fields.items()})
     with pytest.raises(ValueError, match="1-D"):
         figures.space_time_maps(wide, tmp_path / "m")
 

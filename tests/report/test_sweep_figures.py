@@ -13,7 +13,7 @@ from crossreg.report.tables.comparison import collect
 
 def rows_of(method, fractions, *, size=50, seeds=3):
     rng = np.random.default_rng(len(method))
-    names = "nll ece_mix crps rmse std_mu std_predictive std_generalization sharpness spearman ause"
+    names = "nll ece_mix crps rmse std_mu std_predictive std_generalization std spearman ause"
     names += " rms_predictive rms_generalization"
 
     def scores():

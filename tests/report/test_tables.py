@@ -3,7 +3,7 @@
 from crossreg.report.tables.scores import channel_table, decomposition_table, scores_table, sigma_lines
 
 SCORES = {
-    **dict.fromkeys(("nll", "ece_mix", "crps", "rmse", "std_mu", "sharpness", "spearman"), 0.5),
+    **dict.fromkeys(("nll", "ece_mix", "crps", "rmse", "std_mu", "std", "spearman"), 0.5),
     **{"rms_predictive": 0.3, "rms_generalization": 0.4},
 }
 
@@ -16,7 +16,7 @@ def test_a_run_without_reg_has_its_scores_and_no_others():
 
 
 def test_every_score_stands_under_its_title():
-    test = {"nll": -1.5, "ece_mix": 0.02, "crps": 0.3, "rmse": 0.4, "std_mu": 0.05, "sharpness": 0.6, "spearman": 0.7}
+    test = {"nll": -1.5, "ece_mix": 0.02, "crps": 0.3, "rmse": 0.4, "std_mu": 0.05, "std": 0.6, "spearman": 0.7}
     reg = {"nll": -2.5, "ece_mix": 0.03}
     header, _, row = scores_table({"xreg": {"test": test, "reg": reg}}).splitlines()
     titles = [
@@ -57,7 +57,7 @@ def test_the_decomposition_adds_variances_and_names_the_fixed_point_of_heads_alo
 
 
 def test_channels_and_sites_have_their_own_numbers():
-    test = {f"channel_{k}": [i + 0.0, i + 0.5] for i, k in enumerate(("nll", "crps", "rmse", "sharpness"), 1)}
+    test = {f"channel_{k}": [i + 0.0, i + 0.5] for i, k in enumerate(("nll", "crps", "rmse", "std"), 1)}
     header, first, second = channel_table({"test": test}, ["u", "pressure"]).splitlines()
     assert header.split() == ["test", "NLL", "CRPS", "RMSE", "mean", "std"]
     assert first.split() == ["u", "1.000", "2.0000", "3.0000", "4.0000"]

@@ -9,7 +9,7 @@ from crossreg.config import Config, save_yaml, to_dict
 from crossreg.designs.grids import plan
 from crossreg.methods import TRAINED
 from crossreg.report.watch.server import WatchServer
-from crossreg.runs.sweep_folder import point_key
+from crossreg.runs.sweep_folder import trial_key
 from crossreg.studies.sweep.scoring import trainings_of
 
 SECRET = "a secret that no run holds"
@@ -47,8 +47,8 @@ def write_run(folder: Path, config: Config, *lines: dict, finished: bool = True)
 
 def write_sweep(folder: Path) -> tuple[list, Path]:
     """Two methods with two seeds, all trained as one program; rows of the first method alone."""
-    points = plan("grid", methods="xreg,ensemble-2", seeds=2, steps=20, grid=["observed_fraction=0.4"])
-    trainings = [(t.key("d"), t) for p in points for members in trainings_of(p) for t in members]
+    trials = plan("grid", methods="xreg,ensemble-2", seeds=2, steps=20, grid=["observed_fraction=0.4"])
+    trainings = [(t.key("d"), t) for p in trials for members in trainings_of(p) for t in members]
     (folder / "trained").mkdir(parents=True)
     described = [{"key": k} | t._asdict() | {"config": to_dict(t.config)} for k, t in trainings]
     (folder / "trained" / "abc.json").write_text(json.dumps(described))
@@ -62,21 +62,21 @@ def write_sweep(folder: Path) -> tuple[list, Path]:
     (folder / "sweep.json").write_text(json.dumps(asked | {"config": to_dict(Config()), "data": "d"}))
     rows = [
         {
-            "key": point_key(point, "d"),
-            "method": point.method.name,
+            "key": trial_key(trial, "d"),
+            "method": trial.method.name,
             "observed_fraction": 0.4,
             "train_size": 50,
             "reg_size": 50,
-            "seed": point.config.train.seed,
+            "seed": trial.config.train.seed,
             "steps": 20,
             "diverged": False,
             "test": SCORES,
             "reg": None,
         }
-        for point in points
+        for trial in trials
     ]
     (folder / "rows.jsonl").write_text(jsonl(*rows))
-    return points, folder
+    return trials, folder
 
 
 def write_car(folder: Path) -> Path:

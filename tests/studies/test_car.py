@@ -155,7 +155,7 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
             np.testing.assert_allclose(found["mean"], stored["mean"], atol=1e-5)
             for name in ("std_predictive", "std_generalization"):
                 np.testing.assert_allclose(found[name], stored[name], rtol=1e-4, atol=1e-6)
-            np.testing.assert_allclose(found["std_total"], stored["std"], rtol=1e-4)
+            np.testing.assert_allclose(found["std"], stored["std"], rtol=1e-4)
             low, middle, high = found["quantiles"]
             assert found["quantiles"].shape == (3, *stored["mean"].shape)
             assert ((low < middle) & (middle < high)).all()
@@ -213,9 +213,9 @@ def test_a_harmed_car_experiment_is_not_predicted_with_and_not_changed(done, tmp
     arguments = ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "car.npz"), "--quiet", "--output"]
     [model] = (tmp_path / "run" / "models").glob("xreg-seed0-0-*")
     deep = b"a: " + b"[" * 5000 + b"]" * 5000
-    for path, harmed in ((model, model.read_bytes()[:-9]), (tmp_path / "run" / "config.yaml", deep)):
+    for path, corrupted in ((model, model.read_bytes()[:-9]), (tmp_path / "run" / "config.yaml", deep)):
         good = path.read_bytes()
-        path.write_bytes(harmed)
+        path.write_bytes(corrupted)
         before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
         assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
         said = capsys.readouterr().err

@@ -11,7 +11,7 @@ from crossreg.runs import manifest
 from crossreg.runs.locks import locked
 from crossreg.runs.manifest import check_files, drop, entered, file_digest, is_sound, read_manifest, recorded, vouch
 from crossreg.runs.saving import USUAL
-from crossreg.runs.snapshots import Kept
+from crossreg.runs.snapshots import SnapshotStore
 
 
 def test_a_folder_has_one_process_at_a_time(tmp_path):
@@ -42,11 +42,11 @@ def test_a_file_is_as_it_was_written_or_refused(tmp_path):
     (tmp_path / "b").write_text("twp")  # as long as before
     check_files(tmp_path, ["a"])
     assert (is_sound(tmp_path, "a"), is_sound(tmp_path, "b"), is_sound(tmp_path, "missing")) == (True, False, False)
-    with pytest.raises(InputError, match="b: is harmed"):
+    with pytest.raises(InputError, match="b: is corrupted"):
         check_files(tmp_path, ["a", "b"])
     # One file in place of another is harm, too.
     (tmp_path / "b").write_text("one")
-    with pytest.raises(InputError, match="b: is harmed"):
+    with pytest.raises(InputError, match="b: is corrupted"):
         check_files(tmp_path, ["b"])
     (tmp_path / "c").write_text("of somebody else")
     with pytest.raises(InputError, match=r"c: is not in manifest\.json"):
@@ -54,7 +54,7 @@ def test_a_file_is_as_it_was_written_or_refused(tmp_path):
     check_files(tmp_path, [], growing=["c"])
     vouch(tmp_path, "c")
     (tmp_path / "c").write_text("changed since")
-    with pytest.raises(InputError, match="c: is harmed"):
+    with pytest.raises(InputError, match="c: is corrupted"):
         check_files(tmp_path, [], growing=["c"])
 
 
@@ -91,12 +91,12 @@ def test_a_manifest_that_somebody_has_changed_vouches_for_nothing(tmp_path):
     for changed in (text.replace(one, two), text.replace('"b"', '"x"'), text.replace("\n ", "\n"), text[:-2]):
         assert changed != text
         path.write_text(changed)
-        with pytest.raises(InputError, match=r"manifest\.json: is harmed"):
+        with pytest.raises(InputError, match=r"manifest\.json: is corrupted"):
             read_manifest(tmp_path)
 
 
 def test_snapshots_are_those_of_their_training_the_newest_first(tmp_path):
-    kept = Kept(tmp_path, "a", "identity", USUAL)
+    kept = SnapshotStore(tmp_path, "a", "identity", USUAL)
     (tmp_path / "snapshots").mkdir()
     for name in ("a.000000020", "a.000000100", "a.000000003", "ab.000000500", "a.b.000000600", "a.12"):
         (tmp_path / "snapshots" / f"{name}.npz").touch()

@@ -142,8 +142,8 @@ def test_every_method_that_all_stands_for():
 
 
 def listed(name: str, **options) -> list[tuple]:
-    """The points of a named sweep with one seed: what is changed, and the method."""
-    return [(point.changes, point.method.name) for point in plan(name, seeds=1, **options)]
+    """The trials of a named sweep with one seed: what is changed, and the method."""
+    return [(trial.changes, trial.method.name) for trial in plan(name, seeds=1, **options)]
 
 
 def test_the_papers_grids():
@@ -161,8 +161,8 @@ def test_the_papers_grids():
         ({"observed_fraction": 0.7, "train_size": 50}, "unregularized"),
     ]
     # Nothing else differs from the default.
-    for point in plan("paper", seeds=1) + plan("paper-regimes", seeds=1):
-        assert point.config.replace(observed_fraction=0.7, train_size=50, steps=30_000) == Config()
+    for trial in plan("paper", seeds=1) + plan("paper-regimes", seeds=1):
+        assert trial.config.replace(observed_fraction=0.7, train_size=50, steps=30_000) == Config()
 
 
 def test_the_grid_with_the_papers_own_settings():
@@ -209,24 +209,24 @@ def test_the_grids_of_the_ablation_and_of_one_scenario():
 
 def test_steps_and_seeds_of_a_sweep():
     for name in ("paper-observed", "paper-train-size", "paper", "equal-data", "ablation", "scenario"):
-        assert {point.config.train.steps for point in plan(name, seeds=1)} == {10_000}
+        assert {trial.config.train.steps for trial in plan(name, seeds=1)} == {10_000}
     for name in ("paper-regimes", "paper-exact"):
-        assert {point.config.train.steps for point in plan(name, seeds=1)} == {30_000}
-    assert {point.config.train.steps for point in plan("paper-regimes", seeds=1, steps=70)} == {70}
-    assert {point.config.train.steps for point in plan("paper", seeds=1, base=Config().replace(steps=90))} == {90}
+        assert {trial.config.train.steps for trial in plan(name, seeds=1)} == {30_000}
+    assert {trial.config.train.steps for trial in plan("paper-regimes", seeds=1, steps=70)} == {70}
+    assert {trial.config.train.steps for trial in plan("paper", seeds=1, base=Config().replace(steps=90))} == {90}
     of_the_file = Config().replace(k_reg=3, seed=77)
-    points = plan("grid", methods="xreg,dropout", seeds=3, first_seed=200, grid=["mask_seed=4,5"], base=of_the_file)
-    assert [(p.changes, p.method.name, p.config.train.seed) for p in points] == [
+    trials = plan("grid", methods="xreg,dropout", seeds=3, first_seed=200, grid=["mask_seed=4,5"], base=of_the_file)
+    assert [(p.changes, p.method.name, p.config.train.seed) for p in trials] == [
         ({"mask_seed": mask_seed}, method, seed)
         for mask_seed in (4, 5)
         for method in ("xreg", "dropout")
         for seed in (200, 201, 202)
     ]
-    for point in points:
-        [config] = point.configs
-        assert (config.train.k_reg, config.train.seed) == (3, point.config.train.seed)
-        assert config.data.mask_seed == point.config.data.mask_seed == point.changes["mask_seed"]
-    assert [point.config.train.seed for point in plan("scenario", methods="xreg")] == [0, 1, 2, 3, 4]
+    for trial in trials:
+        [config] = trial.configs
+        assert (config.train.k_reg, config.train.seed) == (3, trial.config.train.seed)
+        assert config.data.mask_seed == trial.config.data.mask_seed == trial.changes["mask_seed"]
+    assert [trial.config.train.seed for trial in plan("scenario", methods="xreg")] == [0, 1, 2, 3, 4]
 
 
 class AskedError(Exception):

@@ -21,7 +21,7 @@ from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.report.plan_text import plan_text
 from crossreg.studies.planning import device_costs
-from crossreg.studies.planning.demand import Asked, demand_of, field_shape_of, points_asked
+from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of
 from crossreg.studies.planning.device_costs import Around, Device, devices_of
 from crossreg.studies.planning.packing import (
     Cohort,
@@ -67,11 +67,11 @@ def measured_gpu(monkeypatch):
 
 def test_what_is_counted_is_what_a_sweep_would_train(tmp_path):
     asked = Asked("paper", methods="xreg,ensemble,unregularized,dropout+temperature,persistence")
-    points = points_asked(asked).points
-    every = {t for point in points for members in trainings_of(point) for t in members}
+    trials = asked_trials(asked).trials
+    every = {t for trial in trials for members in trainings_of(trial) for t in members}
     programs = plan_programs(every, tmp_path, "digest", 160, 10**13, write=False)
     for seeds in (1, 7, 10**5):
-        found = demand_of(points_asked(asked._replace(seeds=seeds)), lambda point: 1.0)
+        found = demand_of(asked_trials(asked._replace(seeds=seeds)), lambda trial: 1.0)
         assert sorted(c.replicas for c in found.cohorts) == sorted(seeds * len(p.trainings) for p in programs)
         assert found.asked == found.left == seeds * 40
         # A second of scoring for every row, in the cohorts that it needs, but for those that need no training.
@@ -81,11 +81,11 @@ def test_what_is_counted_is_what_a_sweep_would_train(tmp_path):
 
 def test_seeds_are_alike(tmp_path):
     """Counting one seed and multiplying is counting all of them."""
-    points = plan("equal-data", seeds=3, methods="xreg,ensemble+early+temperature,dropout-reg")
-    every = {t for point in points for members in trainings_of(point) for t in members}
+    trials = plan("equal-data", seeds=3, methods="xreg,ensemble+early+temperature,dropout-reg")
+    every = {t for trial in trials for members in trainings_of(trial) for t in members}
     programs = plan_programs(every, tmp_path, "digest", 1, 10**15, write=False)
     asked = Asked("equal-data", seeds=3, methods="xreg,ensemble+early+temperature,dropout-reg")
-    found = demand_of(points_asked(asked), lambda point: 1.0)
+    found = demand_of(asked_trials(asked), lambda trial: 1.0)
     assert sum(c.replicas for c in found.cohorts) == sum(len(p.trainings) for p in programs) == len(every)
 
 
@@ -267,8 +267,8 @@ def test_flags_are_those_of_a_sweep():
     assert about <= names
     assert {field.name for field in dataclasses.fields(Plan)} >= about - {"name"} | {"what"}
     scenario = next(iter(SCENARIOS))
-    points = points_asked(Asked("paper", scenario=scenario, steps=77)).points
-    assert {(p.config.data.scenario, p.config.train.steps) for p in points} == {(scenario, 77)}
+    trials = asked_trials(Asked("paper", scenario=scenario, steps=77)).trials
+    assert {(p.config.data.scenario, p.config.train.steps) for p in trials} == {(scenario, 77)}
 
 
 def test_the_shape_is_the_cached_files_or_the_configs(cached_waves, tiny):

@@ -6,7 +6,7 @@ import pytest
 
 from crossreg.config import Config
 from crossreg.config.sites import site_names
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.methods.names import parse_method
 from crossreg.studies.planning import device_costs
 from crossreg.studies.planning.demand import Asked, priced_rows
@@ -117,7 +117,7 @@ def test_rows_are_priced_by_their_members_and_by_what_is_fitted_on_reg():
     price = priced_rows(seconds)
     config = Config()
     names = ("xreg", "ensemble-4", "ensemble-4+temperature", "persistence")
-    found = {name: price(Point(config, parse_method(name), {})) for name in names}
+    found = {name: price(Trial(config, parse_method(name), {})) for name in names}
     assert found == {"xreg": 10.0, "ensemble-4": 40.0, "ensemble-4+temperature": 41.0, "persistence": 0.0}
-    price(Point(config.replace(seed=9), parse_method("xreg"), {}))
+    price(Trial(config.replace(seed=9), parse_method("xreg"), {}))
     assert len(asked) == 4  # another seed takes as long, and is not asked for again

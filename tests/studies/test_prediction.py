@@ -54,7 +54,7 @@ def test_every_output_is_what_its_name_says(run, fields):
     spread = means.var(axis=0)
     parts = {"std_predictive": predictive.mean(axis=0), "std_generalization": spread + generalization.mean(axis=0)}
     wanted = {name: np.sqrt(variance) for name, variance in parts.items()}
-    wanted |= {"mean": means.mean(axis=0), "std_total": np.sqrt(sum(parts.values()))}
+    wanted |= {"mean": means.mean(axis=0), "std": np.sqrt(sum(parts.values()))}
     # None stands for another: neither part is small, and they differ.
     assert min(np.median(wanted[name]) for name in parts) > 0.05
     assert np.median(np.abs(wanted["std_predictive"] / wanted["std_generalization"] - 1)) > 0.1

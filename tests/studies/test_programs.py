@@ -8,12 +8,12 @@ import pytest
 
 from crossreg.config import Config, changed_fields, to_dict
 from crossreg.data.pairs import make_data
-from crossreg.designs.grids import Point, plan
+from crossreg.designs.grids import Trial, plan
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
 from crossreg.runs.programs import FORMAT, Training, digest_of
-from crossreg.runs.sweep_folder import point_key
+from crossreg.runs.sweep_folder import trial_key
 from crossreg.studies.sweep import programs
 from crossreg.studies.sweep import run as module
 from crossreg.studies.sweep.programs import most_replicas, plan_programs
@@ -30,12 +30,12 @@ GOLDEN = [1.1631, 0.418337, 0.00534468, 0.00529072, 0.00338317, 0.0026792]
 
 
 @pytest.fixture
-def points(cached_waves, tiny):
+def trials(cached_waves, tiny):
     names = "xreg,ensemble,ensemble-1,unregularized,dropout+temperature,persistence"
     return plan("grid", methods=names, seeds=2, steps=20, grid=["observed_fraction=0.5,1.0"], base=tiny)
 
 
-def test_programs_are_decided_once(points, cached_waves, tmp_path):
+def test_programs_are_decided_once(trials, cached_waves, tmp_path):
     digest = cached_waves.digest
 
     def planned(some, memory, folder="s"):
@@ -43,45 +43,45 @@ def test_programs_are_decided_once(points, cached_waves, tmp_path):
         trainings = [t for p in some for members in trainings_of(p) for t in members]
         return {p.name: list(p.trainings) for p in plan_programs(trainings, tmp_path / folder, digest, 40, memory)}
 
-    first = planned(points, 10**9)
+    first = planned(trials, 10**9)
     keys = [key for program in first.values() for key in program]
     assert len(keys) == len(set(keys))
-    # 4 points of ensembles of 3 share their members with the plain model: 12 of one program.
+    # 4 trials of ensembles of 3 share their members with the plain model: 12 of one program.
     assert max(map(len, first.values())) == 12
-    # Neither other memory nor fewer points change what was decided.
-    assert planned(points, 1) == first
-    assert planned(points[:3], 10**9) == first
-    alone = planned(points, 1, "small")
+    # Neither other memory nor fewer trials change what was decided.
+    assert planned(trials, 1) == first
+    assert planned(trials[:3], 10**9) == first
+    alone = planned(trials, 1, "small")
     assert {len(program) for program in alone.values()} == {1}
     assert sorted(key for program in alone.values() for key in program) == sorted(keys)
 
 
 def test_hashes_tell_settings_apart(tiny):
-    def point(method="xreg", **fields):
-        return Point(tiny.replace(**fields), parse_method(method), {})
+    def trial(method="xreg", **fields):
+        return Trial(tiny.replace(**fields), parse_method(method), {})
 
     keys = [
-        point_key(p, digest)
+        trial_key(p, digest)
         for p, digest in [
-            (point(), "a"),
-            (point(), "b"),
-            (point(seed=1), "a"),
-            (point(steps=31), "a"),
-            (point("xreg-layer"), "a"),
-            (point("xreg+early"), "a"),
-            (point("ensemble-2"), "a"),
-            (point("ensemble-3"), "a"),
-            (point("persistence"), "a"),
+            (trial(), "a"),
+            (trial(), "b"),
+            (trial(seed=1), "a"),
+            (trial(steps=31), "a"),
+            (trial("xreg-layer"), "a"),
+            (trial("xreg+early"), "a"),
+            (trial("ensemble-2"), "a"),
+            (trial("ensemble-3"), "a"),
+            (trial("persistence"), "a"),
         ]
     ]
     assert len(set(keys)) == len(keys)
-    assert point_key(point(), "a") == keys[0]
+    assert trial_key(trial(), "a") == keys[0]
 
 
 def test_a_training_is_known_by_its_data_too(tiny):
     """And by all else that makes other numbers."""
     one = Training(tiny, 0, False)
-    others = [(one, "b"), (one._replace(member=1), "a"), (one._replace(keeps_part_of_reg=True), "a")]
+    others = [(one, "b"), (one._replace(member=1), "a"), (one._replace(splits_off_calibration=True), "a")]
     others += [(one._replace(config=tiny.replace(seed=1)), "a")]
     keys = [one.key("a"), *(training.key(digest) for training, digest in others)]
     assert len(set(keys)) == 5
@@ -123,8 +123,8 @@ def test_a_run_is_known_by_what_it_changes(tiny):
 def test_programs_compiled_ahead_give_the_same_rows(cached_waves, tiny, tmp_path, monkeypatch):
     """As on an accelerator, where the programs behind the first are compiled in threads beside it."""
     # One replica each: with little memory, too, there are no other programs.
-    points = plan("grid", methods="unregularized,dropout", seeds=1, grid=["train_size=5"], base=tiny.replace(steps=20))
-    rows = run_sweep(points, tmp_path / "one-after-another", progress=False)
+    trials = plan("grid", methods="unregularized,dropout", seeds=1, grid=["train_size=5"], base=tiny.replace(steps=20))
+    rows = run_sweep(trials, tmp_path / "one-after-another", progress=False)
     compiled = queue.Queue()
 
     def compile_for(*started):
@@ -136,10 +136,10 @@ def test_programs_compiled_ahead_give_the_same_rows(cached_waves, tiny, tmp_path
     monkeypatch.setattr(programs, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
     monkeypatch.setattr(programs, "compile_for", compile_for)
     for failing in (False, True):
-        assert run_sweep(points, tmp_path / f"ahead-{failing}", progress=False) == rows
+        assert run_sweep(trials, tmp_path / f"ahead-{failing}", progress=False) == rows
         compiled.get(timeout=30)  # the thread may end after the sweep
         assert compiled.empty()  # the first trains at once
     # None that would have to share memory with what trains.
     monkeypatch.setattr(module, "memory_bytes", lambda: 2**20)
-    run_sweep(points, tmp_path / "little memory", progress=False)
+    run_sweep(trials, tmp_path / "little memory", progress=False)
     assert compiled.empty()

@@ -106,11 +106,9 @@ def test_train_evaluate_predict(folder, capsys, tmp_path):
     assert main([*map(str, arguments), "--levels", "0.1", "0.5", "0.9", "0.99"]) == 0
     with np.load(tmp_path / "p.npz") as file:
         out = dict(file)
-    for name in ("mean", "std_total", "std_predictive", "std_generalization"):
+    for name in ("mean", "std", "std_predictive", "std_generalization"):
         assert out[name].shape == x.shape
-    np.testing.assert_allclose(
-        out["std_total"] ** 2, out["std_predictive"] ** 2 + out["std_generalization"] ** 2, rtol=1e-4
-    )
+    np.testing.assert_allclose(out["std"] ** 2, out["std_predictive"] ** 2 + out["std_generalization"] ** 2, rtol=1e-4)
     assert out["quantiles"].shape == (4, 5, 2, 20)
     assert (np.diff(out["quantiles"], axis=0) > 0).all()
     np.testing.assert_allclose(out["levels"], [0.1, 0.5, 0.9, 0.99])
@@ -234,7 +232,7 @@ def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     assert "it is a sweep: `crossreg table`" in refused(capsys, "evaluate", tmp_path)
     model = (folder / "model.npz").read_bytes()
     (folder / "model.npz").write_bytes(model[:500])
-    assert "is harmed (its SHA-256 is not the one in manifest.json)" in refused(capsys, "evaluate", folder)
+    assert "is corrupted (its SHA-256 is not the one in manifest.json)" in refused(capsys, "evaluate", folder)
     # What an older version wrote has no manifest and no seal: every file must then be what the others ask for.
     (folder / "manifest.json").unlink()
     assert "not a readable checkpoint" in refused(capsys, "evaluate", folder)

@@ -13,13 +13,13 @@ import pytest
 
 from crossreg.cli.main import _parse, main
 from crossreg.config import Config, save_yaml, to_dict
-from crossreg.designs.grids import ALL_METHODS, Point, plan
+from crossreg.designs.grids import ALL_METHODS, Trial, plan
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
 from crossreg.report.tables import write as table_files
 from crossreg.runs.programs import read_programs
-from crossreg.runs.sweep_folder import point_key, read_rows
+from crossreg.runs.sweep_folder import read_rows, trial_key
 from crossreg.studies.sweep import run as module
 from crossreg.studies.sweep.programs import plan_programs
 from crossreg.studies.sweep.run import run_sweep
@@ -33,7 +33,7 @@ METHODS = (
 
 
 @pytest.fixture
-def points(cached_waves, tiny):
+def trials(cached_waves, tiny):
     return plan("grid", methods=METHODS, seeds=2, steps=20, grid=["observed_fraction=0.5,1.0"], base=tiny)
 
 
@@ -52,8 +52,8 @@ def test_a_start_that_was_refused_is_not_what_the_next_is_compared_with(tmp_path
         pass
 
 
-def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
-    rows = run_sweep(points, tmp_path / "s", progress=True)
+def test_every_method_ends_in_a_row(trials, tmp_path, cached_waves, capsys):
+    rows = run_sweep(trials, tmp_path / "s", progress=True)
     assert len(rows) == 2 * 2 * 11
     for row in rows:
         assert row["method"] in METHODS.split(",")
@@ -80,12 +80,12 @@ def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
     stamp = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "s" / "trained").iterdir()}
     file = tmp_path / "s" / "rows.jsonl"
     file.write_text(file.read_text()[:-40])
-    assert run_sweep(points, tmp_path / "s", progress=False) == rows
+    assert run_sweep(trials, tmp_path / "s", progress=False) == rows
     assert {p.name: p.stat().st_mtime_ns for p in (tmp_path / "s" / "trained").iterdir()} == stamp
     assert len(read_rows(tmp_path / "s")) == len(rows)
 
     # A method that is added, and a grid that grows, use what was trained before.
-    base = points[0].base
+    base = trials[0].base
     more = plan("grid", methods="ensemble+temperature", seeds=3, steps=20, grid=["observed_fraction=0.5"], base=base)
     added = run_sweep(more, tmp_path / "s", progress=False)
     new = [p for p in read_programs(tmp_path / "s") if f"{p.name}.npz" not in stamp]
@@ -95,8 +95,8 @@ def test_every_method_ends_in_a_row(points, tmp_path, cached_waves, capsys):
 
 @pytest.mark.parametrize("at", [10, 20])
 def test_a_killed_sweep_goes_on_where_it_was(at, cached_waves, tiny, tmp_path, monkeypatch):
-    points = plan("grid", methods="xreg,unregularized+early", seeds=2, steps=20, grid=["mask_seed=3"], base=tiny)
-    whole = run_sweep(points, tmp_path / "whole", progress=False)
+    trials = plan("grid", methods="xreg,unregularized+early", seeds=2, steps=20, grid=["mask_seed=3"], base=tiny)
+    whole = run_sweep(trials, tmp_path / "whole", progress=False)
     steps = []
 
     class Stopping(module.SweepDisplay):
@@ -110,12 +110,12 @@ def test_a_killed_sweep_goes_on_where_it_was(at, cached_waves, tiny, tmp_path, m
 
     monkeypatch.setattr(module, "SweepDisplay", Stopping)
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(points, tmp_path / "killed", progress=False)
+        run_sweep(trials, tmp_path / "killed", progress=False)
     assert len(list((tmp_path / "killed" / "snapshots").iterdir())) == 1
     assert not read_rows(tmp_path / "killed")
     Stopping.stops = False
     steps.clear()
-    assert run_sweep(points, tmp_path / "killed", progress=False) == whole
+    assert run_sweep(trials, tmp_path / "killed", progress=False) == whole
     assert steps[0] == (11 if at == 10 else 1)  # behind the snapshot; that of a last step needs no more
     assert not (tmp_path / "killed" / "snapshots").exists()
     histories = [sorted((tmp_path / name / "trained").glob("*.jsonl")) for name in ("whole", "killed")]
@@ -145,31 +145,31 @@ def test_a_sweep_survives_sigkill(cached_waves, tiny, tmp_path):
     assert not list(killed.glob("*.tmp"))
 
 
-def test_two_sweeps_do_not_share_a_folder(points, tmp_path):
+def test_two_sweeps_do_not_share_a_folder(trials, tmp_path):
     with module.open_sweep(tmp_path / "s", {}), pytest.raises(InputError, match="another sweep is at work there"):
-        run_sweep(points, tmp_path / "s")
+        run_sweep(trials, tmp_path / "s")
 
 
 def test_a_choice_and_what_is_fitted_behind_it_use_different_data(cached_waves, tiny, tmp_path, monkeypatch):
     """`dropout-reg+temperature`: p by the first part of reg, the temperature by the kept part."""
     monkeypatch.setattr(dropout, "RATES", (0.05, 0.1))
-    [point] = plan("grid", methods="dropout-reg+temperature", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
-    [row] = run_sweep([point], tmp_path / "a", progress=False)
+    [trial] = plan("grid", methods="dropout-reg+temperature", seeds=1, steps=10, grid=["mask_seed=3"], base=tiny)
+    [row] = run_sweep([trial], tmp_path / "a", progress=False)
     assert row["notes"]["dropout_rate"] in (0.05, 0.1)
-    split = trainings_of(point)[0][0].data(cached_waves)
-    assert set(np.asarray(split.reg.rows).tolist()).isdisjoint(np.asarray(split.unseen.rows).tolist())
+    split = trainings_of(trial)[0][0].data(cached_waves)
+    assert set(np.asarray(split.reg.rows).tolist()).isdisjoint(np.asarray(split.held_out.rows).tolist())
     # Training is monitored on what nothing learns from.
-    assert make_task(split, 0).monitor is split.unseen
+    assert make_task(split, 0).held_out is split.held_out
 
 
 def test_no_method_reads_test(cached_waves, tiny, tmp_path, monkeypatch):
     """With test data that are not there, everything but the test scores is the same."""
     names = "xreg+early+temperature,dropout-0.2+conformal,persistence+temperature"
-    points = plan("grid", methods=names, seeds=1, steps=20, grid=["mask_seed=3"], base=tiny)
-    seen = run_sweep(points, tmp_path / "seen", progress=False)
+    trials = plan("grid", methods=names, seeds=1, steps=20, grid=["mask_seed=3"], base=tiny)
+    seen = run_sweep(trials, tmp_path / "seen", progress=False)
     blind = cached_waves._replace(test=np.full_like(cached_waves.test, np.nan))
-    monkeypatch.setattr(module, "shared_trajectories", lambda points: blind)
-    for row, other in zip(seen, run_sweep(points, tmp_path / "blind", progress=False), strict=True):
+    monkeypatch.setattr(module, "shared_trajectories", lambda trials: blind)
+    for row, other in zip(seen, run_sweep(trials, tmp_path / "blind", progress=False), strict=True):
         assert other["test"]["nll"] is None
         assert other["diverged"]
         for name in ("reg", "train", "notes", "sigma"):
@@ -189,21 +189,21 @@ def test_named_sweeps():
     ]
     assert {p.config.train.steps for p in regimes} == {30_000}
     # What a sweep varies is not undone by the method.
-    for point in plan("grid", methods="xreg", grid=["sigma_per=layer", "reg_objective=mixture"], seeds=1):
-        [config] = point.configs
+    for trial in plan("grid", methods="xreg", grid=["sigma_per=layer", "reg_objective=mixture"], seeds=1):
+        [config] = trial.configs
         assert (config.model.sigma_per, config.train.reg_objective) == ("layer", "mixture")
     every = plan("paper", methods="all", seeds=1)
-    assert len({point.method.name for point in every}) == len(ALL_METHODS.split(","))
-    assert len({point_key(point, "") for point in every}) == len(every) == 8 * len(ALL_METHODS.split(","))
+    assert len({trial.method.name for trial in every}) == len(ALL_METHODS.split(","))
+    assert len({trial_key(trial, "") for trial in every}) == len(every) == 8 * len(ALL_METHODS.split(","))
     ablation = plan("ablation", seeds=2)
-    assert len({point_key(point, "") for point in ablation}) == len(ablation)
-    for point in plan("equal-data", seeds=1):
-        data = point.config.data
+    assert len({trial_key(trial, "") for trial in ablation}) == len(ablation)
+    for trial in plan("equal-data", seeds=1):
+        data = trial.config.data
         assert data.train_size is not None
         assert data.reg_size is not None
         assert data.train_size + data.reg_size in (25, 40, 60, 80)
         assert data.one_pool
-        assert (data.reg_size > 0) == point.needs_reg
+        assert (data.reg_size > 0) == trial.needs_reg
 
 
 @pytest.mark.parametrize(
@@ -248,12 +248,12 @@ def test_bad_sweeps_are_refused(arguments, message, capsys, tmp_path, cached_wav
 
 def test_a_settings_file_that_says_nothing_of_steps_leaves_the_sweep_its_own(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(module, "run_sweep", lambda points, *_, **__: asked.extend(points) or [])
+    monkeypatch.setattr(module, "run_sweep", lambda trials, *_, **__: asked.extend(trials) or [])
     monkeypatch.setattr(table_files, "write_tables", lambda *_, **__: "")
     for text, steps in (("data: {mask_seed: 3}", 10_000), ("train: {steps: 70}", 70)):
         (tmp_path / "c.yaml").write_text(text)
         assert main(["sweep", "paper", "--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "s")]) == 0
-        assert {point.config.train.steps for point in asked} == {steps}
+        assert {trial.config.train.steps for trial in asked} == {steps}
         asked.clear()
 
 
@@ -285,9 +285,9 @@ def test_command_line(tiny, cached_waves, tmp_path, capsys):
 
 
 def test_a_sweep_has_one_kind_of_data(cached_waves, tiny, tmp_path):
-    mixed = [Point(tiny, parse_method("xreg"), {}), Point(tiny.replace(scenario="diff_adv"), parse_method("xreg"), {})]
+    mixed = [Trial(tiny, parse_method("xreg"), {}), Trial(tiny.replace(scenario="diff_adv"), parse_method("xreg"), {})]
     with pytest.raises(InputError, match="--num-modes 90"):
-        run_sweep([Point(tiny.replace(num_modes=90), parse_method("xreg"), {})], tmp_path / "s")
+        run_sweep([Trial(tiny.replace(num_modes=90), parse_method("xreg"), {})], tmp_path / "s")
     with pytest.raises(InputError, match="one scenario"):
         run_sweep(mixed, tmp_path / "s")
     assert Config().data.scenario == "diff_ks"
@@ -330,16 +330,16 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
 
 
 def test_another_command_says_what_it_replaces(tiny, cached_waves, tmp_path, capsys):
-    points = plan("grid", methods="unregularized", seeds=3, steps=10, grid=["observed_fraction=1.0"], base=tiny)
+    trials = plan("grid", methods="unregularized", seeds=3, steps=10, grid=["observed_fraction=1.0"], base=tiny)
     asked = {"name": "grid", "seeds": 3, "grid": ["observed_fraction=1.0"], "config": to_dict(tiny)}
     out = tmp_path / "s"
     with module.open_sweep(out, asked | {"data": cached_waves.digest}):
-        trainings = [t for point in points for members in trainings_of(point) for t in members]
+        trainings = [t for trial in trials for members in trainings_of(trial) for t in members]
         plan_programs(trainings, out, cached_waves.digest, 40, 2**30)
-    run_sweep(points[:1], out, progress=False, asked=asked)
+    run_sweep(trials[:1], out, progress=False, asked=asked)
     assert "held" not in capsys.readouterr().err
     # What was planned stays so, begun or not: numbers must not depend on when a sweep was stopped.
-    run_sweep(points[:2], out, progress=False, asked=asked | {"seeds": 2})
+    run_sweep(trials[:2], out, progress=False, asked=asked | {"seeds": 2})
     assert [len(p.trainings) for p in read_programs(out)] == [3]
     assert "held a sweep grid --seeds 3 --grid observed_fraction=1.0" in capsys.readouterr().err
 

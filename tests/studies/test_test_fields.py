@@ -17,7 +17,7 @@ from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS as NOMINAL
-from crossreg.metrics.evaluation import score_points
+from crossreg.metrics.evaluation import point_scores
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.persistence import fit_persistence
@@ -48,12 +48,12 @@ def stored(predictor, data):
 
 
 def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
-    points = score_points(predictor, data.test, key=evaluation_key(0))
+    points = point_scores(predictor, data.test, key=evaluation_key(0))
     rows, horizon = stored.trajectories, data.test.horizon
     assert stored.truth.shape == (3, horizon, *data.test.field_shape)
     write_test_fields(tmp_path / "f.npz", stored)
     read = read_test_fields(tmp_path / "f.npz")
-    for name in ("truth", "mean", "std_mu", "std_predictive", "std_generalization", "std_total"):
+    for name in ("truth", "mean", "std_mu", "std_predictive", "std_generalization", "std"):
         whole = np.asarray(getattr(points, name)).reshape(-1, horizon, *data.test.field_shape)
         np.testing.assert_allclose(getattr(stored, name), whole[rows], rtol=1e-4, atol=1e-6)
         # Half precision has 11 bits.
@@ -62,7 +62,7 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     np.testing.assert_array_equal(read.steps, 1 + np.arange(horizon))
     np.testing.assert_array_equal(read.observed, np.broadcast_to(data.run_mask, read.observed.shape))
     assert (np.diff(read.quantiles, axis=0) >= 0).all()
-    np.testing.assert_allclose(read.quantiles, stored.quantiles, atol=float(stored.std_total.max()) / 40)
+    np.testing.assert_allclose(read.quantiles, stored.quantiles, atol=float(stored.std.max()) / 40)
     assert (read.unaware, read.aware, read.scanned, read.space) == (stored.unaware, stored.aware, 4, (20,))
 
 
@@ -109,12 +109,12 @@ def test_what_was_not_measured_is_no_truth(tmp_path):
     write_test_fields(tmp_path / "f.npz", stored)
     read = read_test_fields(tmp_path / "f.npz")
     gaps = np.isnan(values[:2, 1:])  # of every trajectory the same
-    points = score_points(fit_persistence(data.train), data.test, key=evaluation_key(0))
+    points = point_scores(fit_persistence(data.train), data.test, key=evaluation_key(0))
     mean = np.asarray(points.mean).reshape(2, 4, 2, 16)
     for fields, rtol in ((stored, 1e-5), (read, 2e-3)):
         np.testing.assert_array_equal(np.isnan(fields.truth), gaps)
         np.testing.assert_array_equal(np.isnan(fields.error), gaps)
-        assert np.isfinite(fields.std_total).all()
+        assert np.isfinite(fields.std).all()
         # A prediction is there all the same.
         np.testing.assert_allclose(fields.mean, mean, rtol=rtol, atol=1e-3 * np.abs(mean).max())
         np.testing.assert_allclose(fields.mean[gaps], mean[gaps], rtol=rtol, atol=1e-6)
@@ -256,8 +256,8 @@ def test_whole_planes_of_three_steps_are_kept(tmp_path, monkeypatch):
     # Of three dimensions the plane through the middle of the last one.
     np.testing.assert_allclose(planes.truth, test[rows][:, [1, 3, 5]][..., 2], rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(planes.observed[2, 1], np.asarray(data.run_mask)[:, :, 2])
-    points = score_points(predictor, data.test, key=evaluation_key(0))
-    for name, expected in (("error", points.mean - points.truth), ("std_total", points.std_total)):
+    points = point_scores(predictor, data.test, key=evaluation_key(0))
+    for name, expected in (("error", points.mean - points.truth), ("std", points.std)):
         every = np.asarray(expected).reshape(4, 5, 2, 9, 7, 5)[rows]
         np.testing.assert_allclose(getattr(planes, name), every[:, [0, 2, 4]][..., 2], rtol=2e-3, atol=1e-5)
     monkeypatch.setattr("crossreg.runs.fields.test_fields._MOST_PER_SIDE", 3)

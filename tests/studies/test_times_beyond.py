@@ -13,7 +13,7 @@ from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.designs.grids import plan
 from crossreg.metrics.calibration import coverage, ece_from_coverage
-from crossreg.metrics.evaluation import evaluate_predictor, score_points
+from crossreg.metrics.evaluation import evaluate_predictor, point_scores
 from crossreg.metrics.test_times import scores_by_time, trained_steps
 from crossreg.nn.build import build_model
 from crossreg.predictors.predictor import SurrogatePredictor
@@ -22,7 +22,7 @@ from crossreg.report.page.write import write_report
 from crossreg.report.tables.scores import mean_times, times_cells, times_sentence, times_sentences
 from crossreg.runs.run_folder import final_metrics
 from crossreg.runs.sweep_folder import read_rows, sealed_row
-from crossreg.studies.sweep.scoring import score_points as score_points_of
+from crossreg.studies.sweep.scoring import score_trials
 from made_fields import fields
 
 TRAINED, TESTED, TRAJECTORIES = 3, 5, 4
@@ -38,7 +38,7 @@ def test_both_parts_are_scored_as_their_pairs_are_in_all_of_test(data, tiny, pre
     found = scores_by_time(predictor, data, tiny.data)
     assert found is not None
     assert (found["trained"], found["tested"]) == (TRAINED, TESTED)
-    points = score_points(predictor, data.test, key=evaluation_key(0))
+    points = point_scores(predictor, data.test, key=evaluation_key(0))
     step = np.tile(np.arange(TESTED), TRAJECTORIES)  # pairs are numbered trajectory by trajectory
     whole = evaluate_predictor(predictor, data.test)
     for name, chosen in (("within", step < TRAINED), ("beyond", step >= TRAINED)):
@@ -145,8 +145,8 @@ def test_a_sweep_says_it_and_its_rows_have_both_parts(tiny, cached_waves, tmp_pa
 
 def test_a_sweep_without_later_times_has_nothing_to_say(tiny, trajectories, tmp_path, monkeypatch):
     cut = trajectories._replace(test=trajectories.test[:, : TRAINED + 1])
-    points = plan("grid", methods="persistence", seeds=1, grid=["observed_fraction=0.5"], base=tiny)
-    [(_, row)] = score_points_of({"k": points[0]}, {}, cut)
+    trials = plan("grid", methods="persistence", seeds=1, grid=["observed_fraction=0.5"], base=tiny)
+    [(_, row)] = score_trials({"k": trials[0]}, {}, cut)
     assert "test_times" not in row
     assert times_sentences([row, {"test_times": None}, {"test_times": {"trained": "3", "tested": 5}}]) == []
 

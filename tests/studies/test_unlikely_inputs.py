@@ -254,7 +254,7 @@ def test_a_part_of_reg_without_a_measured_target_calibrates_nothing(tmp_path):
     assert unmeasured(data.reg) == []
     for seed in range(6):  # the measured one is learned from, or kept
         with pytest.raises(InputError, match=r"--reg-size 4: a part of reg .* has nothing that was measured"):
-            data.keep_part_of_reg(seed)
+            data.split_off_calibration(seed)
 
 
 def test_pairs_without_a_target_have_no_localization():

@@ -114,7 +114,7 @@ class Oracle:
 
     def scores(self, samples: int) -> dict[str, float]:
         """NLL, ECE and the mean spread of the means on the part of reg that nothing is learned from."""
-        pairs = self.data.kept
+        pairs = self.data.calibration
         index = jnp.arange(int(pairs.num_pairs))
         keys = jax.vmap(lambda i: jax.random.fold_in(evaluation_key(0), i))(index)
         batch = pairs.gather(index)
@@ -155,7 +155,7 @@ VARIANTS = {
 def follows(config: Config, factors, due, trajectories) -> None:
     """Whether `fit` takes the oracle's steps."""
     observation = DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.6, score_on="observed")
-    data = make_data(trajectories, dataclasses.replace(observation, mask_per="pair")).keep_part_of_reg(0)
+    data = make_data(trajectories, dataclasses.replace(observation, mask_per="pair")).split_off_calibration(0)
     model = lively(build_model(config.model, data.train, key=jax.random.key(3)), jax.random.key(4))
     oracle = Oracle(model, data, config)
     result = fit(model, data, config.train, progress=False)

@@ -358,4 +358,4 @@ def test_one_spike_does_not_end_learning(clip, is_learned, tiny):
     ("steps", "every", "expected"), [(10_000, 250, 250), (2500, 250, 250), (300, 250, 30), (7, 250, 1), (300, 100, 100)]
 )
 def test_a_short_run_is_looked_at_ten_times_unless_asked_otherwise(steps, every, expected):
-    assert TrainConfig(steps=steps, evaluate_every=every).look_every == expected
+    assert TrainConfig(steps=steps, evaluate_every=every).record_every == expected

@@ -122,11 +122,11 @@ def test_a_task_learns_from_reg_and_is_looked_at_elsewhere(data):
     task = make_task(data, 0)
     assert task.train is data.train
     assert task.reg is data.reg
-    assert task.monitor is data.reg
-    parted = data.keep_part_of_reg(0)
+    assert task.held_out is data.reg
+    parted = data.split_off_calibration(0)
     task = make_task(parted, 0)
     assert task.reg is parted.reg
-    assert task.monitor is parted.kept
+    assert task.held_out is parted.calibration
 
 
 def test_streams_of_random_numbers_are_apart():
@@ -211,16 +211,16 @@ def test_devices_that_share_a_batch_take_the_step_of_one(parts, trajectories, ti
 
 def test_splits_of_stacked_tasks_are_in_their_places(trajectories, tiny):
     datas = [make_data(trajectories, tiny.replace(train_size=size, reg_size=5).data) for size in (3, 6)]
-    parted = [data.keep_part_of_reg(seed) for seed, data in enumerate(datas)]
+    parted = [data.split_off_calibration(seed) for seed, data in enumerate(datas)]
     assert (parted[0].reg.rows != parted[1].reg.rows).any()
     stacked = stack_tasks([make_task(data, seed) for seed, data in enumerate(parted)])
     assert isinstance(stacked, Task)
     assert stacked.train.num_rows.tolist() == [3, 6]
     assert stacked.reg.num_rows.tolist() == [3, 3]
-    assert stacked.monitor.num_rows.tolist() == [2, 2]
-    for name in ("reg", "monitor"):
+    assert stacked.held_out.num_rows.tolist() == [2, 2]
+    for name in ("reg", "held_out"):
         for replica, data in enumerate(parted):
-            own = data.reg if name == "reg" else data.unseen
+            own = data.reg if name == "reg" else data.held_out
             np.testing.assert_array_equal(getattr(stacked, name).rows[replica], own.rows)
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from crossreg.cars.pairs import CarScale
 from crossreg.metrics.calibration import LEVELS
-from crossreg.metrics.evaluation import Points
+from crossreg.metrics.evaluation import PointScores
 from crossreg.metrics.localization import on_host
 
 # What a table calls each score.
@@ -29,7 +29,7 @@ SCORE_NAMES = {
     "spearman": "Spearman",
     "rmse": "RMSE",
     "crps": "CRPS",
-    "sharpness": "mean σ",
+    "std": "mean σ",
     "std_predictive": "mean σ_pred",
     "std_generalization": "mean σ_gen",
     "std_mu": "Std_ω[μ]",
@@ -49,7 +49,7 @@ class CarMeans(NamedTuple):
     coverage: Float[np.ndarray, "car level"]
 
 
-def car_means(points: Points, scale: CarScale) -> CarMeans:
+def car_means(points: PointScores, scale: CarScale) -> CarMeans:
     """The means of every car of a split, from what was predicted at its vertices; padding has weight 0."""
     # Means of sums in double precision: a split has 10⁵ points.
     weight, nll, crps, mean, truth, pit = (
@@ -102,20 +102,20 @@ def bootstrap(runs: Sequence[CarMeans], *, draws: int = _DRAWS, seed: int = 0) -
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
 
-def car_scores(points: Points, scale: CarScale) -> dict[str, object]:
+def car_scores(points: PointScores, scale: CarScale) -> dict[str, object]:
     """The scores of a split, from what was predicted at every vertex of its cars; padding has weight 0."""
     cars = car_means(points, scale)
     weight = np.asarray(points.weight, np.float64)
     stds = {
         name: scale.pressure_std * np.asarray(getattr(points, name), np.float64)
-        for name in ("std_mu", "std_predictive", "std_generalization", "std_total")
+        for name in ("std_mu", "std_predictive", "std_generalization", "std")
     }
 
     def mean(values) -> float:
         return float(np.sum(weight * values) / weight.sum())
 
     error = np.asarray(points.mean, np.float64) - np.asarray(points.truth, np.float64)
-    rank_correlation, sparsification = on_host(*map(np.ravel, (error, stds["std_total"], weight)))
+    rank_correlation, sparsification = on_host(*map(np.ravel, (error, stds["std"], weight)))
     share = cars.num_vertices / cars.num_vertices.sum()
     return {
         **{name: float(value) for name, [value] in scores_of(cars, np.arange(len(share))[None]).items()},
@@ -126,6 +126,6 @@ def car_scores(points: Points, scale: CarScale) -> dict[str, object]:
         "std_generalization": mean(stds["std_generalization"]),
         "rms_predictive": math.sqrt(mean(stds["std_predictive"] ** 2)),
         "rms_generalization": math.sqrt(mean(stds["std_generalization"] ** 2)),
-        "sharpness": mean(stds["std_total"]),
+        "std": mean(stds["std"]),
         "coverage": (share @ cars.coverage).tolist(),
     }

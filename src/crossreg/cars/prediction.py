@@ -70,7 +70,7 @@ def predict_car_file(
 
     scale = ready.scale
     arrays = {"mean": scale.pressure(joined("mean")[0])}
-    arrays |= {n: scale.pressure_std * joined(n)[0] for n in ("std_total", "std_predictive", "std_generalization")}
+    arrays |= {n: scale.pressure_std * joined(n)[0] for n in ("std", "std_predictive", "std_generalization")}
     arrays |= {"quantiles": scale.pressure(joined("quantiles")), "levels": np.asarray(levels)}
     for name, array in arrays.items():
         if not np.isfinite(array).all():

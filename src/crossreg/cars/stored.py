@@ -9,7 +9,7 @@ from crossreg.cars.meshes.surface import Surface
 from crossreg.cars.pairs import CarScale
 from crossreg.files.sealed import write_sealed
 from crossreg.files.whole import make_folder
-from crossreg.metrics.evaluation import Points
+from crossreg.metrics.evaluation import PointScores
 from crossreg.runs.car_folder import PREDICTIONS, TEST_CARS
 from crossreg.runs.manifest import (
     entered,
@@ -32,10 +32,10 @@ def write_test_cars(folder: Path, cars: Sequence[Surface]) -> None:
         write_sealed(folder / TEST_CARS, arrays, compressed=True, announce=entry)
 
 
-def write_prediction(folder: Path, name: str, points: Points, scale: CarScale) -> None:
+def write_prediction(folder: Path, name: str, points: PointScores, scale: CarScale) -> None:
     """Mean and standard deviations at the vertices of the test cars, one car behind the other."""
     there = np.asarray(points.weight) > 0
-    stds = {"std_predictive": "std_predictive", "std_generalization": "std_generalization", "std": "std_total"}
+    stds = {"std_predictive": "std_predictive", "std_generalization": "std_generalization", "std": "std"}
     arrays = {key: scale.pressure_std * np.asarray(getattr(points, field))[there] for key, field in stds.items()}
     arrays["mean"] = scale.pressure(np.asarray(points.mean)[there])
     make_folder(folder / PREDICTIONS)

@@ -29,7 +29,7 @@ from crossreg.files.regular import read_regular
 from crossreg.methods.early import Trained
 from crossreg.methods.names import ALL_DATA, Method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import score_points, sigma_per_site
+from crossreg.metrics.evaluation import point_scores, sigma_per_site
 from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.car_folder import (
@@ -201,7 +201,7 @@ def _score_vertex_means(methods: Sequence[Method], ready: Prepared, folder: Path
 def _scored(
     predictor: Predictor, ready: Prepared, about: dict[str, Any], folder: Path, store_as: str | None
 ) -> ScoredRun:
-    points = score_points(predictor, ready.data.test, key=evaluation_key(0))
+    points = point_scores(predictor, ready.data.test, key=evaluation_key(0))
     if store_as is not None:
         write_prediction(folder, store_as, points, ready.scale)
     return ScoredRun(about, car_scores(points, ready.scale), car_means(points, ready.scale))

@@ -27,7 +27,7 @@ from crossreg.routing import Routed, merge, route
 from crossreg.runs.car_folder import HISTORY, MODELS
 from crossreg.runs.manifest import drop, entered, is_sound, recorded
 from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import Kept, Lines, Resumable
+from crossreg.runs.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.cohort import bytes_of, check_learnable, check_memory, memory_bytes, start_cohort
 from crossreg.training.replicas import Snapshot, unstack
@@ -56,7 +56,7 @@ class Training(NamedTuple):
         """The splits that it is given."""
         if self.all_data:
             return with_all_to_train_on(data)
-        return data.keep_part_of_reg(seed) if self.keeps else data
+        return data.split_off_calibration(seed) if self.keeps else data
 
     def check(self, grid: int) -> None:
         """Refuses what could not be trained, before anything is made."""
@@ -123,7 +123,7 @@ def train_or_load(
 
 
 def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
-    """The members of every seed, read. One that is missing or harmed is refused."""
+    """The members of every seed, read. One that is missing or corrupted is refused."""
     replicas = _replicas(training, seeds)
     paths = [_path(folder, training, replica, _digest(training.key, data.digest, replica)) for replica in replicas]
     if not all(path.exists() for path in paths):
@@ -153,14 +153,14 @@ def _digest(*parts: Any) -> str:
 
 
 def _is_good(folder: Path, path: Path, identity: str) -> bool:
-    """Whether a model is stored; one that was harmed is said, and trained again."""
+    """Whether a model is stored; one that was corrupted is said, and trained again."""
     try:
         if not path.exists() or (seal := check_seal(path)) == identity:
             return path.exists()
         # Older versions had no seal: there the manifest decides.
         return seal is None and is_sound(folder, path.relative_to(folder).as_posix())
     except (OSError, ValueError) as error:
-        print(f"crossreg: {path}: is harmed ({error}); trained again", file=sys.stderr)
+        print(f"crossreg: {path}: is corrupted ({error}); trained again", file=sys.stderr)
         return False
 
 
@@ -183,8 +183,8 @@ def _resume(
         file = folder / HISTORY / f"{training.name}.jsonl"
         make_folder(file.parent)
         drop(folder, file.relative_to(folder).as_posix())
-    kept = Kept(folder, identity, identity, saving)
-    return _Going(Resumable(*started, Lines(file, lambda record: [record.of(0)]), kept), started[0])
+    kept = SnapshotStore(folder, identity, identity, saving)
+    return _Going(Resumable(*started, HistoryLines(file, lambda record: [record.of(0)]), kept), started[0])
 
 
 def _train(training: Training, going: _Going, replicas: int, folder: Path, *, progress: bool) -> None:

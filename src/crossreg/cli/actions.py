@@ -214,7 +214,7 @@ def sweep(command: Sweep) -> int:
 
         jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
     base, given = _sweep_base(command)
-    points = plan(
+    trials = plan(
         command.name,
         methods=command.methods,
         seeds=command.seeds,
@@ -225,23 +225,23 @@ def sweep(command: Sweep) -> int:
     )
     if given.get("seed", command.first_seed) != command.first_seed:
         raise InputError(f"--config: seed is {given['seed']}; the first seed of a sweep is --first-seed")
-    check_given(given, points, command.grid)
+    check_given(given, trials, command.grid)
     _spread(command)
     if command.plan:
-        print(describe_sweep(points, command.out, workers))
+        print(describe_sweep(trials, command.out, workers))
         return 0
     asked = {
         "name": command.name,
         "methods": command.methods,
         "seeds": command.seeds,
         "first_seed": command.first_seed,
-        "steps": points[0].config.train.steps,
+        "steps": trials[0].config.train.steps,
         "grid": list(command.grid),
         "config": to_dict(base or Config()),
     }
     saving, progress = _saving(command), not command.quiet
-    rows = run_sweep(points, command.out, progress=progress, asked=asked, saving=saving, workers=workers)
-    missing = len(points) - len(rows)
+    rows = run_sweep(trials, command.out, progress=progress, asked=asked, saving=saving, workers=workers)
+    missing = len(trials) - len(rows)
     text = write_tables(rows, command.out, missing=missing, width=_terminal_width())
     print("\n".join(json.dumps(row, allow_nan=False) for row in rows) if command.json else text)
     if missing and not workers.in_process:

@@ -96,7 +96,7 @@ class Predict:
     """NPY file of shape (batch, channel, *space). For cars an NPZ file with vertices and perhaps faces, a PLY file, or
     a folder of them."""
     output: Path
-    """NPZ file to write: mean, std_total, std_predictive, std_generalization, quantiles, levels."""
+    """NPZ file to write: mean, std, std_predictive, std_generalization, quantiles, levels."""
     method: str | None = None
     """For cars: which method of the experiment; by default xreg. Its first seed predicts."""
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
@@ -297,7 +297,7 @@ class Extract:
 
 @dataclass(frozen=True)
 class Car:
-    """Pressure with error bars on car surfaces: XReg and its rivals on an optimal transport neural operator.
+    """Pressure with error bars on car surfaces: XReg and its baselines on an optimal transport neural operator.
 
     A flag that is not given is as --profile has it. The same command on the same folder goes on.
     """

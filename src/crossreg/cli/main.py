@@ -128,7 +128,7 @@ def _first_message(box: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Runs a command and returns its exit code; what is wrong is one line on the standard error.
 
-    2 bad input or a harmed file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged allows;
+    2 bad input or a corrupted file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged allows;
     5 jobs of a sweep's workers failed; 130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the
     reader of a pipe has left.
     """

@@ -20,7 +20,7 @@ from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.methods import TRAINED
-from crossreg.metrics.evaluation import evaluate_all, score_points
+from crossreg.metrics.evaluation import evaluate_all, point_scores
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.progress_file import PROGRESS
@@ -140,7 +140,7 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
     written = _draw(calibration_curves, methods | references, folder / "calibration")
     first = data.test.of([0])
     for name, model in models.items():
-        points = score_points(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
+        points = point_scores(SurrogatePredictor(model, base.train.evaluation_samples), first, key=key)
         written += _draw(space_time_maps, points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
     summary = {"methods": methods, "references": references}
     vouch(folder, *(f"{run}/{name}" for run in folders for name in (*(read_manifest(folder / run) or ()), MANIFEST)))

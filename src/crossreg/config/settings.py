@@ -234,7 +234,7 @@ class TrainConfig:
     """Seed of the weights, the batches and the noise."""
 
     @property
-    def look_every(self) -> int:
+    def record_every(self) -> int:
         """Steps between two evaluations on reg: a short run has a curve too, unless something else is asked for."""
         is_default = self.evaluate_every == TrainConfig.evaluate_every
         return min(self.evaluate_every, max(1, self.steps // 10)) if is_default else self.evaluate_every

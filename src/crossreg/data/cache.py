@@ -53,7 +53,7 @@ def read_arrays(
 
 
 def read_if_there(path: Path, read: Callable[[Path], Stored]) -> Stored | None:
-    """What a file holds; None where there is no such file or, as a line says, it was harmed."""
+    """What a file holds; None where there is no such file or, as a line says, it was corrupted."""
     if not path.exists():
         return None
     try:

@@ -25,7 +25,7 @@ from crossreg.data.trajectories import Trajectories
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 
-_KEPT_SHARE = 0.3
+_CALIBRATION_SHARE = 0.3
 # One for a batch, or one for each of its pairs.
 MaskKey = PRNGKeyArray | Key[Array, " batch"] | None
 
@@ -213,7 +213,8 @@ class Pairs(AbstractPairs):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data(Generic[Some]):
-    """The three splits of a run; `kept` is a part of reg that was taken out of it, where one was.
+    """The three splits of a run; `calibration` is the part of reg that
+    was split off for calibration, where one was.
 
     `names` are those of the channels, where data have any, and `axes` the letters of the file's axes, as in "btyx".
     """
@@ -222,16 +223,16 @@ class Data(Generic[Some]):
     reg: Some
     test: Some
     digest: str
-    kept: Some | None = None
+    calibration: Some | None = None
     names: tuple[str, ...] = ()
     axes: str = ""
 
     @property
-    def unseen(self) -> Some:
-        """Held-out pairs that nothing learns from, once `keep_part_of_reg` was asked for; reg itself before."""
-        return self.reg if self.kept is None else self.kept
+    def held_out(self) -> Some:
+        """The calibration part of reg, where one was split off; all of reg otherwise."""
+        return self.reg if self.calibration is None else self.calibration
 
-    def keep_part_of_reg(self, seed: int) -> "Data[Some]":
+    def split_off_calibration(self, seed: int) -> "Data[Some]":
         """Takes 30% of the rows of reg, at least one, out of reg; the seed says which.
 
         One part for all seeds would be one draw of few rows, and no interval over seeds would know of it.
@@ -239,17 +240,17 @@ class Data(Generic[Some]):
         size = int(self.reg.num_rows)
         if size < 2:
             raise InputError(f"--reg-size {size}: needs 2, one to learn from and one to calibrate on")
-        cut = size - max(1, round(_KEPT_SHARE * size))
+        cut = size - max(1, round(_CALIBRATION_SHARE * size))
         order = np.random.default_rng(seed).permutation(size).tolist()
-        learned, kept = (self.reg.of(sorted(part)) for part in (order[:cut], order[cut:]))
+        learned, calibration = (self.reg.of(sorted(part)) for part in (order[:cut], order[cut:]))
         from crossreg.data.files.measured import unmeasured
 
-        if unmeasured(learned) or unmeasured(kept):
+        if unmeasured(learned) or unmeasured(calibration):
             raise InputError(
                 f"--reg-size {size}: a part of reg to learn from, or to calibrate on, has nothing that was measured;"
                 " hold out more"
             )
-        return dataclasses.replace(self, reg=learned, kept=kept)
+        return dataclasses.replace(self, reg=learned, calibration=calibration)
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:

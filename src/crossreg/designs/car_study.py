@@ -10,8 +10,8 @@ from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_methods
 
 METHODS = "xreg,unregularized,dropout,ensemble"
-# `--methods all`: xreg also as the paper has it, without a σ_gen head and with ρ on a likelihood; rivals also with what
-# is stopped or fitted on the reg cars, chosen by them, and trained on them.
+# `--methods all`: xreg also as the paper has it, without a σ_gen head and with ρ on a likelihood; baselines
+# also stopped or fitted on the reg cars, chosen by them, and trained on them.
 ALL_METHODS = (
     f"{METHODS},xreg-internal-mm,xreg-internal-mixture,unregularized+early,dropout+early,ensemble+early,"
     "unregularized+temperature,unregularized+sigma-temperature,dropout+conformal,ensemble+temperature,"

@@ -38,7 +38,7 @@ EQUAL_DATA_METHODS = (
     "ensemble+early+temperature,ensemble+early+conformal,unregularized,unregularized+early+temperature,"
     "unregularized+conformal,persistence,persistence-masked"
 )
-# One regime: rivals as they are, and with the reg split in each way that they can use it.
+# One regime: baselines as they are, and with the reg split in each way that they can use it.
 SCENARIO_METHODS = (
     "xreg,dropout,ensemble,unregularized,dropout+early,ensemble+early,dropout+conformal,ensemble+conformal,"
     "ensemble+sigma-temperature,persistence"
@@ -75,7 +75,7 @@ _MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
-class Point:
+class Trial:
     """One row of a sweep: a config, its method, and the fields that the sweep changes in it."""
 
     base: Config
@@ -93,7 +93,7 @@ class Point:
         return self.method.configs(self.base, self.changes)
 
     @functools.cached_property
-    def keeps_part_of_reg(self) -> bool:
+    def splits_off_calibration(self) -> bool:
         """Whether a part of reg is kept from what learns on reg, for the method's wrappers to use."""
         return self.method.wrapped and self.method.learns_on_reg(self.configs)
 
@@ -117,8 +117,8 @@ def plan(
     steps: int | None = None,
     grid: Sequence[str] = (),
     base: Config | None = None,
-) -> list[Point]:
-    """All points of a sweep, in the order of the table: regime, method, seed.
+) -> list[Trial]:
+    """All trials of a sweep, in the order of the table: regime, method, seed.
 
     `grid` lists fields and their values as `field=value,value`; the sweep is over all combinations, inside the
     regimes that `name` has.
@@ -133,7 +133,7 @@ def plan(
         steps = base.train.steps if base else default_steps(name)
     config = (base or Config()).replace(steps=steps)
     methods = ALL_METHODS if methods == "all" else methods
-    points = []
+    trials = []
     for combination in _combinations(grid):
         for changes, method in _regimes(name, methods, config):
             if twice := changes.keys() & combination.keys():
@@ -141,19 +141,19 @@ def plan(
             both = changes | combination
             _check_changes(method, config, both)
             for seed in range(first_seed, first_seed + seeds):
-                points.append(Point(config.replace(seed=seed), method, both))
-    return points
+                trials.append(Trial(config.replace(seed=seed), method, both))
+    return trials
 
 
-def check_given(given: Mapping[str, Any], points: Sequence[Point], grid: Sequence[str] = ()) -> None:
+def check_given(given: Mapping[str, Any], trials: Sequence[Trial], grid: Sequence[str] = ()) -> None:
     """Refuse settings of a config file that no run of a sweep has, since the sweep sets them itself.
 
     A field of `grid` may differ from the file: there the user has said both, and a flag counts for more than a file.
     """
     varied = _axes(grid, "--grid")
     for name, value in given.items():
-        own = [point.changes[name] for point in points if name in point.changes]
-        if name not in varied and len(own) == len(points) and any(used != value for used in own):
+        own = [trial.changes[name] for trial in trials if name in trial.changes]
+        if name not in varied and len(own) == len(trials) and any(used != value for used in own):
             said = ", ".join(dict.fromkeys(json.dumps(used) for used in own))
             raise InputError(
                 f"--config: {name} is {json.dumps(value)}, and this sweep sets it to {said}; leave it out of the file"
@@ -185,7 +185,7 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
             ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
             for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
             for method in listed
-            for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Point(config, method, {}).needs_reg else [0])
+            for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Trial(config, method, {}).needs_reg else [0])
         ]
     if name == "ablation":
         base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]

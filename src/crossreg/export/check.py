@@ -43,7 +43,7 @@ def check_artefacts(
 
     want = {name: standard(name, values) for name, values in _predicted(run, settings, inputs).items()}
     # Of a distribution: E y² = (E y)² + Var y.
-    squares = np.square(want["mean"]) + np.square(want["std_total"])
+    squares = np.square(want["mean"]) + np.square(want["std"])
     usual = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
     rounding = _ROUNDINGS * np.finfo(np.float32).eps * np.abs(offset / scale)
     found: dict[str, dict[str, float] | None] = dict.fromkeys(files)

@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker, helper
 from crossreg.errors import InputError
 from crossreg.export.folding import walk
 from crossreg.export.onnx_rules import RULES, NoRuleError
-from crossreg.export.program import Program
+from crossreg.export.program import ExportedFunction
 
 OPSET = 18
 BATCH = "batch"
@@ -152,7 +152,7 @@ def _info_of(name: str, aval: Any):
     return _info(name, aval.shape, aval.dtype)
 
 
-def to_onnx(program: Program, description: str) -> ModelProto:
+def to_onnx(program: ExportedFunction, description: str) -> ModelProto:
     """A checked ONNX model of a program, with the names of its inputs and outputs."""
     [batch] = jax.export.symbolic_shape(BATCH)
     traced = jax.jit(program.function).trace(*program.batched(batch))

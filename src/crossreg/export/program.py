@@ -26,7 +26,7 @@ class Settings(NamedTuple):
     mask_input: bool
 
 
-class Program(NamedTuple):
+class ExportedFunction(NamedTuple):
     """A function of arrays with a leading batch axis, and the names of its inputs; it gives a dictionary of arrays.
 
     `inputs` are without the batch axis. Every field of a batch has the same noise draws, those that `crossreg predict`
@@ -41,7 +41,7 @@ class Program(NamedTuple):
         return [jax.ShapeDtypeStruct((batch, *like.shape), like.dtype) for like in self.inputs.values()]
 
 
-def make_program(run: Run, settings: Settings) -> Program:
+def make_program(run: Run, settings: Settings) -> ExportedFunction:
     """The function of a run, with the noise draws and all else that no input reaches as constants."""
     model = _by_matmul(run.model)
     key = jax.random.fold_in(evaluation_key(settings.seed), 0)
@@ -58,7 +58,7 @@ def make_program(run: Run, settings: Settings) -> Program:
         alone = folded(one, *inputs.values())
     else:
         alone = folded(lambda field: one(field, own), *inputs.values())
-    return Program(jax.vmap(alone), inputs)
+    return ExportedFunction(jax.vmap(alone), inputs)
 
 
 def _by_matmul(model: Surrogate) -> Surrogate:

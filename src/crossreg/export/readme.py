@@ -7,7 +7,7 @@ _MEANINGS = {
     "fields": "the fields now, in the units of the training data",
     "mask": "true where a point is observed; the others are not read",
     "mean": "the mean of the next fields",
-    "std_total": "the standard deviation of the prediction: std_total² = std_predictive² + std_generalization²",
+    "std": "the standard deviation of the prediction: std² = std_predictive² + std_generalization²",
     "std_predictive": "the part learned on train",
     "std_generalization": "the part learned on held-out data",
     "quantiles": "at the levels {levels}, in this order",

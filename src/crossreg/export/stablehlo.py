@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import jax
 from jax import export
 
-from crossreg.export.program import Program
+from crossreg.export.program import ExportedFunction
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def to_stablehlo(program: Program) -> bytearray:
+def to_stablehlo(program: ExportedFunction) -> bytearray:
     """Return the serialized artefact, which `jax.export.deserialize(…).call(fields)` runs."""
     [batch] = export.symbolic_shape("batch")
     with _without_source_locations():

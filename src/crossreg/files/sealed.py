@@ -1,4 +1,4 @@
-"""Arrays in an NPZ file that shows when a single bit of it is harmed. No pickle, nothing else than numbers.
+"""Arrays in an NPZ file that shows when a single bit of it is corrupted. No pickle, nothing else than numbers.
 
 Any NPZ reader opens it: the seal is the comment that a ZIP archive may end with,
 
@@ -91,7 +91,7 @@ def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None
             record = end[-_END_RECORD.size :]
             if len(record) == _END_RECORD.size and record[:4] == b"PK\5\6" and record[-2:] == b"\0\0":
                 return None
-            raise ValueError("its end is missing or harmed")
+            raise ValueError("its end is missing or corrupted")
         file.seek(0)
         if _digest(file, size - 64) != found[2].decode():
             raise ValueError("its content does not match its SHA-256")
@@ -99,7 +99,7 @@ def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None
 
 
 def has_seal(path: Path) -> bool:
-    """Whether a file ends in a seal, harmed or not."""
+    """Whether a file ends in a seal, corrupted or not."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, path.stat().st_size - _LONGEST))
@@ -109,7 +109,7 @@ def has_seal(path: Path) -> bool:
 
 
 def seal_or_none(path: Path) -> str | None:
-    """The identity in the seal of a file; None where it is harmed, missing, or was never sealed."""
+    """The identity in the seal of a file; None where it is corrupted, missing, or was never sealed."""
     try:
         return check_seal(path)
     except (OSError, ValueError):
@@ -122,7 +122,7 @@ def is_sealed(path: Path, identity: str) -> bool:
 
 
 def check_sealed(path: Path, what: str) -> str | None:
-    """`check_seal` for a reader: a file that is harmed or missing is an `InputError`. `what` the file should be."""
+    """`check_seal` for a reader: a file that is corrupted or missing is an `InputError`. `what` the file should be."""
     try:
         return check_seal(path)
     except (OSError, ValueError) as error:

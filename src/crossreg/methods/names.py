@@ -109,7 +109,7 @@ def _base(name: str, forms: Sequence[str]) -> Method:
             if len(both := [part for part in words if part in choice]) > 1:
                 raise InputError(f"--methods {name}: {' and '.join(both)} exclude each other")
         if all(part in xreg.VARIANTS for part in words) and len(set(rest)) == len(rest):
-            words = xreg.telling(words)
+            words = xreg.canonical_words(words)
             said = "-".join(["xreg", *words, *(["ensemble"] if members > 1 else [])])
             named = frozenset(name for part in words for name in xreg.VARIANTS[part])
             return Method(said, (lambda config: xreg.configure(config, words),), members, named=named)

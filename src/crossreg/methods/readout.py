@@ -1,7 +1,7 @@
 """From trained replicas to a predictor: choose, pool, and calibrate after training.
 
 Only train and held-out data are read here, never test. What learns on reg or is chosen by it uses `data.reg`; the
-wrappers use `data.unseen`, which is all of reg, or the part that was kept from reg where a method has used it already.
+wrappers use `data.held_out`, which is all of reg, or its calibration part where a method has learned on reg already.
 Several wrappers share that part.
 """
 
@@ -55,8 +55,8 @@ def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data
     else:
         predictor = fit_persistence(data.train, knows_mask=method.name.startswith("persistence-masked"))
     if method.temperature or method.sigma_temperature:
-        predictor = fit_temperature(predictor, data.unseen, form="stretch" if method.temperature else "sigma")
+        predictor = fit_temperature(predictor, data.held_out, form="stretch" if method.temperature else "sigma")
         notes["temperature"] = float(predictor.temperature)
     if method.conformal:
-        predictor = fit_conformal(predictor, data.unseen)
+        predictor = fit_conformal(predictor, data.held_out)
     return ReadOut(predictor, models, chosen, failed, notes)

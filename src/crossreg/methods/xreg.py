@@ -29,7 +29,7 @@ CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
 VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.items()}
 
 
-def telling(words: tuple[str, ...]) -> tuple[str, ...]:
+def canonical_words(words: tuple[str, ...]) -> tuple[str, ...]:
     """The words that change something, in the order in which they are applied."""
     kept: tuple[str, ...] = ()
     for word in sorted(words, key=list(VARIANTS).index):

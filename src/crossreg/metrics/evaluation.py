@@ -32,7 +32,7 @@ _SORTED_POINTS = 2**24
 Field = Float[Array, "pair channel *space"] | Float[np.ndarray, "pair channel *space"]
 
 
-class Points(NamedTuple):
+class PointScores(NamedTuple):
     """What a mixture says of the truth at every point of some pairs."""
 
     truth: Field
@@ -43,12 +43,12 @@ class Points(NamedTuple):
     std_mu: Field
     std_predictive: Field
     std_generalization: Field
-    std_total: Field
+    std: Field
     weight: Field
 
 
-def _points(mixture: Predictive, batch: Batch) -> Points:
-    return Points(
+def _points(mixture: Predictive, batch: Batch) -> PointScores:
+    return PointScores(
         batch.y,
         mixture.mean,
         -mixture.log_prob(batch.y),
@@ -63,7 +63,7 @@ def _points(mixture: Predictive, batch: Batch) -> Points:
 
 
 @eqx.filter_jit
-def _points_of_batch(predictor, batch: Batch, keys) -> Points:
+def _points_of_batch(predictor, batch: Batch, keys) -> PointScores:
     return _points(predictor(batch, keys), batch)
 
 
@@ -80,7 +80,7 @@ class Totals(NamedTuple):
     std_mu: Float[Array, " channel"]
     std_predictive: Float[Array, " channel"]
     std_generalization: Float[Array, " channel"]
-    std_total: Float[Array, " channel"]
+    std: Float[Array, " channel"]
     var_predictive: Float[Array, " channel"]
     var_generalization: Float[Array, " channel"]
     covered: Float[Array, " level"]
@@ -118,7 +118,7 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
         total(p.std_mu),
         total(p.std_predictive),
         total(p.std_generalization),
-        total(p.std_total),
+        total(p.std),
         total(p.std_predictive**2),
         total(p.std_generalization**2),
         jnp.nan_to_num(coverage(p.pit, weight)) * jnp.sum(weight),  # a batch may have no point that counts
@@ -126,15 +126,15 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
     )
     if isinstance(predictive, InUnits):
         relative = scale / jnp.max(scale)
-        return Scored(totals, relative * error, relative * p.std_total, weight)
-    return Scored(totals, error, p.std_total, weight)
+        return Scored(totals, relative * error, relative * p.std, weight)
+    return Scored(totals, error, p.std, weight)
 
 
-def score_points(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> Points:
+def point_scores(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> PointScores:
     """Everything that a predictor says at every point of a split, as host arrays."""
     launched = [(_points_of_batch(predictor, batch, keys), size) for batch, keys, size in batches_of(pairs, key=key)]
     chunks = [[values[:size] for values in jax.device_get(points)] for points, size in launched]
-    return Points(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
+    return PointScores(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
 def _launch(
@@ -176,7 +176,7 @@ def _totals(scored: list[Scored]) -> Totals:
     each = jax.device_get([batch.totals for batch in scored])
     sums = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
     scale = np.asarray(each[0].scale, np.float64)
-    lengths = ("crps", "std_mu", "std_predictive", "std_generalization", "std_total")
+    lengths = ("crps", "std_mu", "std_predictive", "std_generalization", "std")
     squares = ("squared_error", "var_predictive", "var_generalization")
     return sums._replace(
         nll=sums.nll + sums.weight * np.log(scale),
@@ -197,7 +197,7 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
         "nll": of_channels.nll,
         "crps": of_channels.crps,
         "rmse": np.sqrt(of_channels.squared_error),
-        "sharpness": of_channels.std_total,
+        "std": of_channels.std,
     }
     rank_correlation, sparsification = localization(*([getattr(b, n) for b in scored] for n in Scored._fields[1:]))
     return {
@@ -210,7 +210,7 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
         "std_generalization": float(mean.std_generalization),
         "rms_predictive": float(np.sqrt(mean.var_predictive)),
         "rms_generalization": float(np.sqrt(mean.var_generalization)),
-        "sharpness": float(mean.std_total),
+        "std": float(mean.std),
         "spearman": rank_correlation,
         "ause": sparsification,
         "coverage": covered.tolist(),
@@ -222,10 +222,10 @@ def evaluate(model: Surrogate, pairs: AbstractPairs, *, num_samples: int = 30, s
     """Scores a surrogate on a split.
 
     Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
-    `std_predictive`, `std_generalization` and `sharpness` (mean total std), `rms_predictive` and
+    `std_predictive`, `std_generalization` and `std` (mean total std), `rms_predictive` and
     `rms_generalization` (√ of the mean U_pred and U_gen, to be held against `rmse`), `spearman` and
     `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Fields of several
-    channels, which may be in different units, have `channel_nll`, `_crps`, `_rmse` and `_sharpness`.
+    channels, which may be in different units, have `channel_nll`, `_crps`, `_rmse` and `_std`.
     Equal arguments give equal numbers.
     """
     check_reads(model, pairs)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-Points = Float[np.ndarray, " point"]
+Values = Float[np.ndarray, " point"]
 _FRACTIONS = 100
 
 
@@ -32,7 +32,7 @@ def localization(
     return on_host(*(np.concatenate([np.ravel(p) for p in parts]) for parts in (error, std, weight)))
 
 
-def on_host(error: Points, std: Points, weight: Points) -> tuple[float, float]:
+def on_host(error: Values, std: Values, weight: Values) -> tuple[float, float]:
     """Both scores by NumPy."""
     error, std = np.abs(error[weight > 0]), std[weight > 0]
     if not error.size:  # as of pairs of which no target was measured
@@ -41,7 +41,7 @@ def on_host(error: Points, std: Points, weight: Points) -> tuple[float, float]:
     return spearman(error, std, orders), ause(error, std, orders)
 
 
-def _ranks(values: Points, order: np.ndarray) -> Points:
+def _ranks(values: Values, order: np.ndarray) -> Values:
     """Ranks less their mean; equal values share the mean of theirs."""
     in_order = values[order]
     starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
@@ -51,14 +51,14 @@ def _ranks(values: Points, order: np.ndarray) -> Points:
     return ranks
 
 
-def spearman(error: Points, std: Points, orders: tuple[np.ndarray, np.ndarray]) -> float:
+def spearman(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) -> float:
     """Spearman's correlation of |error| and uncertainty, from the orders that sort them."""
     a, b = _ranks(error, orders[0]), _ranks(std, orders[1])
     norm = np.sqrt(np.sum(a**2) * np.sum(b**2))
     return float(np.sum(a * b) / norm) if norm > 0 else 0.0
 
 
-def ause(error: Points, std: Points, orders: tuple[np.ndarray, np.ndarray]) -> float:
+def ause(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) -> float:
     """The area under the sparsification error, from the orders that sort |error| and uncertainty."""
     squared = np.square(error, dtype=np.float64)
     total = np.sqrt(squared.mean())

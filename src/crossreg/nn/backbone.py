@@ -135,8 +135,9 @@ def cross_regularize(
     `where` names the parts to put noise behind, as for `equinox.tree_at`: one part of the module, several, or none, for
     a model with heads alone. Linear heads for $\mu$, $\log\sigma_{pred}$ and $\log\sigma_{gen}$ read the features: the
     module has as many outputs as there are features. The config says which noise it is (generalization by
-    default; dropout for a rival), its start and its bounds, and whether there is a head for $\sigma_{gen}$; its width,
-    blocks, modes and sites are an FNO's and do not count here. All floating-point arrays of the module are trained.
+    default; dropout for a baseline), its start and its bounds, and whether there is a head for $\sigma_{gen}$; its
+    width, blocks, modes and sites are an FNO's and do not count here. All floating-point arrays of the module are
+    trained.
     """
     config = config or ModelConfig()
     if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(eqx.filter(module, eqx.is_inexact_array))):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from crossreg.config.sites import mode_site_names, site_names
 from crossreg.nn.bounds import Bounds
 from crossreg.nn.heads import make_heads
-from crossreg.nn.kernels.pending import TakesMany, Waiting
+from crossreg.nn.kernels.pending import BatchedStage, Pending
 from crossreg.nn.kernels.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.noise import AbstractNoise, NoNoise
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
@@ -32,7 +32,7 @@ def no_noise(name: str, shape: tuple[int, ...]) -> AbstractNoise:
     return NoNoise()
 
 
-class SpectralBlock(TakesMany):
+class SpectralBlock(BatchedStage):
     """Spectral convolution plus pointwise linear; the GELU is a stage of its own."""
 
     spectral: SpectralConv
@@ -46,7 +46,7 @@ class SpectralBlock(TakesMany):
     def reverse(self, h: Float[Array, "width *any_space"]) -> Float[Array, "width *any_space"]:
         return self.spectral.reverse(h) + self.pointwise.reverse(h)
 
-    def fused(self, waiting: Waiting, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
+    def fused(self, waiting: Pending, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
         from crossreg.nn.kernels.fused import Weights, can_fuse, fused_block
 
         spectral = self.spectral

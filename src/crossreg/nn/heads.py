@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from crossreg.data.units import Units
 from crossreg.nn.bounds import Bounds, bound, bound_in_reverse, unbound
 from crossreg.nn.groups import Psi, Rho
-from crossreg.nn.kernels.pending import Waiting
+from crossreg.nn.kernels.pending import Pending
 from crossreg.nn.kernels.pointwise import PointwiseLinear
 
 
@@ -79,7 +79,7 @@ class Heads(eqx.Module):
             gen = bound_in_reverse(self.sigma_gen.linear.reverse(features), self.sigma_gen.bounds)
         return Moments(self.mean.reverse(features), pred, gen)
 
-    def fused(self, waiting: Waiting) -> Moments | None:
+    def fused(self, waiting: Pending) -> Moments | None:
         """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
         from crossreg.nn.kernels.fused import can_read, fused_read
 

@@ -16,7 +16,7 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.kernels.draws import fold_in
-from crossreg.nn.kernels.pending import TRAINING_PRECISION, Path, TakesMany, Waiting
+from crossreg.nn.kernels.pending import TRAINING_PRECISION, BatchedStage, ComputePath, Pending
 from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
@@ -82,9 +82,9 @@ def _run(stages, h, key):
     return h
 
 
-def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: Path) -> Waiting:
+def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: ComputePath) -> Pending:
     """`_run` for many samples at once, stage by stage; pointwise work waits for the next, which may take it in."""
-    waiting = Waiting(h)
+    waiting = Pending(h)
     for number, stage in enumerate(stages):
         stage_keys = None
         if is_stochastic(stage):
@@ -95,15 +95,15 @@ def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: Path
             waiting = later
         elif stage_keys is not None:
             step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
-            waiting = Waiting(step(waiting.done(), stage_keys))
-        elif isinstance(stage, TakesMany):
-            waiting = Waiting(_take(stage, waiting, path))
+            waiting = Pending(step(waiting.done(), stage_keys))
+        elif isinstance(stage, BatchedStage):
+            waiting = Pending(_take(stage, waiting, path))
         else:
-            waiting = Waiting(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
+            waiting = Pending(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
     return waiting
 
 
-def _take(stage: TakesMany, waiting: Waiting, path: Path) -> Float[Array, "channel sample *space"]:
+def _take(stage: BatchedStage, waiting: Pending, path: ComputePath) -> Float[Array, "channel sample *space"]:
     """All samples through one stage, the way `path` says."""
     if path in ("kernels", "noise kernels"):
         done = stage.fused(waiting, weight_gradients=path == "kernels")
@@ -112,7 +112,7 @@ def _take(stage: TakesMany, waiting: Waiting, path: Path) -> Float[Array, "chann
     return stage(waiting.done()) if path == "plain" else stage.reverse(waiting.done(path))
 
 
-def _read(heads: Heads, waiting: Waiting, path: Path) -> Moments:
+def _read(heads: Heads, waiting: Pending, path: ComputePath) -> Moments:
     """All samples through the heads, the way `path` says."""
     moments = heads.fused(waiting) if path in ("kernels", "noise kernels") else None
     if moments is not None:
@@ -127,7 +127,7 @@ def predict(
     key: PRNGKeyArray | Key[Array, " batch"],
     num_samples: int = 30,
     at: Int[Array, "batch point"] | None = None,
-    path: Path = "plain",
+    path: ComputePath = "plain",
 ) -> Mixture | InUnits:
     """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
 
@@ -195,7 +195,7 @@ def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
     return jax.tree.map(gather, moments)
 
 
-def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: Path = "plain") -> Moments:
+def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: ComputePath = "plain") -> Moments:
     """S sampled Gaussians for each input in the network's units, (sample, batch, channel, *space).
 
     The only place where samples and batch meet: both are folded into one axis, each pair with its own noise. That

@@ -131,9 +131,9 @@ class InUnits(eqx.Module):
         """Widened about its mean, as `Mixture.tempered` has it."""
         return dataclasses.replace(self, standard=self._mixture.tempered(temperature))
 
-    def with_sigmas_times(self, factor: float | Float[Array, ""]) -> "InUnits":
-        """With every σ_s multiplied, as `Mixture.with_sigmas_times` has it."""
-        return dataclasses.replace(self, standard=self._mixture.with_sigmas_times(factor))
+    def scale_sigmas(self, factor: float | Float[Array, ""]) -> "InUnits":
+        """With every σ_s multiplied, as `Mixture.scale_sigmas` has it."""
+        return dataclasses.replace(self, standard=self._mixture.scale_sigmas(factor))
 
     def combined(
         self,

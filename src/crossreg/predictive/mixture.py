@@ -182,7 +182,7 @@ class Mixture(eqx.Module):
             None if instances is None else mean + temperature * (instances - mean),
         )
 
-    def with_sigmas_times(self, factor: float | Float[Array, ""]) -> "Mixture":
+    def scale_sigmas(self, factor: float | Float[Array, ""]) -> "Mixture":
         r"""$\sigma_s \mapsto a\sigma_s$, and every $\mu_s$ as it is."""
         return Mixture(
             self.means, factor**2 * self.vars_predictive, factor**2 * self.vars_generalization, self.instance_means

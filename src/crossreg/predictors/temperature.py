@@ -42,7 +42,7 @@ class Tempered(eqx.Module):
 
 
 def _widened(mixture: Mixture | InUnits, temperature: Float[Array, ""], form: Form) -> Mixture | InUnits:
-    return mixture.tempered(temperature) if form == "stretch" else mixture.with_sigmas_times(temperature)
+    return mixture.tempered(temperature) if form == "stretch" else mixture.scale_sigmas(temperature)
 
 
 @eqx.filter_jit

@@ -35,6 +35,7 @@ from crossreg.runs.manifest import (
     recorded,
     vouch,
 )
+from crossreg.runs.older_names import with_current_names
 from crossreg.runs.snapshots import SNAPSHOTS
 from crossreg.runs.versions import describe_machine
 
@@ -57,7 +58,7 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
         names = {path.name for path in folder.iterdir() if not is_temporary(path)} if folder.exists() else set()
         if not names - {LOCK, MANIFEST}:
             return None
-        # Where settings are harmed, its other files say that it is a car experiment.
+        # Where settings are corrupted, its other files say that it is a car experiment.
         lost = TEST_CARS in names and _is_harmed(folder, SETTINGS)
         stored = None if lost else stored_study(folder)
     except (OSError, InputError):
@@ -73,12 +74,12 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
 
 
 def _recovered(folder: Path, study: CarStudy) -> CarStudy:
-    """The study of a folder whose settings were harmed: its summary has them too, and the manifest their digest."""
+    """The study of a folder whose settings were corrupted: its summary has them too, and the manifest their digest."""
     if is_sound(folder, SUMMARY):
         return study_of(json.loads(read_regular(folder / SUMMARY))["settings"])
     if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
         return study
-    raise InputError(f"--out {folder}: its {SETTINGS} is harmed, and had other settings than these; give its own")
+    raise InputError(f"--out {folder}: its {SETTINGS} is corrupted, and had other settings than these; give its own")
 
 
 def stored_study(folder: Path) -> CarStudy:
@@ -157,7 +158,7 @@ def finished_summary(folder: Path, study: CarStudy, methods: Sequence[str]) -> d
     """The summary of a folder, if all that it holds is whole, of these settings, and has these methods."""
     if not is_sound(folder, SUMMARY):
         return None
-    summary = json.loads(read_regular(folder / SUMMARY))
+    summary = with_current_names(json.loads(read_regular(folder / SUMMARY)))
     if summary["settings"] != json.loads(json.dumps(settings_of(study))) or {*methods} - {*summary["methods"]}:
         return None
     names = [*(read_manifest(folder) or ()), *(f"{PREDICTIONS}/{name}.npz" for name in summary["methods"])]

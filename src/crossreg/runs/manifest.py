@@ -1,8 +1,9 @@
 """`manifest.json`: the SHA-256 of every file of a folder that a later command reads.
 
 A file is announced before it takes its place: the manifest then has both digests, the old one's and the new one's, and
-afterwards the new one's alone. So a kill at any moment leaves files that fit their manifest, and what does not fit was
-harmed. The manifest shows its own harm: it must be, byte for byte, what its entries are written as, with their digest.
+afterwards the new one's alone. So a kill at any moment leaves files that match their manifest, and a file that does
+not match is corrupted. The manifest detects its own corruption: it must be, byte for byte, what its entries are written
+as, with their digest.
 
 Files that grow (histories in training, the rows of a sweep) get their entry at their end, or guard every line.
 """
@@ -55,7 +56,7 @@ def read_manifest(folder: Path) -> dict[str, list[str]] | None:
         if raw != _render(files):
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{path}: is harmed; what the folder holds cannot be vouched for") from None
+        raise InputError(f"{path}: is corrupted; what the folder holds cannot be vouched for") from None
     return files
 
 
@@ -76,7 +77,7 @@ def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = 
         # A writer may have replaced both while they were read: then the manifest of now has it.
         if not _fits(path, files[name]) and not is_sound(folder, name):
             raise InputError(
-                f"{path}: is harmed (its SHA-256 is not the one in {MANIFEST});"
+                f"{path}: is corrupted (its SHA-256 is not the one in {MANIFEST});"
                 " the same train, sweep or car command makes it again"
             )
 
@@ -155,7 +156,7 @@ def claim(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def begin_again(folder: Path, *names: str) -> None:
-    """Puts a manifest of these files alone in place of one that was harmed.
+    """Puts a manifest of these files alone in place of one that was corrupted.
 
     In one move: of a folder without any, as older versions left them, every file would be taken as it is.
     """

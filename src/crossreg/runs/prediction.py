@@ -79,7 +79,7 @@ def summarize(mixture: Predictive, levels: tuple[float, ...]) -> dict[str, Float
     """What a user gets of a prediction: its mean, standard deviations and quantiles, the levels behind the batch."""
     return {
         "mean": mixture.mean,
-        "std_total": mixture.std,
+        "std": mixture.std,
         "std_predictive": mixture.std_predictive,
         "std_generalization": mixture.std_generalization,
         "quantiles": jnp.stack([mixture.quantile(level) for level in levels], axis=1),
@@ -102,7 +102,7 @@ def predict_fields(
 ) -> dict[str, np.ndarray]:
     """Mean, standard deviations and quantiles of the next fields, as arrays.
 
-    `mean`, `std_total`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
+    `mean`, `std`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
     of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
     """
     check_levels(levels)

@@ -41,21 +41,21 @@ class Training(NamedTuple):
 
     config: Config
     member: int
-    keeps_part_of_reg: bool
+    splits_off_calibration: bool
 
     def key(self, digest: str) -> str:
         """Its identity on data of this digest: equal keys, equal work."""
-        return digest_of([FORMAT, digest, changed_fields(self.config), self.member, self.keeps_part_of_reg])
+        return digest_of([FORMAT, digest, changed_fields(self.config), self.member, self.splits_off_calibration])
 
     def data(self, trajectories: Trajectories) -> Data:
         """The splits it sees."""
-        return data_of(self.config, trajectories, keeps_part_of_reg=self.keeps_part_of_reg)
+        return data_of(self.config, trajectories, splits_off_calibration=self.splits_off_calibration)
 
 
-def data_of(config: Config, trajectories: Trajectories, *, keeps_part_of_reg: bool = False) -> Data:
+def data_of(config: Config, trajectories: Trajectories, *, splits_off_calibration: bool = False) -> Data:
     """The splits of a config."""
     data = make_data(trajectories, config.data, check=False)
-    return data.keep_part_of_reg(config.train.seed) if keeps_part_of_reg else data
+    return data.split_off_calibration(config.train.seed) if splits_off_calibration else data
 
 
 class Program(NamedTuple):
@@ -128,7 +128,7 @@ def described_program(name: str, description: list[dict[str, Any]]) -> Program:
     return Program(
         name,
         {
-            item["key"]: Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
+            item["key"]: Training(from_dict(item["config"]), item["member"], item["splits_off_calibration"])
             for item in description
         },
     )

@@ -46,6 +46,7 @@ from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.input_range import InputRange, input_range, stored_range
 from crossreg.runs.locks import LOCK
 from crossreg.runs.manifest import MANIFEST, begin_again, check_files, is_sound, read_manifest, recorded, vouch
+from crossreg.runs.older_names import with_current_names
 from crossreg.runs.snapshots import SNAPSHOTS
 from crossreg.runs.versions import describe_machine
 from crossreg.training.checkpoint import load_model
@@ -87,9 +88,9 @@ def check_same(folder: Path, config: Config) -> None:
         if any(p.name not in OWN and not is_temporary(p) for p in folder.iterdir()):
             raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
         return
-    with contextlib.suppress(InputError):  # a manifest that is harmed says nothing of the settings
+    with contextlib.suppress(InputError):  # a manifest that is corrupted says nothing of the settings
         if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
-            return  # harmed: said, and written again, once its other files say that it is this run
+            return  # corrupted: said, and written again, once its other files say that it is this run
     there, asked = (_flat(c) for c in (load_stored(folder / CONFIG), config))
     if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
         raise InputError(
@@ -135,7 +136,7 @@ def write_beginning(folder: Path, config: Config, data: Data, identity: str | No
     for name, content in files.items():
         if (is_earlier and name == FIELDS) or not is_sound(folder, name):
             if (folder / name).exists() and not is_sound(folder, name):
-                print(f"crossreg: {folder / name}: is harmed; written again", file=sys.stderr)
+                print(f"crossreg: {folder / name}: is corrupted; written again", file=sys.stderr)
             with recorded(folder, name) as file:
                 file.write(content())
 
@@ -156,7 +157,7 @@ def _npy_bytes(array: np.ndarray) -> bytes:
 
 
 def reopen(folder: Path, digest: str, identity: str) -> None:
-    """Looks at what an earlier process has left in the folder of a run: what is harmed is said, and made again."""
+    """Looks at what an earlier process has left in the folder of a run: what is corrupted is said, and made again."""
     there = [name for name in (*_STORED, TEST_FIELDS) if (folder / name).exists()]
     try:
         if read_manifest(folder) is None and there:  # of an older version: taken as it is
@@ -168,7 +169,7 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
     entered = read_manifest(folder) or {}
     for name in (MODEL, HISTORY, METRICS, TEST_FIELDS):  # the others are said where they are written
         if name in entered and (folder / name).exists() and not is_sound(folder, name):
-            print(f"crossreg: {folder / name}: is harmed; made again", file=sys.stderr)
+            print(f"crossreg: {folder / name}: is corrupted; made again", file=sys.stderr)
     if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
         raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := _read_fields(folder).digest) != digest:
@@ -205,7 +206,7 @@ def final_metrics(
 
 
 def check_scored(folder: Path) -> None:
-    """Refuses a run of which a file is harmed that tables, figures and pages read."""
+    """Refuses a run of which a file is corrupted that tables, figures and pages read."""
     check_files(folder, [CONFIG, VERSIONS, METRICS], growing=[HISTORY])
 
 
@@ -215,7 +216,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     metrics = read_json(folder / METRICS, "the scores of a run")
     if not isinstance(metrics, dict):
         raise InputError(f"{folder / METRICS}: not readable (no object); expected the scores of a run")
-    return metrics
+    return with_current_names(metrics)
 
 
 def diverged_at(folder: Path) -> int:

@@ -4,7 +4,7 @@ snapshots/NAME.STEP.npz   all of a training at a step (`training.replicas.Snapsh
                           its numbers depend on (`runs/versions.py`); the last two are kept until the training has
                           ended
 
-A snapshot is sealed (`sealed.py`). One that was harmed is said, and the one before it is taken. Batches and noise
+A snapshot is sealed (`sealed.py`). One that was corrupted is said, and the one before it is taken. Batches and noise
 follow from the key and the step, so there is no state of a loader to keep.
 """
 
@@ -46,7 +46,7 @@ _MOST_OF_THE_TIME = 0.01
 _KEPT = 2
 
 
-class Kept(NamedTuple):
+class SnapshotStore(NamedTuple):
     """Where the snapshots of one training are: in a run's folder, by a name, for settings and data of one identity."""
 
     folder: Path
@@ -110,7 +110,7 @@ class Kept(NamedTuple):
             (self.folder / SNAPSHOTS).rmdir()
 
 
-class Lines(NamedTuple):
+class HistoryLines(NamedTuple):
     """The history of a training: its file, and what it says of a record; without a file, snapshots alone have it."""
 
     file: Path | None
@@ -129,8 +129,8 @@ class Resumable:
         models: Surrogate,
         tasks: Task,
         config: TrainConfig,
-        lines: Lines,
-        kept: Kept | None = None,
+        lines: HistoryLines,
+        kept: SnapshotStore | None = None,
         layout: Layout | None = None,
     ):
         self._arguments, self._lines, self._kept = (models, tasks, config), lines, kept

@@ -1,7 +1,7 @@
 """The folder of a sweep: what was asked for, and the rows that are finished.
 
 sweep.json     what was asked for last, and every start that had something to do, with its versions and device
-rows.jsonl     one line per finished point, whoever asked for it, each with its own SHA-256: the file grows
+rows.jsonl     one line per finished trial, whoever asked for it, each with its own SHA-256: the file grows
 trained/       the trained replicas (`studies/sweep/programs.py`), snapshots/ those in training
 manifest.json  the SHA-256 of the files that do not grow (`runs/manifest.py`)
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import changed_fields, default_settings, from_dict
-from crossreg.designs.grids import Point, plan
+from crossreg.designs.grids import Trial, plan
 from crossreg.errors import InputError
 from crossreg.files.sealed import BYTES, is_sealed, read_sealed
 from crossreg.files.whole import check_is_folder, is_temporary, make_folder, read_json, read_stored, replacing
@@ -30,6 +30,7 @@ from crossreg.runs.manifest import (
     recorded,
     vouch,
 )
+from crossreg.runs.older_names import with_current_names
 from crossreg.runs.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS
@@ -38,10 +39,10 @@ from crossreg.runs.versions import check_numerics, describe_machine
 PLAN, ROWS, JOBS = "sweep.json", "rows.jsonl", "jobs"
 
 
-def point_key(point: Point, digest: str) -> str:
+def trial_key(trial: Trial, digest: str) -> str:
     """The identity of a row."""
-    configs = [changed_fields(config) for config in point.configs] or [changed_fields(point.config)]
-    return digest_of([FORMAT, digest, configs, point.method.members, point.method.name])
+    configs = [changed_fields(config) for config in trial.configs] or [changed_fields(trial.config)]
+    return digest_of([FORMAT, digest, configs, trial.method.members, trial.method.name])
 
 
 @contextlib.contextmanager
@@ -56,7 +57,7 @@ def open_sweep(
     """Makes the folder of a sweep, or finds an earlier one there, and keeps others out of it.
 
     `keys` are those of the rows that are wanted, `machine` is what their numbers depend on, by default this one. Gives
-    the names of trained programs that were harmed.
+    the names of trained programs that were corrupted.
     """
     machine = machine or describe_machine()
     if folder.exists() and not folder.is_dir():
@@ -67,11 +68,11 @@ def open_sweep(
     with locked(folder, "sweep", inside=[TRAINED_FOLDER, SNAPSHOTS, JOBS]):
         try:
             make_folder(folder / TRAINED_FOLDER)
-            harmed = _mend(folder, asked.get("data", ""))
+            corrupted = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
             rows, before = _good_rows(folder), earlier.get("starts", [])
             starts = before
-            if harmed or not starts or not set(keys) <= rows.keys():
+            if corrupted or not starts or not set(keys) <= rows.keys():
                 if starts:
                     check_numerics(starts[-1], machine, str(folder), force=saving.force)
                 starts = [*starts, machine]
@@ -85,7 +86,7 @@ def open_sweep(
             raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
         made = _made(folder)
         try:
-            yield harmed
+            yield corrupted
         except InputError:
             # A start that was refused before it made anything, say for a snapshot of another machine, is none: the next
             # would be compared with it.
@@ -102,7 +103,7 @@ def _made(folder: Path) -> tuple[set[str], set[str]]:
 
 
 def _mend(folder: Path, digest: str) -> set[str]:
-    """Looks at what an earlier process has left: what is harmed is said, and made again; names of such programs."""
+    """Looks at what an earlier process has left: what is corrupted is said, and made again; names of such programs."""
     stored = [path for path in (folder / TRAINED_FOLDER).iterdir() if path.suffix in (".json", ".npz", ".jsonl")]
     names = {path: path.relative_to(folder).as_posix() for path in stored}
     try:
@@ -113,23 +114,23 @@ def _mend(folder: Path, digest: str) -> set[str]:
         good = [p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest))]
         begin_again(folder, *(names[path] for path in good))
     if (folder / PLAN).exists() and not is_sound(folder, PLAN):
-        print(f"crossreg: {folder / PLAN}: is harmed; written again", file=sys.stderr)
-    harmed = set()
+        print(f"crossreg: {folder / PLAN}: is corrupted; written again", file=sys.stderr)
+    corrupted = set()
     for path in stored:
         ended = path.with_suffix(".npz")
         if is_sound(folder, names[path]) or (path.suffix == ".jsonl" and not ended.exists()):
             continue
         if path.suffix == ".json":
-            print(f"crossreg: {path}: is harmed; planned again", file=sys.stderr)
+            print(f"crossreg: {path}: is corrupted; planned again", file=sys.stderr)
             path.unlink()
         elif path.suffix == ".npz":
-            harmed.add(path.stem)
+            corrupted.add(path.stem)
         elif is_sealed(ended, path.stem):
-            print(f"crossreg: {path}: is harmed; written again", file=sys.stderr)
+            print(f"crossreg: {path}: is corrupted; written again", file=sys.stderr)
             history = read_sealed(ended, {"history": BYTES}, "program")["history"]
             with recorded(folder, names[path]) as file:
                 file.write(history.tobytes())
-    return harmed
+    return corrupted
 
 
 def _is_plan(path: Path, digest: str) -> bool:
@@ -161,7 +162,7 @@ def sealed_row(row: dict[str, Any]) -> str:
 
 
 def _lines_of(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Number and row of each line; None for one that was harmed. A line that a kill cut short is left out."""
+    """Number and row of each line; None for one that was corrupted. A line that a kill cut short is left out."""
     path = folder / ROWS
     text = read_stored(path).decode(errors="replace") if path.exists() else ""
     sealed = read_manifest(folder) is not None or '"sha256": "' in text  # rows of older versions are not
@@ -177,12 +178,12 @@ def _lines_of(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """All finished points of a folder, each once; a line that a kill cut short is left out."""
+    """All finished trials of a folder, each once; a line that a kill cut short is left out."""
     rows: dict[str, dict[str, Any]] = {}
     for number, row in _lines_of(folder):
         if row is None:
-            raise InputError(f"{folder / ROWS}: line {number} is harmed; the same `crossreg sweep` scores it again")
-        rows[row["key"]] = row
+            raise InputError(f"{folder / ROWS}: line {number} is corrupted; the same `crossreg sweep` scores it again")
+        rows[row["key"]] = with_current_names(row)
     return list(rows.values())
 
 
@@ -191,7 +192,7 @@ def _good_rows(folder: Path) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for number, row in _lines_of(folder):
         if row is None:
-            print(f"crossreg: {folder / ROWS}: line {number} is harmed; scored again", file=sys.stderr)
+            print(f"crossreg: {folder / ROWS}: line {number} is corrupted; scored again", file=sys.stderr)
         else:
             rows[row["key"]] = row
     return rows
@@ -213,13 +214,13 @@ def data_digest(folder: Path) -> str:
     return str(_read_plan(folder).get("data", ""))
 
 
-def load_points(folder: Path) -> list[Point]:
-    """The points that a sweep was asked for last."""
-    return points_of(_read_plan(folder), str(folder / PLAN))
+def load_trials(folder: Path) -> list[Trial]:
+    """The trials that a sweep was asked for last."""
+    return trials_of(_read_plan(folder), str(folder / PLAN))
 
 
-def points_of(asked: dict[str, Any], where: str) -> list[Point]:
-    """The points of what a `sweep.json` holds."""
+def trials_of(asked: dict[str, Any], where: str) -> list[Trial]:
+    """The trials of what a `sweep.json` holds."""
     try:
         base = from_dict(asked["config"], where=where)
         if not isinstance(asked["data"], str):  # the keys of rows need it
@@ -242,17 +243,17 @@ def all_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """The finished rows among the points asked for last, and how many were asked for."""
+    """The finished rows among the trials asked for last, and how many were asked for."""
     check_is_folder(folder)
-    points = load_points(folder)
+    trials = load_trials(folder)
     rows = {row["key"]: row for row in read_rows(folder)}
-    asked = join(points, rows, _read_plan(folder)["data"])
+    asked = join(trials, rows, _read_plan(folder)["data"])
     if rows and not asked:
         raise InputError(f"{folder}: its {len(rows)} rows are of earlier sweeps, none of the one asked for last")
-    return asked, len(points)
+    return asked, len(trials)
 
 
-def join(points: Sequence[Point], rows: dict[str, dict[str, Any]], digest: str) -> list[dict[str, Any]]:
-    """Rows in the order of the points; what a sweep calls a change is the asking sweep's business, not the row's."""
-    keys = [point_key(point, digest) for point in points]
-    return [rows[k] | {"changes": dict(p.changes)} for k, p in zip(keys, points, strict=True) if k in rows]
+def join(trials: Sequence[Trial], rows: dict[str, dict[str, Any]], digest: str) -> list[dict[str, Any]]:
+    """Rows in the order of the trials; what a sweep calls a change is the asking sweep's business, not the row's."""
+    keys = [trial_key(trial, digest) for trial in trials]
+    return [rows[k] | {"changes": dict(p.changes)} for k, p in zip(keys, trials, strict=True) if k in rows]

@@ -36,7 +36,7 @@ from crossreg.runs.run_folder import (
     write_beginning,
 )
 from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import SNAPSHOTS, Kept, Lines, Resumable
+from crossreg.runs.snapshots import SNAPSHOTS, HistoryLines, Resumable, SnapshotStore
 from crossreg.runs.versions import check_versions, describe_machine, source_digest
 from crossreg.training.checkpoint import save_model
 from crossreg.training.cohort import start_cohort
@@ -67,7 +67,7 @@ def train_side_by_side(
 
 def identity(config: Config, data: Data) -> str:
     """What the seal of a run's model says: the settings and the data that it was trained with."""
-    return Training(config, 0, keeps_part_of_reg=False).key(data.digest)
+    return Training(config, 0, splits_off_calibration=False).key(data.digest)
 
 
 def train_run(
@@ -85,7 +85,7 @@ def train_run(
             own = identity(config, data)
             held.enter_context(locked(folder, "training", inside=[SNAPSHOTS]))
             reopen(folder, data.digest, own)
-            kept = Kept(folder, "train", own, saving)
+            kept = SnapshotStore(folder, "train", own, saving)
             kept.check_own()
             write_beginning(folder, config, data, own)
         if (parts := layout.share.parts) > (size := config.train.batch_size):
@@ -127,7 +127,7 @@ def follow_run(config: Config, layout: Layout) -> None:
     with all_or_none():
         pass  # process 0 opens the folder
     if not from_writer(False):
-        training = Resumable(*started, Lines(None, lambda record: []), None, layout)
+        training = Resumable(*started, HistoryLines(None, lambda record: []), None, layout)
         with stopped_together(layout.spans_processes):
             for _ in training.reports():
                 pass
@@ -167,8 +167,8 @@ def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progre
     return metrics
 
 
-def _lines(folder: Path) -> Lines:
-    return Lines(folder / HISTORY, lambda record: [record.of(0)])
+def _lines(folder: Path) -> HistoryLines:
+    return HistoryLines(folder / HISTORY, lambda record: [record.of(0)])
 
 
 def _train(trainings: dict[str, Resumable], steps: dict[str, int], folders: dict[str, Path], *, progress: bool) -> None:

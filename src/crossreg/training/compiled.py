@@ -17,7 +17,7 @@ from crossreg.config import TrainConfig
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
 from crossreg.metrics.calibration import ece
-from crossreg.nn.kernels.pending import Path
+from crossreg.nn.kernels.pending import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge
@@ -137,12 +137,14 @@ def _monitor_scores(config: TrainConfig, share: Share, state: TrainState, static
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
         num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)
-        return split_scores(model, task.monitor, num_samples, path_of(config), share)
+        return split_scores(model, task.held_out, num_samples, path_of(config), share)
 
     return jax.vmap(one, in_axes=(0, task_axes(tasks)))(state, tasks)
 
 
-def split_scores(model: Surrogate, pairs: AbstractPairs, num_samples: int, path: Path = "plain", share: Share = WHOLE):
+def split_scores(
+    model: Surrogate, pairs: AbstractPairs, num_samples: int, path: ComputePath = "plain", share: Share = WHOLE
+):
     """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.field_shape)
     chunk = max(1, min(MONITOR_POINTS // points_per_pair, -(-pairs.max_pairs // share.parts)))

@@ -38,7 +38,7 @@ def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> 
     `advance_periods`, and what is left belongs to `advance`, however large the chunks are: which of them takes a step
     must not depend on how fast a machine is.
     """
-    limit = min((step // config.look_every + 1) * config.look_every, config.steps)
+    limit = min((step // config.record_every + 1) * config.record_every, config.steps)
     if not periods or step >= config.settled_after:
         return min(step + chunk, limit)
     limit, every = min(limit, config.settled_after), config.k_reg
@@ -106,7 +106,7 @@ def _train_fed(
 ) -> Iterator[Progress]:
     """`train_replicas` on what the feed has ready."""
     step = first = int(snapshot.step)
-    recorded = step - step % config.look_every
+    recorded = step - step % config.record_every
     chunk, busy, untimed = 1, 0.0, 0
     if jax.default_backend() != "cpu" and not layout.communicates:
         # Beside the first step's program: the host has nothing else to do.
@@ -135,7 +135,7 @@ def _train_fed(
                 none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
-        if step % config.look_every == 0 or step == config.steps:
+        if step % config.record_every == 0 or step == config.steps:
             scores = monitor_scores(state, static, tasks, config, layout)
             record = _record(layout.collect(state), layout.collect(scores), config, step, step - recorded)
             recorded = step

@@ -130,10 +130,10 @@ def make_task(data: Data, seed: int, member: int = 0) -> Task:
     key = jax.random.key(seed)
     if member:
         key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
-    monitor = data.unseen
-    if isinstance(monitor, StreamedPairs):
-        monitor = monitor.evenly_spaced(_MONITOR_BYTES)
-    return Task(key, data.train, data.reg, monitor)
+    held_out = data.held_out
+    if isinstance(held_out, StreamedPairs):
+        held_out = held_out.evenly_spaced(_MONITOR_BYTES)
+    return Task(key, data.train, data.reg, held_out)
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
@@ -142,15 +142,15 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
         jnp.stack([task.key for task in tasks]),
         stack_pairs([task.train for task in tasks]),
         stack_pairs([task.reg for task in tasks]),
-        stack_pairs([task.monitor for task in tasks]),
+        stack_pairs([task.held_out for task in tasks]),
     )
 
 
 def task_axes(tasks: Task) -> PyTree:
     """The `in_axes` that vmap stacked tasks over replicas."""
-    splits = (tasks.train, tasks.reg, tasks.monitor)
+    splits = (tasks.train, tasks.reg, tasks.held_out)
     axes = jax.tree.map(lambda _: 0, tasks)
-    return eqx.tree_at(lambda t: (t.train, t.reg, t.monitor), axes, tuple(replica_axes(pairs) for pairs in splits))
+    return eqx.tree_at(lambda t: (t.train, t.reg, t.held_out), axes, tuple(replica_axes(pairs) for pairs in splits))
 
 
 def device_axes(tasks: Task) -> PyTree:

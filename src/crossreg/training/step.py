@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.nn.kernels.pending import Path
+from crossreg.nn.kernels.pending import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
 from crossreg.routing import Routed, learning_rates, merge, route
@@ -34,14 +34,14 @@ _REPLICAS_FOR_KERNELS = 4
 class Task(eqx.Module):
     """What one replica learns from: its splits, and the key that all its randomness follows from.
 
-    `monitor` is what it is scored on along the way: reg, or a part of it that nothing is learned from. Stacked tasks
+    `held_out` is what it is scored on along the way: reg, or a part of it that nothing is learned from. Stacked tasks
     have a leading replica axis, what they share aside.
     """
 
     key: Key[Array, "*replica"]
     train: AbstractPairs
     reg: AbstractPairs
-    monitor: AbstractPairs
+    held_out: AbstractPairs
 
 
 class TrainState(eqx.Module):
@@ -86,7 +86,7 @@ def with_engine(config: TrainConfig, replicas: int) -> TrainConfig:
     return dataclasses.replace(config, engine="fused" if kernels else "reference")
 
 
-def path_of(config: TrainConfig, *, noise_only: bool = False) -> Path:
+def path_of(config: TrainConfig, *, noise_only: bool = False) -> ComputePath:
     """How training computes its samples."""
     if config.engine != "fused":
         return "reverse"

@@ -135,9 +135,9 @@ def test_replicas_share_the_cars():
     tasks = stack_tasks([make_task(data, seed) for seed in range(3)])
     assert tasks.reg.rows.shape == (3, 3)
     assert tasks.reg.in_channels == 9
-    kept = data.keep_part_of_reg(5)
-    assert kept.kept is not None
-    assert sorted([*kept.reg.rows.tolist(), *kept.kept.rows.tolist()]) == [2, 3, 4]
+    kept = data.split_off_calibration(5)
+    assert kept.calibration is not None
+    assert sorted([*kept.reg.rows.tolist(), *kept.calibration.rows.tolist()]) == [2, 3, 4]
     other, _ = make_car_data(Cars((COARSE,), (FINE,), (LONG,), None), GRID)
     with pytest.raises(ValueError, match="share one array of channels, decode, pressure, num_vertices"):
         stack_pairs([data.train, other.train])

@@ -91,7 +91,7 @@ def test_predict_reads_and_writes_own_units(run, tmp_path):
     found = prediction(u)
     assert 9e4 < found["mean"][:, 0].mean() < 1.1e5
     assert -4 < found["mean"][:, 1].mean() < -2
-    assert 10 < found["std_total"][:, 0].mean() < 1e4
+    assert 10 < found["std"][:, 0].mean() < 1e4
     # A value that is not there is what the network takes it for: the mean of its channel.
     gap, mean = u.copy(), u.copy()
     gap[0, 1, 7], mean[0, 1, 7] = np.nan, load_run(run).model.units.offset[1]  # pyright: ignore[reportOptionalMemberAccess]
@@ -138,12 +138,12 @@ def test_an_export_keeps_the_units(run, tmp_path, capsys):
 
 
 def test_units_that_cannot_be_are_refused(run, tmp_path, capsys):
-    harmed = shutil.copytree(run, tmp_path / "harmed")
-    there = json.loads((harmed / "fields.json").read_text())
+    corrupted = shutil.copytree(run, tmp_path / "corrupted")
+    there = json.loads((corrupted / "fields.json").read_text())
     for wrong in ({"scale": [0.0, 1.0]}, {"scale": [1.0]}, {"offset": [1.0, float("nan")]}, {"offset": None}):
-        (harmed / "fields.json").write_text(json.dumps(there | wrong))
-        vouch(harmed, "fields.json")
-        assert "fields.json: not readable" in refused(capsys, "evaluate", harmed)
+        (corrupted / "fields.json").write_text(json.dumps(there | wrong))
+        vouch(corrupted, "fields.json")
+        assert "fields.json: not readable" in refused(capsys, "evaluate", corrupted)
 
 
 def refused(capsys, *arguments) -> str:

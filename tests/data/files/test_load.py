@@ -144,7 +144,7 @@ def scores_of(data) -> dict:
 def test_scores_of_other_units_differ_by_the_units_alone(plain, large):
     """RMSE, CRPS and spread are s times as large, the NLL log s higher; coverage is what it was."""
     a, b = scores_of(plain), scores_of(large)
-    for name in ("channel_rmse", "channel_crps", "channel_sharpness"):
+    for name in ("channel_rmse", "channel_crps", "channel_std"):
         np.testing.assert_allclose(np.divide(b[name], a[name]), SCALE, rtol=1e-3)
     np.testing.assert_allclose(np.subtract(b["channel_nll"], a["channel_nll"]), np.log(SCALE), atol=2e-3)
     np.testing.assert_allclose(b["coverage"], a["coverage"], atol=1e-3)

@@ -13,7 +13,7 @@ from crossreg.data.files.load import load_file
 from crossreg.data.pairs import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.runs.run_folder import load_run
-from crossreg.runs.sweep_folder import load_points
+from crossreg.runs.sweep_folder import load_trials
 from crossreg.studies.sweep.programs import cohort_of
 from made_fields import SAMPLES, fields
 
@@ -103,7 +103,7 @@ def test_regimes_of_other_sizes_have_units_of_their_own(own, settings, tmp_path,
     grid = ["--grid", "train_size=3,7", "--grid", "observed_fraction=0.5,1.0"]
     assert main(["sweep", "grid", *flags, *grid, "--out", str(out)]) == 0
     assert len(_rows(out, capsys)) == 4
-    points = load_points(out)
+    points = load_trials(out)
     # Masks train side by side, units do not.
     assert len({cohort_of(point.config) for point in points}) == 2
     configs = [point.config.data for point in points]

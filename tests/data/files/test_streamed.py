@@ -121,7 +121,7 @@ def test_test_fields_are_the_same(path):
     model = xr.build_model(SMALL, memory.train, key=jax.random.key(0))
     predictor = evaluation.SurrogatePredictor(model, 4)
     expected, found = (compute_test_fields(predictor, data.test) for data in (memory, files))
-    for name in ("truth", "error", "std_total", "observed", "pit"):
+    for name in ("truth", "error", "std", "observed", "pit"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-5)
 
 
@@ -133,7 +133,7 @@ def test_a_share_of_the_pairs_is_scored_evenly_spaced(path):
     predictor = evaluation.SurrogatePredictor(model, 4)
     some = [next(evaluation.evaluate_all([(predictor, d.train)], most_pairs=lambda _: 7)) for d in (memory, files)]
     assert some[0]["rmse"] == pytest.approx(some[1]["rmse"], rel=1e-5)
-    points = evaluation.score_points(predictor, memory.train, key=evaluation.evaluation_key(0))
+    points = evaluation.point_scores(predictor, memory.train, key=evaluation.evaluation_key(0))
     chosen = evenly_spaced(int(memory.train.num_pairs), 7)
     weight, error = (np.asarray(part, np.float64)[chosen] for part in (points.weight, points.mean - points.truth))
     assert some[0]["rmse"] == pytest.approx(np.sqrt((weight * error**2).sum() / weight.sum()), rel=1e-5)

@@ -1,6 +1,6 @@
 r"""Many samples at once: fields of shape (channel, sample, *space), and stages that take them as they are.
 
-A stage is a function of one unbatched field. `TakesMany` is for those that treat any axes between channel and space
+A stage is a function of one unbatched field. `BatchedStage` is for those that treat any axes between channel and space
 alike, so that no vmap is needed; they may also have faster ways to the same values and gradients.
 """
 
@@ -19,7 +19,7 @@ from crossreg.nn.noise import GaussianNoise
 # How the samples are computed. `plain` is JAX throughout and can be differentiated in any way; the others are for
 # gradients in reverse mode: written out where JAX's own are slow, or in kernels for a GPU, of all parameters or of the
 # noise alone, which leaves the weights' out.
-Path = Literal["plain", "reverse", "kernels", "noise kernels"]
+ComputePath = Literal["plain", "reverse", "kernels", "noise kernels"]
 # Of matrix products while training: a GPU rounds their factors to 10 bits, as its kernels do, a CPU does not. What is
 # predicted and scored has full float32.
 TRAINING_PRECISION = "tensorfloat32"
@@ -28,7 +28,7 @@ TRAINING_PRECISION = "tensorfloat32"
 _LARGE = 2**20  # elements of fields that a CPU's caches do not hold
 
 
-class Waiting(NamedTuple):
+class Pending(NamedTuple):
     r"""Fields with pointwise work that is not yet done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent."""
 
     field: Float[Array, "channel sample *space"]
@@ -36,7 +36,7 @@ class Waiting(NamedTuple):
     gelu: bool = False
     second: Float[Array, "channel sample"] | None = None
 
-    def then(self, stage: Callable, keys) -> "Waiting | None":
+    def then(self, stage: Callable, keys) -> "Pending | None":
         """With one stage more, if it is a GELU or noise that is the same at all points of a channel."""
         if stage is jax.nn.gelu and not self.gelu:
             return self._replace(gelu=True)
@@ -57,7 +57,7 @@ class Waiting(NamedTuple):
         ones = jnp.ones(self.field.shape[:2], self.field.dtype)
         return ones if self.first is None else self.first, ones if self.second is None else self.second
 
-    def done(self, path: Path = "plain") -> Float[Array, "channel sample *space"]:
+    def done(self, path: ComputePath = "plain") -> Float[Array, "channel sample *space"]:
         """The fields, with the work done."""
         waits = self.gelu or self.first is not None or self.second is not None
         if path != "plain" and waits and jax.default_backend() == "cpu" and self.field.size >= _LARGE:
@@ -91,7 +91,7 @@ def _scale_backward(kept, grad):
 _scaled_in_reverse.defvjp(_scale_forward, _scale_backward)
 
 
-class TakesMany(eqx.Module):
+class BatchedStage(eqx.Module):
     """A stage for fields with further axes between channel and space."""
 
     @abstractmethod
@@ -102,6 +102,6 @@ class TakesMany(eqx.Module):
         """The same, to be differentiated in reverse mode only."""
         return self(h)
 
-    def fused(self, waiting: Waiting, *, weight_gradients: bool) -> Float[Array, "out sample *space"] | None:
+    def fused(self, waiting: Pending, *, weight_gradients: bool) -> Float[Array, "out sample *space"] | None:
         """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
         return None

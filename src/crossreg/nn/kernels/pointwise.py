@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.errors import InputError
-from crossreg.nn.kernels.pending import TRAINING_PRECISION, TakesMany
+from crossreg.nn.kernels.pending import TRAINING_PRECISION, BatchedStage
 
 HE_GAIN = math.sqrt(6)
 
 
-class PointwiseLinear(TakesMany):
+class PointwiseLinear(BatchedStage):
     r"""$h_{o}(x) = \sum_i W_{oi} h_i(x) + b_o$.
 
     W starts uniform in $\pm g/\sqrt{C_{in}}$ and b in $\pm 1/\sqrt{C_{in}}$. A gain g of 1 is the usual start, which

@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from crossreg.files.whole import replacing
 from crossreg.metrics.calibration import LEVELS
-from crossreg.metrics.evaluation import Points
+from crossreg.metrics.evaluation import PointScores
 from crossreg.progress.display import CountDisplay
 from crossreg.report.figures.looks import COLORS, looks_of
 
@@ -174,11 +174,11 @@ class Fields(NamedTuple):
     truth: Float[np.ndarray, "time channel x"]
     mean: Float[np.ndarray, "time channel x"]
     std_mu: Float[np.ndarray, "time channel x"]
-    std_total: Float[np.ndarray, "time channel x"]
+    std: Float[np.ndarray, "time channel x"]
 
 
 def space_time_maps(
-    points: Points | Fields, path: Path, *, title: str = "", times: int = 100, channel: int = 0
+    points: PointScores | Fields, path: Path, *, title: str = "", times: int = 100, channel: int = 0
 ) -> list[Path]:
     r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
@@ -191,14 +191,14 @@ def space_time_maps(
     # Targets stand at times 1 … T: pair t predicts the field at t + 1.
     steps = points.steps if isinstance(points, Fields) else np.arange(1, len(points.truth) + 1)
     shown = steps <= max(times, steps[0])
-    truth, mean, std_mu, std_total = (
-        np.asarray(values)[shown, channel].T for values in (points.truth, points.mean, points.std_mu, points.std_total)
+    truth, mean, std_mu, std = (
+        np.asarray(values)[shown, channel].T for values in (points.truth, points.mean, points.std_mu, points.std)
     )
     if truth.ndim != 2:
         raise ValueError("space–time maps are drawn for 1-D fields")
     first, last = steps[shown][[0, -1]].tolist()
     half = (last - first) / (truth.shape[1] - 1) / 2 if truth.shape[1] > 1 else 0.5
-    panels = _panels(truth, mean, np.abs(mean - truth), std_mu, std_total)
+    panels = _panels(truth, mean, np.abs(mean - truth), std_mu, std)
     fields = len(panels) - 3  # the truth and maybe the mean, which share a range too
     with plt.rc_context(STYLE):
         size = (10.5 + 2.3 * (fields - 1), 2.6)
@@ -248,14 +248,14 @@ _RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"
 
 
 def _panels(
-    truth: np.ndarray, mean: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std_total: np.ndarray
+    truth: np.ndarray, mean: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std: np.ndarray
 ) -> list[tuple[str, np.ndarray, str, tuple[float, float]]]:
     """Title, values, colours and range of each map: errors and standard deviations share one.
 
     The mean is among them where the truth has gaps: there it is all that can be seen of the field.
     """
     # A run that diverged may have any value.
-    finite = [values[np.isfinite(values)] for values in (error, std_total)]
+    finite = [values[np.isfinite(values)] for values in (error, std)]
     top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
     of_truth = _truth_range(truth[np.isfinite(truth)])
     return [
@@ -263,7 +263,7 @@ def _panels(
         *([("mean", mean, "RdBu_r", of_truth)] if np.isnan(truth).any() else []),
         ("|error|", error, "viridis", (0.0, top)),
         ("Std$_\\omega[\\mu]$", std_mu, "viridis", (0.0, top)),
-        ("total standard deviation", std_total, "viridis", (0.0, top)),
+        ("total standard deviation", std, "viridis", (0.0, top)),
     ]
 
 
@@ -283,7 +283,7 @@ class Plane(NamedTuple):
     truth: Float[np.ndarray, "x y"]
     error: Float[np.ndarray, "x y"]
     std_mu: Float[np.ndarray, "x y"]
-    std_total: Float[np.ndarray, "x y"]
+    std: Float[np.ndarray, "x y"]
     mean: Float[np.ndarray, "x y"] | None = None
 
 
@@ -296,11 +296,9 @@ def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bo
     """
 
     def of(part: Sequence[Plane]):
-        truth, error, std_mu, std_total = (
-            np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:5]
-        )
+        truth, error, std_mu, std = (np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:5])
         mean = np.stack([row.truth + row.error if row.mean is None else row.mean for row in part])
-        return _panels(truth, mean, np.abs(error), std_mu, std_total)
+        return _panels(truth, mean, np.abs(error), std_mu, std)
 
     together = of(rows)
     fields = len(together) - 3

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, check_no_link
 from crossreg.report.cars.figures import draw_car_figures
@@ -29,7 +29,7 @@ from crossreg.report.page.unfinished import read_settings
 from crossreg.runs.archive import Archive
 from crossreg.runs.car_folder import FIGURES
 from crossreg.runs.run_folder import CONFIG
-from crossreg.runs.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_points, point_key
+from crossreg.runs.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_trials, trial_key
 from crossreg.studies.sweep.fields import load_sweep_fields
 from crossreg.studies.sweep.scoring import trainings_of
 
@@ -128,10 +128,10 @@ def sweep_figures(folder: Path, out: Path, *, trajectory: int | None = None, pro
     """Draws what the rows, the histories and the trained models of a sweep allow; returns the files."""
     rows = _scored_rows(folder)
     digest = data_digest(folder)
-    points = load_points(folder)
+    trials = load_trials(folder)
     drawings: list[Drawing] = drawings_of_rows(rows, out)
-    drawings += _curves_of_sweep(points, Archive(folder), digest, out)
-    by_key = {point_key(point, digest): point for point in points}
+    drawings += _curves_of_sweep(trials, Archive(folder), digest, out)
+    by_key = {trial_key(trial, digest): trial for trial in trials}
     ours = [row for row in rows if row["method"] == "xreg"]
     fields = load_sweep_fields(folder, ours, progress=progress)
     for key, stored in fields.by_key.items():
@@ -146,7 +146,7 @@ def _scored_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of a sweep that have scores to draw; how many have none is said."""
     found, _ = asked_rows(folder)
     if not found:
-        raise InputError(f"{folder}: holds no finished point of a sweep")
+        raise InputError(f"{folder}: holds no finished trial of a sweep")
     rows = []
     for row in found:
         try:
@@ -162,12 +162,12 @@ def _scored_rows(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _curves_of_sweep(points: Sequence[Point], archive: Archive, digest: str, out: Path) -> list[Drawing]:
-    """Losses and σ of points that are one plain training each."""
-    regimes: dict[str, dict[str, list[Point]]] = {}
-    for point in points:
-        if len(point.configs) == 1 and not point.method.wrapped:
-            regimes.setdefault(_name(point), {}).setdefault(point.method.name, []).append(point)
+def _curves_of_sweep(trials: Sequence[Trial], archive: Archive, digest: str, out: Path) -> list[Drawing]:
+    """Losses and σ of trials that are one plain training each."""
+    regimes: dict[str, dict[str, list[Trial]]] = {}
+    for trial in trials:
+        if len(trial.configs) == 1 and not trial.method.wrapped:
+            regimes.setdefault(_name(trial), {}).setdefault(trial.method.name, []).append(trial)
     drawings: list[Drawing] = []
     for name, methods in regimes.items():
         keys = {m: [trainings_of(p)[0][0].key(digest) for p in ps] for m, ps in methods.items()}
@@ -181,14 +181,14 @@ def _curves_of_sweep(points: Sequence[Point], archive: Archive, digest: str, out
     return drawings
 
 
-def _title(point: Point) -> str:
+def _title(trial: Trial) -> str:
     """A regime in words."""
-    data = point.config.data
+    data = trial.config.data
     return f"{data.observed_fraction:g} observed, {data.train_size} trajectories"
 
 
-def _name(point: Point) -> str:
+def _name(trial: Trial) -> str:
     """A regime as part of a file name."""
-    data = point.config.data
-    others = [f"{k}-{v}" for k, v in point.changes.items() if k not in ("observed_fraction", "train_size", "one_pool")]
+    data = trial.config.data
+    others = [f"{k}-{v}" for k, v in trial.changes.items() if k not in ("observed_fraction", "train_size", "one_pool")]
     return "_".join([f"observed-{data.observed_fraction:g}", f"train-{data.train_size}", *others])

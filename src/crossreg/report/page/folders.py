@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, load_stored
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder
 from crossreg.progress.display import CountDisplay
@@ -33,7 +33,7 @@ from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
 from crossreg.runs.programs import TRAINED_FOLDER
 from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
-from crossreg.runs.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_points, point_key
+from crossreg.runs.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_trials, trial_key
 from crossreg.studies.sweep.scoring import trainings_of
 
 CARS = "test_cars.npz"
@@ -209,9 +209,9 @@ def read_sweep(name: str, folder: Path, *, progress: bool = False) -> list[Run |
     asked = read_json(folder / PLAN)
     try:
         rows, total = asked_rows(folder)
-        points = {point_key(point, asked["data"]): point for point in load_points(folder)}
+        trials = {trial_key(trial, asked["data"]): trial for trial in load_trials(folder)}
     except InputError as error:
-        rows, points = all_rows(folder), {}
+        rows, trials = all_rows(folder), {}
         total = len(rows)
         if not rows:
             raise InputError(f"no run of the sweep is finished ({reason_of(error)})") from error
@@ -226,7 +226,7 @@ def read_sweep(name: str, folder: Path, *, progress: bool = False) -> list[Run |
     if not kept:
         return [open_part]
     try:
-        histories = _histories(folder, kept, points, asked.get("data", ""), progress=progress)
+        histories = _histories(folder, kept, trials, asked.get("data", ""), progress=progress)
     except _BROKEN:
         histories = {}
     begun = sorted((folder / TRAINED_FOLDER).glob("*.json"))
@@ -235,14 +235,14 @@ def read_sweep(name: str, folder: Path, *, progress: bool = False) -> list[Run |
 
 
 def _histories(
-    folder: Path, rows: list[Row], points: Mapping[str, Point], digest: str, *, progress: bool
+    folder: Path, rows: list[Row], trials: Mapping[str, Trial], digest: str, *, progress: bool
 ) -> dict[str, History]:
     archive, found = Archive(folder), {}
     with CountDisplay("histories read", enabled=progress) as display:
         for done, row in enumerate(rows, start=1):
-            point = points.get(row["key"])
-            if point is not None and point.configs:
-                key = trainings_of(point)[0][0].key(digest)
+            trial = trials.get(row["key"])
+            if trial is not None and trial.configs:
+                key = trainings_of(trial)[0][0].key(digest)
                 if key in archive:
                     found[row["key"]] = [line for line in map(history_line, archive.history(key)) if line]
             display.update(done, len(rows))

@@ -25,7 +25,7 @@ SCORES = {
     "test_rmse": ("test", "rmse", 4),
     "test_std_mu": ("test", "std_mu", 4),
     "test_std_mu_final": ("test", "std_mu_final", 4),
-    "test_sharpness": ("test", "sharpness", 4),
+    "test_std": ("test", "std", 4),
     "test_std_predictive": ("test", "std_predictive", 4),
     "test_std_generalization": ("test", "std_generalization", 4),
     "test_spearman": ("test", "spearman", 3),
@@ -107,7 +107,7 @@ def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """One line per regime and method, ordered by regime, then ours before the rivals."""
+    """One line per regime and method, ordered by regime, then ours before the baselines."""
     lines: dict[tuple, Line] = {}
     seen: set[tuple] = set()
     mask_of: dict[tuple, int] = {}

@@ -159,12 +159,12 @@ def as_latex(lines: Sequence[Line]) -> str:
 
 
 def duel_cells(lines: Sequence[Line]) -> list[list[str]]:
-    """Header and body of the table that counts regimes: XReg better / level / worse. Empty where it has no rival."""
+    """Header and body of the table that counts regimes: XReg better / level / worse. Empty where it has no baseline."""
     counted = duels(lines)
     if not counted:
         return []
     header = ["xreg better / level / worse than", *(TITLES[score] for score in JUDGED)]
-    return [header, *([rival, *(" / ".join(map(str, by[s])) for s in JUDGED)] for rival, by in counted.items())]
+    return [header, *([baseline, *(" / ".join(map(str, by[s])) for s in JUDGED)] for baseline, by in counted.items())]
 
 
 def duels_as_text(lines: Sequence[Line]) -> str:

@@ -11,7 +11,7 @@ _COLUMNS = (
     ("test CRPS", "test", "crps", _OF_THE_FIELDS),
     ("test RMSE", "test", "rmse", _OF_THE_FIELDS),
     ("Std_ω[μ]", "test", "std_mu", _OF_THE_FIELDS),
-    ("mean std", "test", "sharpness", _OF_THE_FIELDS),
+    ("mean std", "test", "std", _OF_THE_FIELDS),
     ("Spearman", "test", "spearman", "{:.2f}"),
     ("reg NLL", "reg", "nll", "{:.3f}"),
     ("reg ECE", "reg", "ece_mix", "{:.3f}"),
@@ -68,7 +68,7 @@ def channel_table(scores: Mapping[str, Any], names: Sequence[str]) -> str:
     count = len(test.get("channel_nll", ()))
     if not count:
         return ""
-    kinds = {"nll": "{:.3f}", "crps": _OF_THE_FIELDS, "rmse": _OF_THE_FIELDS, "sharpness": _OF_THE_FIELDS}
+    kinds = {"nll": "{:.3f}", "crps": _OF_THE_FIELDS, "rmse": _OF_THE_FIELDS, "std": _OF_THE_FIELDS}
     names = names if len(names) == count else [f"channel {i}" for i in range(count)]
     width = max(len("test"), *map(len, names))
     lines = ["test".ljust(width) + "".join(f"{title:>10}" for title in ("NLL", "CRPS", "RMSE", "mean std"))]

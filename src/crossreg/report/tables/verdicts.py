@@ -55,7 +55,7 @@ def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, di
 
 
 class Duel(NamedTuple):
-    """In how many regimes ours is better than a rival beyond the 95% interval, neither, or worse."""
+    """In how many regimes ours is better than a baseline beyond the 95% interval, neither, or worse."""
 
     better: int = 0
     level: int = 0
@@ -69,22 +69,22 @@ def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel
         return counts
     for group in map(fair_group, regimes(lines)):
         mine = next((line for line in group if line.method == ours), None)
-        for rival in group:
-            if mine is None or rival is mine:
+        for baseline in group:
+            if mine is None or baseline is mine:
                 continue
             for score in JUDGED:
-                duel = counts.setdefault(rival.method, {}).get(score, Duel())
-                name = _outcome(mine, rival, score)
+                duel = counts.setdefault(baseline.method, {}).get(score, Duel())
+                name = _outcome(mine, baseline, score)
                 counted = {} if name is None else {name: getattr(duel, name) + 1}
-                counts[rival.method][score] = duel._replace(**counted)
+                counts[baseline.method][score] = duel._replace(**counted)
     return counts
 
 
-def _outcome(mine: Line, rival: Line, score: str) -> str | None:
+def _outcome(mine: Line, baseline: Line, score: str) -> str | None:
     """`better`, `level` or `worse`; who has no finite score at all loses to who has one. None with a single seed."""
-    if not mine.values(score) or not rival.values(score):
-        return "better" if mine.values(score) else "worse" if rival.values(score) else "level"
-    gap = difference(mine, rival, score)
+    if not mine.values(score) or not baseline.values(score):
+        return "better" if mine.values(score) else "worse" if baseline.values(score) else "level"
+    gap = difference(mine, baseline, score)
     if gap is None:
         return None
     if gap.low <= 0 <= gap.high:
@@ -95,7 +95,7 @@ def _outcome(mine: Line, rival: Line, score: str) -> str | None:
 def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
     """For NLL and ECE in turn: where `ours` is clearly the best, where it is not, and where the seeds do not say.
 
-    Its own variants are not its rivals. A regime in which it has no finite score is one that it does not win.
+    Its own variants are not its baselines. A regime in which it has no finite score is one that it does not win.
     """
     said = []
     if all(line.seeds < 2 for line in lines):
@@ -106,12 +106,12 @@ def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
         undecided: list[str] = []
         for group in map(fair_group, regimes(lines)):
             mine = next((line for line in group if line.method == ours), None)
-            rivals = [line for line in group if not line.method.startswith("xreg")]
-            if mine is None or not any(_outcome(mine, rival, score) for rival in rivals):
+            baselines = [line for line in group if not line.method.startswith("xreg")]
+            if mine is None or not any(_outcome(mine, baseline, score) for baseline in baselines):
                 continue
             where = _where(mine, lines)
-            outcomes = {rival.method: (_outcome(mine, rival, score), rival) for rival in rivals}
-            better = [rival for outcome, rival in outcomes.values() if outcome == "worse"]
+            outcomes = {baseline.method: (_outcome(mine, baseline, score), baseline) for baseline in baselines}
+            better = [baseline for outcome, baseline in outcomes.values() if outcome == "worse"]
             level = [name for name, (outcome, _) in outcomes.items() if outcome == "level"]
             if not mine.values(score):
                 losses.append(f"{where}: every seed diverged")

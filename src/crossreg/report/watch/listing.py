@@ -16,7 +16,7 @@ from crossreg.report.figures.looks import family_of
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
 from crossreg.report.watch.history import GrowingHistory, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp
-from crossreg.report.watch.trainings import Program, SweepPlan, read_plan, read_program
+from crossreg.report.watch.trainings import ProgramFile, SweepPlan, read_plan, read_program
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _DEPTH = 6
@@ -51,7 +51,7 @@ class Listing:
         self._folders: dict[Parts, _Folder] = {}
         self._entries: dict[str, Entry] = {}
         self._plans: dict[Parts, SweepPlan] = {}
-        self._trained: dict[Parts, dict[str, Program]] = {}
+        self._trained: dict[Parts, dict[str, ProgramFile]] = {}
         self._histories: dict[Parts, GrowingHistory] = {}
         self._unseen: list[str] = []
         self._version = 0
@@ -80,7 +80,7 @@ class Listing:
             if entry is None:
                 return None
             plan = self._plan(entry.folder) if entry.kind == "sweep" else None
-        # A plan of thousands of points takes seconds: others are answered meanwhile.
+        # A plan of thousands of trials takes seconds: others are answered meanwhile.
         keys = [] if plan is None else plan.trainings(entry)
         with self._lock:
             if entry.kind in ("run", "car"):
@@ -196,7 +196,7 @@ class Listing:
             known = self._plans[parts] = read_plan(self._inside, (*parts, "sweep.json"), stamp)
         return known
 
-    def _programs(self, parts: Parts) -> dict[str, Program]:
+    def _programs(self, parts: Parts) -> dict[str, ProgramFile]:
         """What a sweep has trained, by the name of the program; only what is new is read."""
         files, _ = self._inside.files((*parts, "trained"))
         known, found = self._trained.get(parts, {}), {}

@@ -160,8 +160,8 @@ function drawComparison() {
   // The easier regime would win: only runs of one are held against each other.
   const task = (run) => JSON.stringify([run.regime.scenario, run.regime.observed_fraction, run.regime.train_size]);
   const isBest = (run, key) => {
-    const rivals = ticked.filter((other) => task(other) === task(run)).map((other) => other.scores[key]);
-    const values = rivals.filter((value) => value != null);
+    const baselines = ticked.filter((other) => task(other) === task(run)).map((other) => other.scores[key]);
+    const values = baselines.filter((value) => value != null);
     return key !== "test_std_mu" && values.length > 1 && run.scores[key] === Math.min(...values);
   };
   const body = make("tbody");

@@ -1,6 +1,6 @@
 """Which trainings the rows of a sweep were made of, and which program trained them.
 
-A row is known by the hash of its settings, and so is a training. To hash all points of a large sweep takes a minute;
+A row is known by the hash of its settings, and so is a training. To hash all trials of a large sweep takes a minute;
 only those are hashed that have the method, the seed and the sizes of the row that is asked for.
 """
 
@@ -13,7 +13,7 @@ from crossreg.report.watch.folders import Entry, section
 from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
 
 if TYPE_CHECKING:
-    from crossreg.designs.grids import Point
+    from crossreg.designs.grids import Trial
 
 _MOST_POINTS = 50_000
 _MOST_METHODS = 200
@@ -22,18 +22,18 @@ _PLACE = ("observed_fraction", "train_size", "reg_size")
 Place = tuple[Any, ...]
 
 
-class Program(NamedTuple):
+class ProgramFile(NamedTuple):
     """The replicas that were trained as one, by their keys, in words."""
 
     stamp: Stamp
     names: dict[str, str]
 
 
-def read_program(inside: Inside, parts: Parts, stamp: Stamp) -> Program:
+def read_program(inside: Inside, parts: Parts, stamp: Stamp) -> ProgramFile:
     """The replicas of a `trained/*.json`."""
     described = parsed(inside.read(parts) or b"")
     items = [item for item in described if isinstance(item, dict)] if isinstance(described, list) else []
-    return Program(stamp, {item["key"]: _name(item) for item in items if isinstance(item.get("key"), str)})
+    return ProgramFile(stamp, {item["key"]: _name(item) for item in items if isinstance(item.get("key"), str)})
 
 
 def _name(item: dict[str, Any]) -> str:
@@ -48,53 +48,53 @@ def _name(item: dict[str, Any]) -> str:
 
 
 class SweepPlan:
-    """The points of a `sweep.json`. They are planned when a row is first asked for; who asks meanwhile waits."""
+    """The trials of a `sweep.json`. They are planned when a row is first asked for; who asks meanwhile waits."""
 
     def __init__(self, stamp: Stamp, asked: dict[str, Any]):
         self.stamp = stamp
         self._asked = asked
         self._lock = threading.Lock()
-        self._points: "dict[Place, list[Point]] | None" = None
-        self._keyed: "dict[Place, dict[str, Point]]" = {}
+        self._trials: "dict[Place, list[Trial]] | None" = None
+        self._keyed: "dict[Place, dict[str, Trial]]" = {}
 
     def trainings(self, row: Entry) -> list[str]:
         """The keys of a row's trainings; none where the plan has no such row."""
-        from crossreg.runs.sweep_folder import point_key
+        from crossreg.runs.sweep_folder import trial_key
         from crossreg.studies.sweep.scoring import trainings_of
 
         digest = str(self._asked.get("data"))
         place = (row.method, row.regime.get("seed"), *(row.regime.get(name) for name in _PLACE))
         with self._lock:
-            if self._points is None:
-                self._points = _by_place(self._asked)
-            if place in self._points and place not in self._keyed:
-                self._keyed[place] = {point_key(point, digest): point for point in self._points[place]}
-        point = self._keyed.get(place, {}).get(row.key)
-        return [] if point is None else [t.key(digest) for members in trainings_of(point) for t in members]
+            if self._trials is None:
+                self._trials = _by_place(self._asked)
+            if place in self._trials and place not in self._keyed:
+                self._keyed[place] = {trial_key(trial, digest): trial for trial in self._trials[place]}
+        trial = self._keyed.get(place, {}).get(row.key)
+        return [] if trial is None else [t.key(digest) for members in trainings_of(trial) for t in members]
 
 
 def read_plan(inside: Inside, parts: Parts, stamp: Stamp) -> SweepPlan:
-    """The plan of a `sweep.json`; one without points where it cannot be read."""
+    """The plan of a `sweep.json`; one without trials where it cannot be read."""
     return SweepPlan(stamp, inside.json(parts) if stamp.size <= _LONGEST_PLAN else {})
 
 
-def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Point]]":
-    """The points of a sweep by what a row says of itself."""
-    from crossreg.runs.sweep_folder import points_of
+def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Trial]]":
+    """The trials of a sweep by what a row says of itself."""
+    from crossreg.runs.sweep_folder import trials_of
 
     try:
-        points = points_of(asked, "sweep.json") if _is_plannable(asked) else []
+        trials = trials_of(asked, "sweep.json") if _is_plannable(asked) else []
     except (InputError, AttributeError, ValueError, TypeError, RecursionError):
         return {}  # no plan of this version: its rows have scores and no curves
-    found: dict[Place, list[Point]] = {}
-    for point in points:
-        sizes = (getattr(point.config.data, name) for name in _PLACE)
-        found.setdefault((point.method.name, point.config.train.seed, *sizes), []).append(point)
+    found: dict[Place, list[Trial]] = {}
+    for trial in trials:
+        sizes = (getattr(trial.config.data, name) for name in _PLACE)
+        found.setdefault((trial.method.name, trial.config.train.seed, *sizes), []).append(trial)
     return found
 
 
 def _is_plannable(asked: dict[str, Any]) -> bool:
-    """Whether a plan has so few points that they can be made, which is told without making them."""
+    """Whether a plan has so few trials that they can be made, which is told without making them."""
     from crossreg.designs.grids import plan
 
     name, methods, grid = asked.get("name"), asked.get("methods"), asked.get("grid", [])

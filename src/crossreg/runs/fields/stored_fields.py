@@ -81,7 +81,7 @@ class Planes(NamedTuple):
         return _mean(self.truth, self.error, self.gap_mean)
 
     @property
-    def std_total(self) -> Plane:
+    def std(self) -> Plane:
         """√U_tot, where U_tot = U_pred + U_gen."""
         return np.hypot(self.std_predictive, self.std_generalization)
 
@@ -118,14 +118,14 @@ class StoredFields(NamedTuple):
         return _mean(self.truth, self.error, self.gap_mean)
 
     @property
-    def std_total(self) -> Stored:
+    def std(self) -> Stored:
         """√U_tot, where U_tot = U_pred + U_gen."""
         return np.hypot(self.std_predictive, self.std_generalization)
 
     @property
     def quantiles(self) -> Float[np.ndarray, "level trajectory time channel x"]:
         """Quantiles of the prediction at `LEVELS`."""
-        return self.mean + self.std_total * self.offsets
+        return self.mean + self.std * self.offsets
 
 
 def write_test_fields(

@@ -1,6 +1,6 @@
 """What goes to a worker and comes back, and what every engine that runs workers does.
 
-A job is one program, trained whole and its points scored; or points whose programs are stored already. A worker never
+A job is one program, trained whole and its trials scored; or trials whose programs are stored already. A worker never
 writes what others write: it keeps snapshots and the growing history of its own program, and leaves the trained arrays
 under `jobs/`. The driver alone takes them in, writes rows and keeps the manifest (`studies/sweep/distributed.py`).
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossreg.config import Config
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.files.regular import open_regular
 from crossreg.files.whole import check_no_link, is_temporary
 from crossreg.methods.names import parse_method
@@ -40,24 +40,24 @@ _LAST_LINES, _LONGEST_LINE = 8, 300
 
 
 class Wired(NamedTuple):
-    """A point on its way to a worker: its method by name."""
+    """A trial on its way to a worker: its method by name."""
 
     base: Config
     method: str
     changes: dict[str, Any]
 
     @staticmethod
-    def of(point: Point) -> "Wired":
-        return Wired(point.base, point.method.name, dict(point.changes))
+    def of(trial: Trial) -> "Wired":
+        return Wired(trial.base, trial.method.name, dict(trial.changes))
 
-    def point(self) -> Point:
-        return Point(self.base, parse_method(self.method), self.changes)
+    def trial(self) -> Trial:
+        return Trial(self.base, parse_method(self.method), self.changes)
 
 
 class Job(NamedTuple):
-    """One piece of work, as plain values: programs by their descriptions (`programs.describe`), points by their keys.
+    """One piece of work, as plain values: programs by their descriptions (`programs.describe`), trials by their keys.
 
-    `train` is trained, or None; `stored` are programs whose arrays the points need beside it. `digest` is that of the
+    `train` is trained, or None; `stored` are programs whose arrays the trials need beside it. `digest` is that of the
     data, `source` that of the code, which must be the worker's too.
     """
 
@@ -71,7 +71,7 @@ class Job(NamedTuple):
     environment: dict[str, str]
     train: tuple[str, list[dict[str, Any]]] | None
     stored: dict[str, list[dict[str, Any]]]
-    points: dict[str, Wired]
+    trials: dict[str, Wired]
 
     @property
     def files(self) -> list[str]:

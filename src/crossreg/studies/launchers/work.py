@@ -1,4 +1,4 @@
-"""What a worker does with a job: train a program, score points, and say how it went.
+"""What a worker does with a job: train a program, score trials, and say how it went.
 
 It works in the sweep's folder where it sees it (the token there is the driver's), so that another try goes on from the
 snapshots of the first. Where it does not, it works in a folder of its own that is gone afterwards, and the trained file
@@ -30,7 +30,7 @@ from crossreg.runs.sweep_folder import JOBS
 from crossreg.runs.versions import source_digest
 from crossreg.studies.launchers.base import DATA, TOKEN, Job, Outcome, last_lines
 from crossreg.studies.sweep.programs import on_device, read_program, train_apart
-from crossreg.studies.sweep.scoring import score_points, scored_on
+from crossreg.studies.sweep.scoring import score_trials, scored_on
 
 Fetch = Callable[[str], bytes]
 # A worker that was cancelled lets go of its program within seconds; of a node that is gone, NFS keeps a lock for 90.
@@ -90,8 +90,8 @@ def _do(job: Job, place: Path) -> Outcome:
         with _alone(place / JOBS / f"{job.name}.lock"):
             made = place / JOBS / f"{job.name}.npz"
             trained |= train_apart(program, place, made, trajectories, quiet, job.saving)
-    points, on = {key: wired.point() for key, wired in job.points.items()}, scored_on()
-    return Outcome({key: row | {"key": key, "on": on} for key, row in score_points(points, trained, trajectories)})
+    trials, on = {key: wired.trial() for key, wired in job.trials.items()}, scored_on()
+    return Outcome({key: row | {"key": key, "on": on} for key, row in score_trials(trials, trained, trajectories)})
 
 
 @contextlib.contextmanager

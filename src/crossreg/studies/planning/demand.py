@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 from crossreg.config import Config, DataConfig, load_yaml
 from crossreg.data.apebench import cached_file
-from crossreg.designs.grids import ALL_METHODS, NAMES, Point, default_steps, plan
+from crossreg.designs.grids import ALL_METHODS, NAMES, Trial, default_steps, plan
 from crossreg.designs.presets import PRESETS, preset, scenario_settings
 from crossreg.errors import InputError
 from crossreg.files.arrays import open_npz
 from crossreg.methods.names import Method, parse_methods
 from crossreg.runs.programs import Program, Training, read_programs
 from crossreg.runs.saving import USUAL
-from crossreg.runs.snapshots import Kept
-from crossreg.runs.sweep_folder import PLAN, data_digest, load_points, point_key, read_rows
+from crossreg.runs.snapshots import SnapshotStore
+from crossreg.runs.sweep_folder import PLAN, data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
 from crossreg.studies.sweep.programs import cohort_of
-from crossreg.studies.sweep.run import check_points, trainings_of
+from crossreg.studies.sweep.run import check_trials, trainings_of
 
 _MOST_SEEDS = 10**7
 # What APEBench takes where a scenario is not told its own.
 _USUAL_POINTS, _USUAL_DIMS, _USUAL_CHANNELS = 160, 1, 1
-RowSeconds = Callable[[Point], float]
+RowSeconds = Callable[[Trial], float]
 
 
 class Asked(NamedTuple):
@@ -43,10 +43,10 @@ class Asked(NamedTuple):
     config: Path | None = None
 
 
-class Points(NamedTuple):
-    """Points, how many seeds each stands for, and the folder that has a part of them already."""
+class AskedTrials(NamedTuple):
+    """Trials, how many seeds each stands for, and the folder that has a part of them already."""
 
-    points: list[Point]
+    trials: list[Trial]
     seeds: int
     folder: Path | None
 
@@ -60,8 +60,8 @@ class Demand(NamedTuple):
     rows: float
 
 
-def points_asked(asked: Asked) -> Points:
-    """The points that are asked for, each with one seed."""
+def asked_trials(asked: Asked) -> AskedTrials:
+    """The trials that are asked for, each with one seed."""
     path = Path(asked.what)
     if asked.what not in (*NAMES, *PRESETS) and path.is_dir():
         for name, default in Asked._field_defaults.items():
@@ -70,21 +70,21 @@ def points_asked(asked: Asked) -> Points:
                 raise InputError(f"--{flag}: {path} is a folder, which says it itself; leave the flag out")
         if not (path / PLAN).exists():
             raise InputError(f"{path}: is no folder of a sweep ({PLAN} is missing)")
-        points, seeds, folder = load_points(path), 1, path
+        trials, seeds, folder = load_trials(path), 1, path
     else:
         if not 1 <= asked.seeds <= _MOST_SEEDS:
             raise InputError(f"--seeds {asked.seeds}: must lie in 1 … {_MOST_SEEDS}")
-        points, seeds, folder = (_of_sweep if asked.what in NAMES else _of_settings)(asked), asked.seeds, None
-    if (own := points[0].config.data.data) is not None:
+        trials, seeds, folder = (_of_sweep if asked.what in NAMES else _of_settings)(asked), asked.seeds, None
+    if (own := trials[0].config.data.data) is not None:
         raise InputError(
             f"{asked.what}: is of own data ({own}), which plans do not know; `crossreg sweep … --plan` does"
         )
-    check_points(points)
-    return Points(points, seeds, folder)
+    check_trials(trials)
+    return AskedTrials(trials, seeds, folder)
 
 
-def _of_sweep(asked: Asked) -> list[Point]:
-    """The points of a sweep that has a name."""
+def _of_sweep(asked: Asked) -> list[Trial]:
+    """The trials of a sweep that has a name."""
     base = None
     if asked.config is not None or asked.scenario is not None:
         base = Config().replace(steps=default_steps(asked.what))
@@ -96,7 +96,7 @@ def _of_sweep(asked: Asked) -> list[Point]:
     return plan(asked.what, **flags, seeds=1, base=base)
 
 
-def _of_settings(asked: Asked) -> list[Point]:
+def _of_settings(asked: Asked) -> list[Trial]:
     """One run, of a preset or of a file of settings; with --methods, all of theirs, and with --grid, all of its."""
     if asked.scenario is not None:
         raise InputError(f"--scenario {asked.scenario}: is for sweeps that have a name; {asked.what} says it itself")
@@ -117,9 +117,9 @@ def _of_settings(asked: Asked) -> list[Point]:
     methods = ALL_METHODS if asked.methods == "all" else asked.methods
     if asked.grid:
         flags = {"seeds": 1, "first_seed": asked.first_seed, "grid": asked.grid}
-        points = plan("grid", methods=methods or "xreg", **flags, base=config)
-        return points if methods else [Point(point.base, itself, point.changes) for point in points]
-    return [Point(config, method, {}) for method in (parse_methods(methods) if methods else [itself])]
+        trials = plan("grid", methods=methods or "xreg", **flags, base=config)
+        return trials if methods else [Trial(trial.base, itself, trial.changes) for trial in trials]
+    return [Trial(config, method, {}) for method in (parse_methods(methods) if methods else [itself])]
 
 
 def field_shape_of(data: DataConfig) -> tuple[tuple[int, ...], bool]:
@@ -128,13 +128,13 @@ def field_shape_of(data: DataConfig) -> tuple[tuple[int, ...], bool]:
     if path.exists():
         with open_npz(path) as archive:
             return archive.header("train").shape[2:], True
-    points = data.num_points or _USUAL_POINTS
+    size = data.num_points or _USUAL_POINTS
     dims = data.num_spatial_dims or _USUAL_DIMS
-    return (_USUAL_CHANNELS, *(points,) * dims), False
+    return (_USUAL_CHANNELS, *(size,) * dims), False
 
 
-def demand_of(asked: Points, row_seconds: RowSeconds) -> Demand:
-    """What is to be done for the points; `row_seconds` says how long scoring one takes."""
+def demand_of(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
+    """What is to be done for the trials; `row_seconds` says how long scoring one takes."""
     return _left_in(asked, row_seconds) if asked.folder is not None else _from_nothing(asked, row_seconds)
 
 
@@ -154,51 +154,51 @@ class _Gathered:
         return Cohort(label, config, seeds * count, self.scoring / count, **fields)
 
 
-def _gather(needs: Iterable[tuple[Point, Sequence[tuple[object, Training]]]], row_seconds: RowSeconds):
+def _gather(needs: Iterable[tuple[Trial, Sequence[tuple[object, Training]]]], row_seconds: RowSeconds):
     """Trainings by where they belong; of a row's scoring, each has an equal share. And rows that need none."""
     gathered: dict[object, _Gathered] = {}
     rows = 0.0
-    for point, trainings in needs:
-        seconds = row_seconds(point)
+    for trial, trainings in needs:
+        seconds = row_seconds(trial)
         rows += 0.0 if trainings else seconds
         for place, training in trainings:
             some = gathered.setdefault(place, _Gathered())
             some.trainings.add(training)
-            some.methods.add(point.method.name)
+            some.methods.add(trial.method.name)
             some.scoring += seconds / len(trainings)
     return gathered, rows
 
 
-def _from_nothing(asked: Points, row_seconds: RowSeconds) -> Demand:
-    unique = {(p.method.name, *(p.configs or [p.config])): p for p in asked.points}
+def _from_nothing(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
+    unique = {(p.method.name, *(p.configs or [p.config])): p for p in asked.trials}
     needs = (
-        (point, [(cohort_of(t.config), t) for members in trainings_of(point) for t in members])
-        for point in unique.values()
+        (trial, [(cohort_of(t.config), t) for members in trainings_of(trial) for t in members])
+        for trial in unique.values()
     )
     gathered, rows = _gather(needs, row_seconds)
-    asked_rows = len(asked.points) * asked.seeds
+    asked_rows = len(asked.trials) * asked.seeds
     cohorts = [some.cohort(asked.seeds) for some in gathered.values()]
     return Demand(asked_rows, asked_rows, cohorts, rows * asked.seeds)
 
 
-def _left_in(asked: Points, row_seconds: RowSeconds) -> Demand:
+def _left_in(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
     """What a folder does not have yet: rows, and trainings, some of them in programs that were decided already."""
     assert asked.folder is not None
     folder, digest = asked.folder, data_digest(asked.folder)
     done = {row["key"] for row in read_rows(folder)}
     programs = read_programs(folder)
     home: dict[str, Program] = {key: program for program in programs for key in program.trainings}
-    keyed = {point_key(point, digest): point for point in asked.points}
-    waiting = {key: point for key, point in keyed.items() if key not in done}
+    keyed = {trial_key(trial, digest): trial for trial in asked.trials}
+    waiting = {key: trial for key, trial in keyed.items() if key not in done}
 
-    def places(point: Point) -> list[tuple[object, Training]]:
+    def places(trial: Trial) -> list[tuple[object, Training]]:
         found = []
-        for training in (t for members in trainings_of(point) for t in members):
+        for training in (t for members in trainings_of(trial) for t in members):
             program = home.get(training.key(digest))
             found.append((cohort_of(training.config) if program is None else program.name, training))
         return found
 
-    gathered, rows = _gather(((point, places(point)) for point in waiting.values()), row_seconds)
+    gathered, rows = _gather(((trial, places(trial)) for trial in waiting.values()), row_seconds)
     by_name = {program.name: program for program in programs}
     cohorts = []
     for place, some in gathered.items():
@@ -216,7 +216,7 @@ def _left_in(asked: Points, row_seconds: RowSeconds) -> Demand:
 
 def _left(program: Program, folder: Path) -> float:
     """The share of its steps that a program has still to go."""
-    steps = Kept(folder, program.name, program.name, USUAL).steps()
+    steps = SnapshotStore(folder, program.name, program.name, USUAL).steps()
     return 1 - (steps[0] if steps else 0) / program.config.train.steps
 
 
@@ -227,14 +227,14 @@ def _untimed(config: Config) -> Config:
 
 
 def priced_rows(seconds: Callable[[Config, int, int], float]) -> RowSeconds:
-    """`seconds(config, members, more_reg)` for points, computed once for those alike."""
+    """`seconds(config, members, more_reg)` for trials, computed once for those alike."""
     known: dict[tuple, float] = {}
 
-    def of(point: Point) -> float:
-        config = _untimed((point.configs or [point.config])[0])
-        candidates = len(point.configs)
-        more_reg = int(point.method.wrapped) + (candidates if candidates > 1 else 0)
-        members = point.method.members if candidates else 0
+    def of(trial: Trial) -> float:
+        config = _untimed((trial.configs or [trial.config])[0])
+        candidates = len(trial.configs)
+        more_reg = int(trial.method.wrapped) + (candidates if candidates > 1 else 0)
+        members = trial.method.members if candidates else 0
         key = (config, members, more_reg)
         if key not in known:
             known[key] = seconds(*key)

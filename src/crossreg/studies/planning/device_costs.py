@@ -83,7 +83,7 @@ class Device:
         samples = min(train.evaluation_samples, MONITOR_SAMPLES)
         look, per_forward = self.around.look
         look += per_forward * replicas * self.forward_seconds(config, field_shape, looked_at, samples)
-        looks = math.ceil(train.steps / train.look_every)
+        looks = math.ceil(train.steps / train.record_every)
         steps = train.steps * self.step_seconds(config, field_shape, replicas)
         return steps + looks * look + replicas * self.around.replica
 

@@ -9,7 +9,7 @@ import numpy as np
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.runs.saving import SAVE_EVERY, Saving
-from crossreg.studies.planning.demand import Asked, demand_of, field_shape_of, points_asked, priced_rows
+from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of, priced_rows
 from crossreg.studies.planning.device_costs import Device, devices_of
 from crossreg.studies.planning.packing import Load, Packing, Way, load_of, started, ways_to_run
 from crossreg.studies.planning.scheduling import Simulated, Trouble, simulate, simulate_one_process
@@ -65,8 +65,8 @@ def make_plan(
     """What `crossreg plan` says, as plain values; with `curve`, `by_devices` has the points of a figure."""
     risks = (risks or Risks()).checked()
     device, devices = devices_of(on)
-    wanted = points_asked(asked)
-    data = wanted.points[0].config.data
+    wanted = asked_trials(asked)
+    data = wanted.trials[0].config.data
     field_shape, shape_known = field_shape_of(data)
 
     def row_seconds(config: Config, members: int, more_reg: int) -> float:

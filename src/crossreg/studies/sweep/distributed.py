@@ -1,6 +1,6 @@
 """A sweep by jobs of workers: what goes out, what is taken in, and what is tried again.
 
-One job trains a program and scores the points that need nothing else. Points that need several programs (an ensemble
+One job trains a program and scores the trials that need nothing else. Trials that need several programs (an ensemble
 whose members lie apart, a choice among dropout rates) are scored by jobs of their own as soon as all of them are
 stored. The driver writes rows and the manifest, under the lock of the folder, and nobody else does.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.sealed import is_sealed
 from crossreg.files.whole import make_folder, replacing
@@ -31,16 +31,16 @@ from crossreg.studies.sweep.programs import take_in, take_out
 
 _TRIES = 2
 _SECONDS_BETWEEN_LOOKS = 1.0
-# Fewer points are not worth a job of their own.
-_LEAST_POINTS = 8
+# Fewer trials are not worth a job of their own.
+_LEAST_TRIALS = 8
 # What a worker elsewhere computes with should be what was said here.
 _PASSED_ON = ("XLA_FLAGS", "NPROC", "JAX_DEFAULT_MATMUL_PRECISION")
 
 
-class Plan(NamedTuple):
-    """What is to be done: points by key, the trainings each needs, programs to train and those that are stored."""
+class JobPlan(NamedTuple):
+    """What is to be done: trials by key, the trainings each needs, programs to train and those that are stored."""
 
-    points: dict[str, Point]
+    trials: dict[str, Trial]
     needs: dict[str, set[str]]
     due: list[Program]
     stored: list[Program]
@@ -66,14 +66,14 @@ def clear_left(folder: Path) -> None:
 
 
 class _Group(NamedTuple):
-    """Points that need the same programs, more than one job trains."""
+    """Trials that need the same programs, more than one job trains."""
 
     programs: frozenset[str]
-    points: list[str]
+    trials: list[str]
 
 
 def fill_by_jobs(
-    plan: Plan,
+    plan: JobPlan,
     folder: Path,
     trajectories: Trajectories,
     launcher: Launcher,
@@ -85,7 +85,7 @@ def fill_by_jobs(
     programs = {program.name: program for program in (*plan.due, *plan.stored)}
     stored = {program.name for program in plan.stored}
     inside, groups = _divide(plan, stored)
-    make = _Maker(folder, trajectories, saving, programs, plan.points)
+    make = _Maker(folder, trajectories, saving, programs, plan.trials)
     _prepare(plan.due, folder, trajectories, make.token)
     display.stored(stored)
     space = trajectories.train.shape[3:]
@@ -102,11 +102,11 @@ def fill_by_jobs(
     def score_ready() -> list[Job]:
         ready = [group for group in groups if group.programs <= stored]
         groups[:] = [group for group in groups if group not in ready]
-        size = [max(_LEAST_POINTS, math.ceil(len(group.points) / (launcher.room() or 1))) for group in ready]
+        size = [max(_LEAST_TRIALS, math.ceil(len(group.trials) / (launcher.room() or 1))) for group in ready]
         return [
-            make.job(group.points[i : i + n], stored=group.programs)
+            make.job(group.trials[i : i + n], stored=group.programs)
             for group, n in zip(ready, size, strict=True)
-            for i in range(0, len(group.points), n)
+            for i in range(0, len(group.trials), n)
         ]
 
     with saved_on_stop(launcher.cancel):
@@ -146,8 +146,8 @@ def fill_by_jobs(
         remove_jobs(folder)
 
 
-def _divide(plan: Plan, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:
-    """The points that a program's own job scores, and the groups of all others."""
+def _divide(plan: JobPlan, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:
+    """The trials that a program's own job scores, and the groups of all others."""
     program_of = {key: p.name for p in (*plan.due, *plan.stored) for key in p.trainings}
     inside: dict[str, list[str]] = {program.name: [] for program in plan.due}
     groups: dict[frozenset[str], list[str]] = {}
@@ -168,7 +168,7 @@ def _prepare(due: Sequence[Program], folder: Path, trajectories: Trajectories, t
         file.write(token.encode())
     for program in due:
         take_out(program, folder)
-        program.file(folder, ".npz").unlink(missing_ok=True)  # harmed, or it would not be due
+        program.file(folder, ".npz").unlink(missing_ok=True)  # corrupted, or it would not be due
 
 
 class _Maker:
@@ -180,10 +180,10 @@ class _Maker:
         trajectories: Trajectories,
         saving: Saving,
         programs: dict[str, Program],
-        points: dict[str, Point],
+        trials: dict[str, Trial],
     ):
         self.token = uuid.uuid4().hex
-        self._programs, self._points = programs, points
+        self._programs, self._trials = programs, trials
         self._common = {
             "folder": str(folder.resolve()),
             "token": self.token,
@@ -194,7 +194,7 @@ class _Maker:
         }
 
     def job(self, keys: Sequence[str], *, train: Program | None = None, stored: frozenset[str] = frozenset()) -> Job:
-        methods = sorted({self._points[key].method.name for key in keys})
+        methods = sorted({self._trials[key].method.name for key in keys})
         said = f"{', '.join(methods[:3])}{' …' * (len(methods) > 3)}" or "trained again"
         count = f"× {len(train.trainings)}" if train else f"{len(keys)} rows to score"
         return Job(
@@ -202,13 +202,13 @@ class _Maker:
             label=f"{said} {count}",
             train=(train.name, describe_program(train)) if train else None,
             stored={name: describe_program(self._programs[name]) for name in sorted(stored)},
-            points={key: Wired.of(self._points[key]) for key in keys},
+            trials={key: Wired.of(self._trials[key]) for key in keys},
             **self._common,
         )
 
 
 def _taken(program: Program, folder: Path, outcome: Outcome) -> Outcome:
-    """The outcome, once the trained program has its place; an error where its file is harmed, or does not show.
+    """The outcome, once the trained program has its place; an error where its file is corrupted, or does not show.
 
     A worker that does not see the folder has sent the file itself.
     """

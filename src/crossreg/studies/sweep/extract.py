@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from crossreg.designs.grids import Point, settings_of
+from crossreg.designs.grids import Trial, settings_of
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, made_whole
 from crossreg.methods.names import parse_method
@@ -23,7 +23,7 @@ from crossreg.runs.run_folder import (
     finite_or_none,
     write_beginning,
 )
-from crossreg.runs.sweep_folder import load_points, point_key, read_rows
+from crossreg.runs.sweep_folder import load_trials, read_rows, trial_key
 from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
 from crossreg.training.checkpoint import save_model
 
@@ -34,17 +34,17 @@ def extract(
     """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
     check_is_folder(folder)
     check_free(out)
-    points = load_points(folder)
-    point = _find(points, method, seed, where)
-    if len(point.configs) != 1 or point.method.members != 1 or point.method.wrapped:
+    trials = load_trials(folder)
+    trial = _find(trials, method, seed, where)
+    if len(trial.configs) != 1 or trial.method.members != 1 or trial.method.wrapped:
         raise InputError(
-            f"--method {point.method.name}: is more than one trained model, which a run folder cannot hold"
+            f"--method {trial.method.name}: is more than one trained model, which a run folder cannot hold"
         )
-    trajectories = shared_trajectories(points)
-    [[training]] = trainings_of(point)
+    trajectories = shared_trajectories(trials)
+    [[training]] = trainings_of(trial)
     key, archive = training.key(trajectories.digest), Archive(folder)
     rows = {row["key"]: row for row in read_rows(folder)}
-    row = rows.get(point_key(point, trajectories.digest))
+    row = rows.get(trial_key(trial, trajectories.digest))
     if key not in archive or row is None:
         raise InputError(f"{folder}: this run is not finished")
     data = training.data(trajectories)
@@ -70,20 +70,20 @@ def extract(
     return metrics
 
 
-def _find(points: Sequence[Point], method: str, seed: int, where: Sequence[str]) -> Point:
-    """The only point that fits."""
+def _find(trials: Sequence[Trial], method: str, seed: int, where: Sequence[str]) -> Trial:
+    """The only trial that fits."""
     name, wanted = parse_method(method, "--method").name, settings_of(where, "--where")
-    of_method = [p for p in points if p.method.name == name]
+    of_method = [p for p in trials if p.method.name == name]
     if not of_method:
-        methods = dict.fromkeys(p.method.name for p in points)
+        methods = dict.fromkeys(p.method.name for p in trials)
         raise InputError(f"--method {name}: the sweep has {', '.join(methods)}")
     of_seed = [p for p in of_method if p.config.train.seed == seed]
     if not of_seed:
         seeds = sorted({p.config.train.seed for p in of_method})
         raise InputError(f"--seed {seed}: the sweep has {', '.join(map(str, seeds))}")
 
-    def field(point: Point, name: str) -> Any:
-        config = point.config
+    def field(trial: Trial, name: str) -> Any:
+        config = trial.config
         return (vars(config.data) | vars(config.model) | vars(config.train))[name]
 
     fitting = [p for p in of_seed if all(field(p, name) == value for name, value in wanted.items())]

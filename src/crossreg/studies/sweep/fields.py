@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from crossreg.data.pairs import Data
 from crossreg.data.trajectories import Trajectories
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.sealed import seal_or_none
 from crossreg.files.whole import make_folder
@@ -26,7 +26,7 @@ from crossreg.progress.display import CountDisplay
 from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
 from crossreg.runs.programs import data_of
-from crossreg.runs.sweep_folder import data_digest, load_points, point_key
+from crossreg.runs.sweep_folder import data_digest, load_trials, trial_key
 from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
 
 FIELDS_FOLDER = "test_fields"
@@ -47,8 +47,8 @@ def load_sweep_fields(
 ) -> SweepFields:
     """Reads the fields of the chosen rows, or computes and keeps them where the models and the data are at hand."""
     digest = data_digest(folder)
-    points = {point_key(point, digest): point for point in load_points(folder)}
-    keys = choose(points, [row for row in rows if row["key"] in points and not row["diverged"]], most)
+    trials = {trial_key(trial, digest): trial for trial in load_trials(folder)}
+    keys = choose(trials, [row for row in rows if row["key"] in trials and not row["diverged"]], most)
     by_key: dict[str, StoredFields] = {}
     missing: dict[str, str] = {}
     trajectories, archive = None, None
@@ -56,29 +56,29 @@ def load_sweep_fields(
         for number, key in enumerate(keys):
             path = folder / FIELDS_FOLDER / f"{key}.npz"
             try:
-                # Harmed ones are read, and said; those of another row, or of none that is known, are made again.
+                # Corrupted ones are read, and said; those of another row, or of none that is known, are made again.
                 if path.exists() and seal_or_none(path) in (None, key):
                     by_key[key] = read_test_fields(path, identity=key)
                 else:
-                    trajectories = trajectories or shared_trajectories(points.values())
+                    trajectories = trajectories or shared_trajectories(trials.values())
                     if trajectories.digest != digest:
                         raise InputError("the data are no longer those that the sweep was trained on")
                     archive = archive or Archive(folder)
-                    by_key[key] = _compute(points[key], trajectories, archive, path)
+                    by_key[key] = _compute(trials[key], trajectories, archive, path)
             except InputError as error:
                 missing[key] = str(error)
             display.update(number + 1, len(keys))
     return SweepFields(by_key, missing)
 
 
-def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most: int) -> list[str]:
+def choose(trials: Mapping[str, Trial], rows: Sequence[Mapping[str, Any]], most: int) -> list[str]:
     """Keys of the first seed of each method in the first regime, then of one method in the others; at most so many."""
     firsts: dict[tuple[str, str], str] = {}
     for row in rows:
-        point = points[row["key"]]
+        trial = trials[row["key"]]
         # Of what is fitted or chosen after training, a folder does not keep enough.
-        if len(point.configs) <= 1 and not point.method.wrapped:
-            firsts.setdefault((json.dumps(point.changes, sort_keys=True, default=str), row["method"]), row["key"])
+        if len(trial.configs) <= 1 and not trial.method.wrapped:
+            firsts.setdefault((json.dumps(trial.changes, sort_keys=True, default=str), row["method"]), row["key"])
     regimes = list(dict.fromkeys(regime for regime, _ in firsts))
     methods = list(dict.fromkeys(method for _, method in firsts))
     ours = "xreg" if "xreg" in methods else next(iter(methods), "")
@@ -87,9 +87,9 @@ def choose(points: Mapping[str, Point], rows: Sequence[Mapping[str, Any]], most:
     return [firsts[place] for place in wanted if place in firsts][:most]
 
 
-def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
-    data = data_of(point.config, trajectories)
-    predictor = _predictor(point, data, trajectories.digest, archive)
+def _compute(trial: Trial, trajectories: Trajectories, archive: Archive, path: Path) -> StoredFields:
+    data = data_of(trial.config, trajectories)
+    predictor = _predictor(trial, data, trajectories.digest, archive)
     stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
     # A folder that may only be read, or is a link to another one: the fields are used all the same.
     with contextlib.suppress(OSError):
@@ -98,13 +98,13 @@ def _compute(point: Point, trajectories: Trajectories, archive: Archive, path: P
     return stored
 
 
-def _predictor(point: Point, data: Data, digest: str, archive: Archive) -> Predictor:
-    """What was scored for the row of this point; `digest` is the sweep's."""
-    if not point.configs:
-        return fit_persistence(data.train, knows_mask=point.method.name.startswith("persistence-masked"))
-    keys = [training.key(digest) for training in trainings_of(point)[0]]
+def _predictor(trial: Trial, data: Data, digest: str, archive: Archive) -> Predictor:
+    """What was scored for the row of this trial; `digest` is the sweep's."""
+    if not trial.configs:
+        return fit_persistence(data.train, knows_mask=trial.method.name.startswith("persistence-masked"))
+    keys = [training.key(digest) for training in trainings_of(trial)[0]]
     if any(key not in archive for key in keys):
         raise InputError("its trained models are not in the folder")
     channels, *space = data.train.field_shape
     models = [archive.model(key, channels, tuple(space), data.train.units) for key in keys]
-    return EnsemblePredictor(models, point.config.train.evaluation_samples)
+    return EnsemblePredictor(models, trial.config.train.evaluation_samples)

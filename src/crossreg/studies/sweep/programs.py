@@ -38,7 +38,7 @@ from crossreg.runs.programs import (
     read_programs,
 )
 from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import Kept, Lines, Resumable
+from crossreg.runs.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.cohort import bytes_of, start_cohort
 from crossreg.training.loop import compile_for
@@ -215,10 +215,10 @@ def _to_the_end(
 ) -> Iterator[tuple[Finished, bytes]]:
     """Trains a program; its snapshots are forgotten when the block, which stores what is given to it, has ended."""
     keys = list(program.trainings)
-    lines = Lines(
+    lines = HistoryLines(
         program.file(folder, ".jsonl"), lambda record: [{"training": k} | record.of(i) for i, k in enumerate(keys)]
     )
-    training = Resumable(*started, lines, Kept(folder, program.name, program.name, saving))
+    training = Resumable(*started, lines, SnapshotStore(folder, program.name, program.name, saving))
     if training.begun_at:
         display.skip(training.begun_at)
         label = display.label or program.name
@@ -252,7 +252,7 @@ def _like(models: Surrogate) -> Finished:
 
 
 def _read_finished(file: Path, models: Surrogate, identity: Callable[[], str | None]) -> Finished | None:
-    """The replicas of a program that has ended, or None; a file that was harmed is said, and made again."""
+    """The replicas of a program that has ended, or None; a file that was corrupted is said, and made again."""
     if not file.exists():
         return None
     try:

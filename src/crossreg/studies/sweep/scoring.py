@@ -9,7 +9,7 @@ from typing import Any
 from crossreg.config import DataConfig, changed_fields
 from crossreg.data.pairs import AbstractPairs, make_data, trajectories_of
 from crossreg.data.trajectories import Trajectories
-from crossreg.designs.grids import Point
+from crossreg.designs.grids import Trial
 from crossreg.methods.early import Trained
 from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
@@ -24,17 +24,17 @@ from crossreg.studies.sweep.programs import without_idle
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 
 
-def trainings_of(point: Point) -> list[list[Training]]:
-    """What a point needs: for each candidate, its members."""
+def trainings_of(trial: Trial) -> list[list[Training]]:
+    """What a trial needs: for each candidate, its members."""
     return [
-        [Training(without_idle(config), member, point.keeps_part_of_reg) for member in range(point.method.members)]
-        for config in point.configs
+        [Training(without_idle(config), member, trial.splits_off_calibration) for member in range(trial.method.members)]
+        for config in trial.configs
     ]
 
 
-def shared_trajectories(points: Iterable[Point]) -> Trajectories:
+def shared_trajectories(trials: Iterable[Trial]) -> Trajectories:
     """What the runs of a sweep share; its digest is the one that the keys of all rows and trainings have."""
-    return trajectories_of(*dict.fromkeys(c.data for point in points for c in (point.config, *point.configs)))
+    return trajectories_of(*dict.fromkeys(c.data for trial in trials for c in (trial.config, *trial.configs)))
 
 
 def scored_on() -> dict[str, str]:
@@ -43,50 +43,50 @@ def scored_on() -> dict[str, str]:
     return {name: machine[name] for name in ("crossreg", "jax", "device")}
 
 
-def score_points(
-    points: dict[str, Point], trained: dict[str, Trained], trajectories: Trajectories
+def score_trials(
+    trials: dict[str, Trial], trained: dict[str, Trained], trajectories: Trajectories
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of points whose trainings are done.
+    """The rows of trials whose trainings are done.
 
     `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it. Where test has
     times that train has not, `test_times` has the scores within those of train and beyond them apart.
     """
     reads: list[ReadOut] = []
-    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many points
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many trials
 
     def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
-        for point in points.values():
-            candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(point)]
-            whole = splits_of(point.config.data)
-            data = whole.keep_part_of_reg(point.config.train.seed) if point.keeps_part_of_reg else whole
-            reads.append(read_out(point.method, candidates, data, point.config.train.evaluation_samples))
+        for trial in trials.values():
+            candidates = [[trained[t.key(trajectories.digest)] for t in members] for members in trainings_of(trial)]
+            whole = splits_of(trial.config.data)
+            data = whole.split_off_calibration(trial.config.train.seed) if trial.splits_off_calibration else whole
+            reads.append(read_out(trial.method, candidates, data, trial.config.train.evaluation_samples))
             splits = {"test": data.test, "reg": whole.reg, "train": data.train}
-            for name in _splits(point):
+            for name in _splits(trial):
                 yield reads[-1].predictor, splits[name]
 
     scores = evaluate_all(jobs())
-    for number, (key, point) in enumerate(points.items()):
-        by_split = {name: next(scores) for name in _splits(point)}
-        predictor, data = reads[number].predictor, splits_of(point.config.data)
+    for number, (key, trial) in enumerate(trials.items()):
+        by_split = {name: next(scores) for name in _splits(trial)}
+        predictor, data = reads[number].predictor, splits_of(trial.config.data)
         if by_split["test"]["std_mu"]:
             test = data.test
             last = range(test.pairs_per_row - 1, test.pairs_per_row)
             [slice_scores] = evaluate_all([(predictor, test)], steps=last)
             by_split["test"]["std_mu_final"] = slice_scores["std_mu"]
-        by_time = scores_by_time(predictor, data, point.config.data)
-        row = _row(point, reads[number], by_split)
+        by_time = scores_by_time(predictor, data, trial.config.data)
+        row = _row(trial, reads[number], by_split)
         yield key, row if by_time is None else row | {"test_times": finite_or_none(by_time)}
 
 
-def _splits(point: Point) -> tuple[str, ...]:
-    """The splits that a point is scored on."""
-    return ("test", "reg", "train") if point.config.data.reg_size else ("test", "train")
+def _splits(trial: Trial) -> tuple[str, ...]:
+    """The splits that a trial is scored on."""
+    return ("test", "reg", "train") if trial.config.data.reg_size else ("test", "train")
 
 
-def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    data = point.config.data
-    settings = changed_fields(point.config) | point.changes
-    trained_with = changed_fields(without_idle(point.configs[read.chosen])) if point.configs else {}
+def _row(trial: Trial, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    data = trial.config.data
+    settings = changed_fields(trial.config) | trial.changes
+    trained_with = changed_fields(without_idle(trial.configs[read.chosen])) if trial.configs else {}
     of_data = {field.name for field in dataclasses.fields(DataConfig)}
     return finite_or_none(
         {
@@ -94,9 +94,9 @@ def _row(point: Point, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict
             "observed_fraction": data.observed_fraction,
             "train_size": data.train_size,
             "reg_size": data.reg_size,
-            "method": point.method.name,
-            "seed": point.config.train.seed,
-            "steps": point.config.train.steps,
+            "method": trial.method.name,
+            "seed": trial.config.train.seed,
+            "steps": trial.config.train.steps,
             "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
             "trained_with": {k: v for k, v in trained_with.items() if k not in (*_COLUMNS, *of_data)},
             "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
