@@ -39,11 +39,11 @@ def test_the_protocols_facts(ks):
 def test_persistence_at_full_observation_scores_what_the_protocol_says(ks):
 
     from crossreg.data.pairs import make_data
-    from crossreg.metrics.evaluation import evaluate_predictor
+    from crossreg.metrics.evaluation import evaluate
     from crossreg.predictors.persistence import fit_persistence
 
     data = make_data(ks, DataConfig(observed_fraction=1.0))
-    scores = evaluate_predictor(fit_persistence(data.train), data.test)
+    scores = evaluate(fit_persistence(data.train), data.test)
     assert scores["nll"] == pytest.approx(-3.24, abs=0.05)
     assert scores["rmse"] == pytest.approx(0.0095, abs=5e-4)
 

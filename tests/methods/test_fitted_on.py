@@ -16,7 +16,7 @@ from crossreg.methods import readout, unregularized
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import evaluate_predictor, point_scores, sigma_per_site
+from crossreg.metrics.evaluation import evaluate, point_scores, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.conformal import Conformal, conformal_levels, fit_conformal
@@ -197,7 +197,7 @@ def test_a_row_has_the_scores_of_its_own_models_and_splits(name, trajectories, t
     assert row["diverged"] is (name == "ensemble")
     assert row["sigma"] == (sigma_per_site(expected.models[0]) if name != "ensemble" else {})
     for split, pairs in (("test", whole.test), ("reg", whole.reg), ("train", whole.train)):
-        scores = evaluate_predictor(expected.predictor, pairs)
+        scores = evaluate(expected.predictor, pairs)
         if split == "test":  # five steps of four trajectories
             points = point_scores(expected.predictor, pairs, key=evaluation_key(0))
             final = points.std_mu.reshape(4, 5, *points.std_mu.shape[1:])[:, -1].mean()

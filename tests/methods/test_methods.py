@@ -13,7 +13,7 @@ from crossreg.methods import TRAINED
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
-from crossreg.metrics.evaluation import evaluate_predictor
+from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
 from crossreg.nn.groups import groups
 from crossreg.predictors.persistence import fit_persistence
@@ -94,7 +94,7 @@ def test_persistence_has_the_residuals_of_train(trajectories, mask_channel):
     two = fit_persistence(data.train, knows_mask=True)
     np.testing.assert_allclose(two.var_seen, (residual[..., mask] ** 2).mean((0, 1, 3)), rtol=1e-3)
     np.testing.assert_allclose(two.var_hidden, (y[..., ~mask] ** 2).mean((0, 1, 3)), rtol=1e-3)
-    single, double = (evaluate_predictor(p, data.test) for p in (one, two))
+    single, double = (evaluate(p, data.test) for p in (one, two))
     assert double["nll"] < single["nll"]  # pyright: ignore[reportOperatorIssue]
     assert double["rmse"] == single["rmse"]
 
@@ -115,5 +115,5 @@ def test_an_exact_zero_that_is_seen_is_not_taken_for_hidden(trajectories):
 def test_a_field_that_never_changes_has_finite_scores(trajectories):
     still = trajectories._replace(train=np.ones_like(trajectories.train), test=np.ones_like(trajectories.test))
     data = make_data(still, DataConfig(train_size=7, observed_fraction=1.0), check=False)
-    scores = evaluate_predictor(fit_persistence(data.train), data.test)
+    scores = evaluate(fit_persistence(data.train), data.test)
     assert np.isfinite([scores["nll"], scores["crps"]]).all()  # pyright: ignore[reportArgumentType, reportCallIssue]

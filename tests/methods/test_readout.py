@@ -17,7 +17,7 @@ from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.metrics.calibration import LEVELS, coverage
-from crossreg.metrics.evaluation import evaluate_predictor, mean_nll, point_scores
+from crossreg.metrics.evaluation import evaluate, mean_nll, point_scores
 from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture, Recalibrated
 from crossreg.predictors.batches import batches_of
@@ -132,8 +132,8 @@ def test_conformal_reaches_its_levels_on_exchangeable_points(trajectories, facto
     covered = coverage(np.asarray(points.pit, np.float64))
     for level, share in zip(LEVELS, covered, strict=True):
         assert abs(share - level) < 4 * np.sqrt(level * (1 - level) * (1 / n + 1 / m))
-    unwrapped = evaluate_predictor(Wide(factor), data.train)
-    wrapped_scores = evaluate_predictor(wrapped, data.train)
+    unwrapped = evaluate(Wide(factor), data.train)
+    wrapped_scores = evaluate(wrapped, data.train)
     assert wrapped_scores["nll"] < unwrapped["nll"]  # pyright: ignore[reportOperatorIssue]
     assert wrapped_scores["crps"] < unwrapped["crps"]  # pyright: ignore[reportOperatorIssue]
     assert wrapped_scores["std"] == pytest.approx(0.3, rel=0.05)

@@ -14,7 +14,7 @@ from crossreg.data.files.load import load_file
 from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.metrics.calibration import ece
-from crossreg.metrics.evaluation import evaluate, evaluate_predictor, mean_nll, point_scores, sigma_per_site
+from crossreg.metrics.evaluation import evaluate, mean_nll, point_scores, sigma_per_site
 from crossreg.nn.build import build_model
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
@@ -28,7 +28,7 @@ def offset(batch, keys):
 
 
 def test_scores_are_those_of_the_mixture_over_all_pairs(data):
-    scores = evaluate_predictor(offset, data.test)
+    scores = evaluate(offset, data.test)
     batch = data.test.gather(jnp.arange(int(data.test.num_pairs)))
     mixture = offset(batch, None)
     assert scores["nll"] == pytest.approx(float(-mixture.log_prob(batch.y).mean()), rel=1e-5)
@@ -107,7 +107,7 @@ def test_every_score_is_its_definition_over_the_points_that_count(trajectories, 
         "channel_rmse": np.sqrt((error**2).mean(1)),
         "channel_std": std.mean(1),
     }
-    scores = evaluate_predictor(predictor, data.test)
+    scores = evaluate(predictor, data.test)
     assert scores.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(np.asarray(scores[name]), value, rtol=2e-5, atol=1e-6, err_msg=name)
@@ -124,7 +124,7 @@ def test_a_channel_that_is_often_missing_counts_by_its_points(tmp_path):
     points = point_scores(varied, pairs, key=evaluation_key(0))
     seen = points.weight > 0
     assert seen.mean((0, 2)).tolist() == [np.float32(2 / 9), 1.0]
-    scores = evaluate_predictor(varied, pairs)
+    scores = evaluate(varied, pairs)
     assert scores["nll"] == pytest.approx(points.nll[seen].mean(), rel=1e-5)
     assert scores["std"] == pytest.approx(points.std[seen].mean(), rel=1e-5)
     assert mean_nll(varied, pairs, key=evaluation_key(0)) == scores["nll"]
@@ -149,7 +149,7 @@ def test_chunks_leave_no_trace(data, tiny, monkeypatch):
 def test_candidates_are_compared_by_the_nll_that_is_reported(data, monkeypatch):
     """Also where the last of several batches has fewer pairs, and its points no more weight than others."""
     monkeypatch.setitem(batches._POINTS_PER_CALL, "cpu", 7 * 40)
-    expected = evaluate_predictor(varied, data.test)["nll"]
+    expected = evaluate(varied, data.test)["nll"]
     assert mean_nll(varied, data.test, key=evaluation_key(0)) == pytest.approx(expected, rel=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_only_observed_points_count_where_asked(trajectories):
     seen = np.asarray(data.test.masks[0])
     points = point_scores(offset, data.test, key=jax.random.key(0))
     expected = points.nll[..., seen].mean()
-    assert evaluate_predictor(offset, data.test)["nll"] == pytest.approx(expected, rel=1e-5)
+    assert evaluate(offset, data.test)["nll"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_model_is_scored_the_same_twice(data, tiny):

@@ -13,7 +13,7 @@ from crossreg.data.pairs import make_data
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.fitting import fit
-from crossreg.metrics.evaluation import evaluate, evaluate_predictor
+from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model, check_reads
 from crossreg.nn.fno import fno
 from crossreg.nn.heads import Moments
@@ -153,7 +153,7 @@ def test_scores_do_not_depend_on_the_size_of_the_fields(size, trajectories, tiny
         assert other[name] / size == pytest.approx(one[name], rel=1e-3), name
     assert other["nll"] - np.log(size) == pytest.approx(one["nll"], abs=1e-3)
     np.testing.assert_allclose(np.asarray(other["channel_rmse"]) / size, one["channel_rmse"], rtol=1e-3)
-    persistence = {f: evaluate_predictor(fit_persistence(data.train), data.test) for f, data in made.items()}
+    persistence = {f: evaluate(fit_persistence(data.train), data.test) for f, data in made.items()}
     assert persistence[size]["ece_mix"] == pytest.approx(persistence[1.0]["ece_mix"], abs=1e-3)
     assert persistence[size]["rmse"] / size == pytest.approx(persistence[1.0]["rmse"], rel=1e-4)
 

@@ -12,7 +12,7 @@ from crossreg.config import load_yaml, to_dict
 from crossreg.data.pairs import load_data
 from crossreg.designs.grids import plan
 from crossreg.errors import InputError
-from crossreg.metrics.evaluation import evaluate_predictor
+from crossreg.metrics.evaluation import evaluate
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.report.figures import drawing as figures
 from crossreg.runs.locks import locked
@@ -50,7 +50,7 @@ def test_summary_figures_and_runs(small, tiny, tmp_path, capsys):
     for scores, knows_mask in persistence:
         predictor = fit_persistence(data.train, knows_mask=knows_mask)
         for split in ("test", "reg", "train"):
-            assert scores[split] == evaluate_predictor(predictor, getattr(data, split))
+            assert scores[split] == evaluate(predictor, getattr(data, split))
 
     module.quickstart(out, steps=10, progress=False)
     assert json.loads((out / "summary.json").read_text()) == summary

@@ -13,7 +13,7 @@ from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import make_data
 from crossreg.designs.grids import plan
 from crossreg.metrics.calibration import coverage, ece_from_coverage
-from crossreg.metrics.evaluation import evaluate_predictor, point_scores
+from crossreg.metrics.evaluation import evaluate, point_scores
 from crossreg.metrics.test_times import scores_by_time, trained_steps
 from crossreg.nn.build import build_model
 from crossreg.predictors.predictor import SurrogatePredictor
@@ -40,7 +40,7 @@ def test_both_parts_are_scored_as_their_pairs_are_in_all_of_test(data, tiny, pre
     assert (found["trained"], found["tested"]) == (TRAINED, TESTED)
     points = point_scores(predictor, data.test, key=evaluation_key(0))
     step = np.tile(np.arange(TESTED), TRAJECTORIES)  # pairs are numbered trajectory by trajectory
-    whole = evaluate_predictor(predictor, data.test)
+    whole = evaluate(predictor, data.test)
     for name, chosen in (("within", step < TRAINED), ("beyond", step >= TRAINED)):
         scores = found[name]
         assert scores["pairs"] == chosen.sum() == {"within": 12, "beyond": 8}[name]

@@ -1,4 +1,4 @@
-"""All scores of a model on a split, from its mixture at every point."""
+"""Scores of a predictor on a split, from its mixture at every point."""
 
 import math
 import os
@@ -23,17 +23,17 @@ from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.in_units import InUnits, Predictive, standardized
 from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor, SurrogatePredictor
+from crossreg.predictors.predictor import Predictor, as_predictor
 
 _SORTED_POINTS = 2**24
 
 
-# Device arrays inside the compiled call, host arrays after it.
+# On the device inside the compiled call, on the host after it.
 Field = Float[Array, "pair channel *space"] | Float[np.ndarray, "pair channel *space"]
 
 
 class PointScores(NamedTuple):
-    """What a mixture says of the truth at every point of some pairs."""
+    """The truth, the mixture's moments and its scores at every point of some pairs."""
 
     truth: Field
     mean: Field
@@ -68,9 +68,9 @@ def _points_of_batch(predictor, batch: Batch, keys) -> PointScores:
 
 
 class Totals(NamedTuple):
-    """Sums over the points of each channel that count, in the network's units; the scores of a split follow from them.
+    """Weighted sums over the points of each channel, in the network's units, from which the scores of a split follow.
 
-    `covered` is the sum over all channels, at each level. `scale` is what the network's units are multiplied by.
+    `covered` sums over all channels at each level. The network's units times `scale` are the fields' units.
     """
 
     weight: Float[Array, " channel"]
@@ -88,7 +88,7 @@ class Totals(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """A scored batch: its totals, and what all points are sorted by, in units of the largest channel's scale."""
+    """A scored batch: its totals, and errors and standard deviations in units of the largest channel's scale."""
 
     totals: Totals
     error: Field
@@ -98,7 +98,7 @@ class Scored(NamedTuple):
 
 @eqx.filter_jit
 def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
-    """Scores a batch on the device; pairs from `size` on only fill it up."""
+    """Score a batch on the device; pairs from `size` on are padding."""
     predictive = predictor(batch, keys)
     standard, truth = standardized(predictive, batch.y)
     scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((batch.y.shape[1],))
@@ -131,7 +131,7 @@ def _score_batch(predictor, batch: Batch, keys, size: Int[Array, ""]) -> Scored:
 
 
 def point_scores(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> PointScores:
-    """Everything that a predictor says at every point of a split, as host arrays."""
+    """Return the scores at every point of a split, as host arrays of shape (pair, channel, *space)."""
     launched = [(_points_of_batch(predictor, batch, keys), size) for batch, keys, size in batches_of(pairs, key=key)]
     chunks = [[values[:size] for values in jax.device_get(points)] for points, size in launched]
     return PointScores(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
@@ -145,10 +145,10 @@ def _launch(
     most_pairs: int | None = None,
     steps: range | None = None,
 ) -> list[Scored]:
-    """Sends all batches to the device, without waiting for them unless someone is to be told of each.
+    """Queue all batches on the device, waiting for each only if there is a progress display.
 
-    Data in files are waited for too: what is queued takes memory. Of those, points to be sorted are kept only from as
-    many batches, evenly spaced, as there is room for.
+    Streamed data are always waited for, since queued batches take memory. Of those, points for sorting are kept from as
+    many evenly spaced batches as memory allows.
     """
     launched, streams = [], isinstance(pairs, StreamedPairs)
     total = min(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs or math.inf) * math.prod(pairs.field_shape)
@@ -166,13 +166,13 @@ def _launch(
 
 
 def mean_nll(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray) -> float:
-    """NLL per point of a split, to choose by."""
+    """Return the mean NLL per point of a split, the score that candidates are chosen by."""
     totals = _totals(_launch(predictor, pairs, key))
     return float(totals.nll.sum() / totals.weight.sum())
 
 
 def _totals(scored: list[Scored]) -> Totals:
-    """The totals of a split in the fields' own units, added up in float64, which holds the squares of any float32."""
+    """Return the totals of a split in the fields' own units, in float64, which holds the square of any float32."""
     each = jax.device_get([batch.totals for batch in scored])
     sums = Totals(*(np.sum(np.asarray(parts, np.float64), axis=0) for parts in zip(*each, strict=True)))
     scale = np.asarray(each[0].scale, np.float64)
@@ -187,7 +187,7 @@ def _totals(scored: list[Scored]) -> Totals:
 
 
 def _summarize(scored: list[Scored]) -> dict[str, object]:
-    """The scores of a split, from its batches."""
+    """Return the scores of a split from its batches."""
     totals = _totals(scored)
     with np.errstate(invalid="ignore", divide="ignore"):  # a channel, or a split, may have no point that counts
         mean = Totals(*(values.sum() / totals.weight.sum() for values in totals))
@@ -218,23 +218,38 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
     }
 
 
-def evaluate(model: Surrogate, pairs: AbstractPairs, *, num_samples: int = 30, seed: int = 0) -> dict[str, object]:
-    """Scores a surrogate on a split.
+def evaluate(
+    predictor: Surrogate | Predictor, pairs: AbstractPairs, *, num_samples: int = 30, seed: int = 0
+) -> dict[str, object]:
+    """Score a surrogate, or any predictor, on a split.
 
-    Returns `nll` (per point), `ece_mix`, `crps`, `rmse`, `std_mu` (mean Std_ω[μ]), the mean
-    `std_predictive`, `std_generalization` and `std` (mean total std), `rms_predictive` and
-    `rms_generalization` (√ of the mean U_pred and U_gen, to be held against `rmse`), `spearman` and
-    `ause` (|error| against total std), and `coverage` (one value per level 0.1 … 0.9). Fields of several
-    channels, which may be in different units, have `channel_nll`, `_crps`, `_rmse` and `_std`.
-    Equal arguments give equal numbers.
+    Args:
+        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        pairs: The split, for example `data.test`.
+        num_samples: Samples per prediction of a surrogate.
+        seed: Seed of the samples. Equal arguments give equal numbers.
+
+    Returns:
+        Scores by name, means over all points that count:
+
+        - `nll` (per point), `ece_mix`, `crps`, `rmse`
+        - `std`, `std_predictive`, `std_generalization`: the mean standard deviation and its two parts
+        - `rms_predictive`, `rms_generalization`: √ of the mean U_pred and U_gen, to be compared with `rmse`
+        - `std_mu`: the mean Std_ω[μ]
+        - `spearman`, `ause`: how well `std` ranks the errors
+        - `coverage`: of central intervals, one value per level 0.1 … 0.9
+        - `channel_nll`, `channel_crps`, `channel_rmse`, `channel_std`: lists, for fields of several channels
+
+    Raises:
+        InputError: If the surrogate cannot read the fields of `pairs`, or these have other units than it was built for.
+
+    Example:
+        >>> evaluate(result.model, data.test)["ece_mix"]
+        0.011
     """
-    check_reads(model, pairs)
-    return evaluate_predictor(SurrogatePredictor(model, num_samples), pairs, seed=seed)
-
-
-def evaluate_predictor(predictor: Predictor, pairs: AbstractPairs, *, seed: int = 0) -> dict[str, object]:
-    """`evaluate` for anything that turns a batch into a predictive distribution."""
-    [scores] = evaluate_all([(predictor, pairs)], seed=seed)
+    if isinstance(predictor, Surrogate):
+        check_reads(predictor, pairs)
+    [scores] = evaluate_all([(as_predictor(predictor, num_samples), pairs)], seed=seed)
     return scores
 
 
@@ -246,12 +261,19 @@ def evaluate_all(
     most_pairs: Callable[[AbstractPairs], int | None] = lambda pairs: None,
     steps: range | None = None,
 ) -> Iterator[dict[str, object]]:
-    """`evaluate` for many predictors and splits, in order: host threads fetch and sort while the device goes on.
+    """Score many predictors and splits, in order; host threads fetch and sort while the device continues.
 
-    `progress` is told of every batch how many pairs were scored in it. `most_pairs` says of a split how many of its
-    pairs are scored; all where it says None. With `steps`, only pairs at these steps of their rows are.
+    Args:
+        jobs: Predictors, each with a split.
+        seed: Seed of the samples.
+        progress: Called after each batch with the number of pairs in it.
+        most_pairs: For a split, the number of evenly spaced pairs to score; None for all.
+        steps: Score only pairs at these steps of their rows.
+
+    Yields:
+        The scores of each job, as `evaluate` returns them.
     """
-    # Points that wait for a worker stay on the device.
+    # Points of unfinished jobs stay on the device.
     workers = min(os.cpu_count() or 1, 4)
     key = evaluation_key(seed)
     pending: deque[Future] = deque()
@@ -259,7 +281,7 @@ def evaluate_all(
         for predictor, pairs in jobs:
             launched = _launch(predictor, pairs, key, progress, most_pairs(pairs), steps)
             pending.append(pool.submit(_summarize, launched))
-            # A split's points wait in memory until they are sorted.
+            # The points of a split stay in memory until they are sorted.
             if len(pending) > workers:
                 yield pending.popleft().result()
         while pending:
@@ -267,5 +289,5 @@ def evaluate_all(
 
 
 def sigma_per_site(model: Surrogate) -> dict[str, list[float]]:
-    """σ of each noise site, by its name; one number per layer, channel or mode."""
+    """Return the σ of each noise site by its name: one number per layer, channel or mode."""
     return {name: [float(v) for v in np.ravel(sigma)] for name, sigma in site_sigmas(model).items()}

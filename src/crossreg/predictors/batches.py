@@ -1,4 +1,4 @@
-"""All pairs of a split, in batches of one shape, for whatever reads a predictor once over a whole split."""
+"""Iterate over all pairs of a split in batches of one shape."""
 
 import math
 from collections import deque
@@ -15,20 +15,26 @@ from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
 
-# Points per compiled call: bounds memory, keeps 30 samples of them in a CPU's cache, and changes no number, since each
-# pair has noise of its own.
+# Points per compiled call. Bounds memory and keeps 30 samples of them in a CPU's cache; changes no number, since each
+# pair has its own noise.
 _POINTS_PER_CALL = {"cpu": 2**12, "accelerator": 2**17}
 
 
 def batches_of(
     pairs: AbstractPairs, *, key: PRNGKeyArray, most_pairs: int | None = None, steps: range | None = None
 ) -> Iterator[tuple[Batch, Key[Array, " batch"], int]]:
-    """All pairs of a split in batches of one shape, a key for each pair, and how many of the batch count.
+    """Yield all pairs of a split in batches of one shape.
 
-    With `most_pairs`, only so many of them, evenly spaced; with `steps`, of those only the ones that are at these steps
-    of their rows.
+    Args:
+        pairs: The split.
+        key: The key that the pairs' own keys are folded from, so that a pair's noise does not depend on its batch.
+        most_pairs: At most this many pairs, evenly spaced.
+        steps: Of those, only pairs at these steps of their rows.
+
+    Yields:
+        A batch, a key for each of its pairs, and how many of its pairs count; the others are padding.
     """
-    # Fetched as it is: a product of it would wait behind all that the device still has to do.
+    # `num_rows` is fetched before it is multiplied: a product on the device would wait for all queued work.
     numbers = evenly_spaced(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs)
     in_all = len(numbers)
     if steps is not None:
@@ -40,18 +46,18 @@ def batches_of(
     points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
     chunk = max(1, points_per_call // math.prod(pairs.field_shape))
     if on_cpu:
-        # A power of two where few are enough: splits of about one size share a program, and so do all steps of one. An
-        # accelerator takes longer to compile a further program than to score a split that is filled up.
+        # A power of two where few pairs are left: splits of similar size share a compiled program. On an accelerator
+        # compiling a further program takes longer than scoring the padding.
         chunk = min(chunk, 1 << (in_all - 1).bit_length())
     starts = range(0, num_pairs, chunk)
-    # Filled up with the last pair and gathered outside: one program serves all chunks.
+    # Padded with the last pair, and gathered outside of the predictor's program: one program serves all chunks.
     indices = [numbers[np.minimum(np.arange(start, start + chunk), num_pairs - 1)] for start in starts]
     for start, index, ready in zip(starts, indices, _held(pairs, indices), strict=True):
         yield *_gather(ready, key, jnp.asarray(index)), min(chunk, num_pairs - start)
 
 
 def _held(pairs: AbstractPairs, indices: Sequence[Int[np.ndarray, " batch"]]) -> Iterator[AbstractPairs]:
-    """The pairs with those of each batch in memory; of data in files, the next ones are read meanwhile."""
+    """Yield the pairs with each batch in memory; of streamed data, the next batch is read meanwhile."""
     if not isinstance(pairs, StreamedPairs):
         yield from (pairs for _ in indices)
         return

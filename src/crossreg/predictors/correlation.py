@@ -1,14 +1,14 @@
-r"""How the errors of channels go together, fitted to held-out fields after training.
+r"""The correlation of errors between channels, fitted to held-out fields after training.
 
-A mixture says of each channel alone how far off it may be. Noise inside the model moves all channels at once, so that
-the means $\mu_s$ of a component share it; what σ stands for they do not. Its correlation R follows from moments of the
-error $e = y - E_s[\mu_s]$,
+A mixture describes each channel by itself. Noise inside the model moves all channels at once, so the spread of the
+means $\mu_s$ is already joint; the part that σ describes is not. Its correlation R follows from moments of the error
+$e = y - E_s[\mu_s]$,
 
 $$ E[e_c e_d] - \mathrm{Cov}_s(\mu_c, \mu_d)
    = R_{cd} \, k_c k_d \, E[\sigma_{pred,c}\sigma_{pred,d} + \sigma_{gen,c}\sigma_{gen,d}], \qquad R_{cc} = 1, $$
 
-where $k_c$ is by how much the σ of a channel is too small. Where the spread of the means is all the error that a
-channel has, nothing is left to go together.
+where $k_c$ is the factor by which the σ of a channel is too small. A channel whose error is explained by the spread of
+the means alone has nothing left to correlate.
 """
 
 import equinox as eqx
@@ -21,18 +21,18 @@ from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.in_units import standardized
 from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor, SurrogatePredictor
+from crossreg.predictors.predictor import Predictor, as_predictor
 
 
 @eqx.filter_jit
 def _moments(predictor, batch: Batch, keys, size):
-    """Both sides of the equation, without R and k, summed over a batch; pairs from `size` on only fill it up."""
+    """Return both sides of the equation without R and k, summed over a batch; pairs from `size` on are padding."""
     mixture, truth = standardized(predictor(batch, keys), batch.y)  # R has no units
     counts = (jnp.arange(batch.x.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
     weight = jnp.broadcast_to(batch.weight * counts, batch.y.shape)
 
     def pairwise(values):
-        """Sums over points and, of components, means of the products of all channels."""
+        """Sum the products of all pairs of channels over points and components."""
         values = jnp.moveaxis(values * jnp.sqrt(weight), -(batch.y.ndim - 1), -1)
         flat = values.reshape(-1, values.shape[-1])
         return jnp.matmul(flat.T, flat, precision="float32")
@@ -47,12 +47,17 @@ def _moments(predictor, batch: Batch, keys, size):
 def fit_correlation(
     predictor: Surrogate | Predictor, pairs: AbstractPairs, *, num_samples: int = 30
 ) -> Float[np.ndarray, "channel channel"]:
-    """R of `pairs`, which the model has not been trained on: symmetric, 1 on its diagonal, no eigenvalue negative.
+    """Estimate R from held-out pairs.
 
-    `predictor` is a model, of which `num_samples` are drawn, or gives mixtures itself, as an ensemble does.
+    Args:
+        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        pairs: Held-out pairs that the predictor was not trained on.
+        num_samples: Samples per prediction of a surrogate.
+
+    Returns:
+        R of shape (channel, channel): symmetric, positive semi-definite, 1 on its diagonal.
     """
-    if isinstance(predictor, Surrogate):
-        predictor = SurrogatePredictor(predictor, num_samples)
+    predictor = as_predictor(predictor, num_samples)
     left = right = 0.0
     for batch, keys, size in batches_of(pairs, key=calibration_key()):
         errors, sigmas = _moments(predictor, batch, keys, jnp.asarray(size))
@@ -63,7 +68,7 @@ def fit_correlation(
 def _correlation(
     errors: Float[np.ndarray, "channel channel"], sigmas: Float[np.ndarray, "channel channel"]
 ) -> Float[np.ndarray, "channel channel"]:
-    """R of both sums, as near as a correlation is to them."""
+    """Return the correlation matrix nearest to the ratio of both sums."""
     scale = np.sqrt(np.maximum(np.diag(errors), 0.0) * np.diag(sigmas))
     weights = sigmas * np.outer(scale, scale) / np.outer(np.diag(sigmas), np.diag(sigmas))
     found = np.where(weights > 0, errors / np.where(weights > 0, weights, 1.0), 0.0)

@@ -1,8 +1,7 @@
-r"""Persistence: the next field is the one that is seen, with Gaussian errors sized on train.
+r"""Persistence: predict the observed input again, with Gaussian errors whose size is fitted on train.
 
-Every table has this row. A point that is not observed is predicted as 0, as the network sees
-it. `persistence` has one σ per channel; `persistence-masked` knows which points are hidden and
-sizes its errors for seen and for hidden points apart.
+Every table has this row. A hidden point is predicted as 0, the value that the network sees. `persistence` has one σ per
+channel; `persistence-masked` knows which points are hidden and has one σ for observed and one for hidden points.
 """
 
 import equinox as eqx
@@ -18,7 +17,7 @@ _SMALLEST_VARIANCE = 1e-20
 
 
 class Persistence(eqx.Module):
-    """The mixture of one Gaussian around the observed input. Variances are those of the standardised fields."""
+    """One Gaussian around the observed input at every point; variances are those of the standardised fields."""
 
     var_seen: Float[Array, " channel"]
     var_hidden: Float[Array, " channel"]
@@ -43,7 +42,15 @@ def _standard(fields: Float[Array, "batch channel *space"], units: Units | None)
 
 
 def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persistence:
-    """Sizes the errors of persistence on a split."""
+    """Fit the error sizes of persistence to a split.
+
+    Args:
+        pairs: The train split.
+        knows_mask: Fit observed and hidden points separately.
+
+    Returns:
+        A predictor.
+    """
     batch = pairs.gather(jnp.arange(int(pairs.num_pairs)))
     x, y = (_standard(fields, pairs.units) for fields in (batch.x[:, : batch.y.shape[1]], batch.y))
     squared = (y - x) ** 2
@@ -52,7 +59,7 @@ def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persis
     def mean_over(points):
         weight = jnp.broadcast_to(points * batch.weight, squared.shape)
         mean = jnp.sum(weight * squared, axes) / jnp.maximum(jnp.sum(weight, axes), 1)
-        # A field that never changes has no error at all, and no Gaussian.
+        # A field that never changes has no error, and a Gaussian needs a variance.
         return jnp.maximum(mean, _SMALLEST_VARIANCE)
 
     if not knows_mask:

@@ -14,10 +14,15 @@ Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
 
 
 class SurrogatePredictor(eqx.Module):
-    """A surrogate as something that turns a batch into a mixture."""
+    """A surrogate as a predictor: its mixture of `num_samples` sampled Gaussians."""
 
     model: Surrogate
     num_samples: int = eqx.field(static=True)
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
+
+
+def as_predictor(predictor: Surrogate | Predictor, num_samples: int = 30) -> Predictor:
+    """Return a surrogate as a predictor of `num_samples` samples, and a predictor unchanged."""
+    return SurrogatePredictor(predictor, num_samples) if isinstance(predictor, Surrogate) else predictor

@@ -1,12 +1,12 @@
-r"""One number that widens or narrows every mixture, fitted to held-out NLL.
+r"""Temperature: one number that widens or narrows every mixture, fitted to held-out NLL.
 
 `+temperature` stretches the whole mixture about its mean,
 
 $$ \mu_s \mapsto m + a(\mu_s - m), \qquad \sigma_s \mapsto a\sigma_s, \qquad m = \tfrac1S \sum_s \mu_s, $$
 
-and `+sigma-temperature` leaves every $\mu_s$ where it is, $\sigma_s \mapsto a\sigma_s$: what the members of an ensemble
-need whose own σ is far too small, but whose means are as far apart as they should be. For one Gaussian both are the
-same, and a is the root mean square of its z-scores.
+and `+sigma-temperature` scales the σ alone, $\sigma_s \mapsto a\sigma_s$, which suits ensembles whose members are far
+too sure of themselves although their means are rightly spread. For a single Gaussian the two agree, and a is the root
+mean square of the z-scores.
 """
 
 from typing import Literal
@@ -19,19 +19,20 @@ from jaxtyping import Array, Float, Key
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor
+from crossreg.predictors.predictor import Predictor, as_predictor
 
 Form = Literal["stretch", "sigma"]
-# log a is looked for on this grid, then on a finer one around its best point. A σ alone may be much more too small.
+# log a is searched on this grid, then on finer ones around its best point. A σ alone may be too small by more.
 _LARGEST_LOG: dict[Form, float] = {"stretch": 4.0, "sigma": 8.0}
 _GRID = {"stretch": 33, "sigma": 65}
 
 
 class Tempered(eqx.Module):
-    """A predictor whose mixtures are widened by `temperature`, as a whole or in their σ alone."""
+    """A predictor whose mixtures are scaled by `temperature`, as a whole or in their σ alone."""
 
     predictor: Predictor
     temperature: Float[Array, ""]
@@ -47,7 +48,7 @@ def _widened(mixture: Mixture | InUnits, temperature: Float[Array, ""], form: Fo
 
 @eqx.filter_jit
 def _nll_of_each(predictor, batch: Batch, keys, size, temperatures: Float[Array, " grid"], form: Form):
-    """Summed NLL at each temperature and the number of points; pairs from `size` on only fill the batch up."""
+    """Return the summed NLL at each temperature and the number of points; pairs from `size` on are padding."""
     mixture = predictor(batch, keys)
     counts = (jnp.arange(batch.x.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
     weight = jnp.broadcast_to(batch.weight * counts, batch.y.shape)
@@ -58,8 +59,21 @@ def _nll_of_each(predictor, batch: Batch, keys, size, temperatures: Float[Array,
     return jax.lax.map(nll, temperatures), weight.sum()
 
 
-def fit_temperature(predictor: Predictor, pairs: AbstractPairs, *, form: Form = "stretch") -> Tempered:
-    """The temperature of the lowest mean NLL on `pairs`, to 10⁻³ of its logarithm; with `form="sigma"` of σ alone."""
+def fit_temperature(
+    predictor: Surrogate | Predictor, pairs: AbstractPairs, *, form: Form = "stretch", num_samples: int = 30
+) -> Tempered:
+    """Find the temperature with the lowest mean NLL on held-out pairs, to 10⁻³ of its logarithm.
+
+    Args:
+        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        pairs: Held-out pairs that the predictor was not trained on.
+        form: `stretch` scales whole mixtures about their mean, `sigma` scales the σ of each component.
+        num_samples: Samples per prediction of a surrogate.
+
+    Returns:
+        A predictor whose mixtures are scaled; its `temperature` is the factor.
+    """
+    predictor = as_predictor(predictor, num_samples)
 
     def scores(logs: np.ndarray) -> np.ndarray:
         temperatures = jnp.asarray(np.exp(logs), jnp.float32)
