@@ -51,7 +51,7 @@ def main() -> None:
     correlations, errors = [], []
     for seed in range(arguments.seeds):
         model = build_model(config.model, data.train, key=jax.random.key(seed))
-        done = fit(model, data, config.train, progress=False, seed=seed)
+        done = fit(data, model, config.train, progress=False, seed=seed)
         predictor = SurrogatePredictor(done.model, config.train.evaluation_samples)
         found = fit_correlation(predictor, data.reg)
         correlations.append(found[0, 1])

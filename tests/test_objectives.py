@@ -205,7 +205,7 @@ def test_head_only_fixed_point():
             generalization_head_learning_rate=1e-2,
             evaluate_every=4000,
         )
-        model = fit(Surrogate((), heads), data, settings, progress=False).model
+        model = fit(data, Surrogate((), heads), settings, progress=False).model
         mixture = predict(model, jnp.zeros((1, 1, 1)), key=jax.random.key(0))
     # Against the residuals the drawn data really have.
     residual = pool[:, 1] - slope * pool[:, 0]

@@ -1,57 +1,129 @@
-"""Fitting one model: a sweep of one, with its history and a progress display."""
+"""Fit one model in memory, with a progress display; the result predicts and scores."""
 
 import dataclasses
 import sys
+import warnings
 from typing import Any, NamedTuple
 
-from crossreg.config import TrainConfig
-from crossreg.data.pairs import Data
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.data.pairs import AbstractPairs, Data
+from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.mixture import Mixture
+from crossreg.progress.display import TrainingDisplay
+from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
 
 
 class Fit(NamedTuple):
-    """A trained model and what happened on the way: one dictionary per evaluation on reg.
+    """A trained model with its history and the data that it was trained on.
 
-    `stopped_at` is the step at which Ctrl-C ended the training, None where it came to its end.
+    Attributes:
+        model: The trained surrogate; after divergence, the last finite one.
+        history: One dictionary per evaluation on reg: step, losses, NLL, ECE, σ per site.
+        data: The data it was trained on.
+        train: The training settings.
+        built_from: The settings that the model was built from; None for a model of your own.
+        stopped_at: The step at which Ctrl-C ended the training, None where it was completed.
     """
 
     model: Surrogate
     history: list[dict[str, Any]]
+    data: Data
+    train: TrainConfig
+    built_from: ModelConfig | None = None
     stopped_at: int | None = None
 
     @property
     def diverged(self) -> bool:
-        """Whether training met a number that is not finite; the model is then the last finite one."""
+        """Whether training met a number that is not finite."""
         return bool(self.history) and self.history[-1]["diverged_at"] >= 0
 
+    def predict(
+        self, x: Float[Array | np.ndarray, "batch in *space"], *, key: PRNGKeyArray | None = None, num_samples: int = 30
+    ) -> Mixture | InUnits:
+        """Predict the next fields, one step ahead.
 
-def fit(model: Surrogate, data: Data, config: TrainConfig | None = None, *, progress: bool = True, **fields) -> Fit:
-    """Trains a model by Algorithm 1: θ and ψ on `data.train`, ρ on `data.reg`.
+        Args:
+            x: Inputs of shape (batch, channel, *space), as `data.test` gives them: hidden points 0.
+            key: Key of the model instances that are drawn; equal keys give equal predictions. By default always the
+                same one.
+            num_samples: Model instances.
 
-    Settings come from `config`, from fields of a [`TrainConfig`][] (`fit(model, data, steps=1000)`), or both.
-    `progress` shows step, losses, reg ECE, σ per site and the time left.
+        Returns:
+            A mixture of `num_samples` Gaussians at every point: `mean`, `std`, `std_predictive`,
+            `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
+        """
+        key = jax.random.key(0) if key is None else key
+        return predict(self.model, jnp.asarray(x), key=key, num_samples=num_samples)
 
-    Ctrl-C, or the stop button of a notebook, ends the training and keeps it: a line says so, and what is returned is
-    the model of the last report, at most a second or so before, with its step in `stopped_at`. Learning rates follow
-    `steps`, so such a model has not been trained to an end. Before the first report there is nothing to keep, and the
-    `KeyboardInterrupt` goes on.
+    def evaluate(self, pairs: AbstractPairs | None = None, *, num_samples: int = 30) -> dict[str, object]:
+        """Score the model on a split, by default on `data.test`; see [`evaluate`][crossreg.evaluate]."""
+        return evaluate(self.model, self.data.test if pairs is None else pairs, num_samples=num_samples)
+
+
+def fit(
+    data: Data,
+    model: Surrogate | ModelConfig | None = None,
+    config: TrainConfig | None = None,
+    *,
+    progress: bool = True,
+    **fields: Any,
+) -> Fit:
+    """Train a model by cross-regularization: θ and ψ learn on `data.train`, ρ on `data.reg`.
+
+    Ctrl-C, or the stop button of a notebook, ends the training early and keeps the model of the last report, at most a
+    second or so before; its step is in `stopped_at`. Learning rates follow `steps`, so such a model is not trained to
+    the end. Before the first report there is nothing to keep, and the `KeyboardInterrupt` is raised.
+
+    Args:
+        data: Train and reg pairs, as `load` returns them.
+        model: The settings of the Fourier neural operator to build, by default those of the paper; or a surrogate of
+            your own (see [`cross_regularize`][crossreg.cross_regularize]).
+        config: Training settings.
+        progress: Show step, losses, reg ECE, σ per site and the time left.
+        **fields: Fields of [`TrainConfig`][crossreg.TrainConfig] that replace those of `config`, such as `steps` and
+            `seed`.
+
+    Returns:
+        The trained model with its history. Built from settings, it is the model that `crossreg train` trains with the
+        same settings and data, bit for bit on the same machine.
+
+    Raises:
+        InputError: If the settings or the data cannot be trained on.
+
+    Example:
+        >>> data = xr.load("diff_ks", train_size=50, observed_fraction=0.7)
+        >>> result = xr.fit(data, steps=5_000)
+        >>> result.evaluate(data.test)["nll"]
     """
-    from crossreg.progress.display import TrainingDisplay
-
+    if isinstance(data, Surrogate):
+        warnings.warn("fit(model, data) is now fit(data, model)", DeprecationWarning, stacklevel=2)
+        data, model = model, data  # pyright: ignore[reportAssignmentType]
     if not isinstance(data, Data):
-        raise TypeError(
-            f"fit learns from a Data, which has train and reg (see load, make_data), not a {type(data).__name__}"
-        )
-    check_reads(model, data.train)
-    config = dataclasses.replace(config or TrainConfig(), **fields)
+        raise TypeError(f"fit learns from a Data, which has train and reg (see load), not a {type(data).__name__}")
+    train = dataclasses.replace(config or TrainConfig(), **fields)
+    if isinstance(model, Surrogate):
+        check_reads(model, data.train)
+        built_from, program = None, train
+        models, tasks = stack([model]), stack_tasks([make_task(data, train.seed)])
+    else:
+        built_from = model or ModelConfig()
+        sizes = DataConfig(reg_size=int(data.reg.num_rows))  # the rest of the data's settings does not count here
+        models, tasks, program = start_cohort([Config(sizes, built_from, train)], [data])
     history: list[dict[str, Any]] = []
     report = stopped_at = None
     try:
-        with TrainingDisplay({"fit": config.steps}, enabled=progress) as display:
-            for report in train_replicas(stack([model]), stack_tasks([make_task(data, config.seed)]), config):
+        with TrainingDisplay({"fit": train.steps}, enabled=progress) as display:
+            for report in train_replicas(models, tasks, program):
                 if report.record is not None:
                     history.append(report.record.of(0))
                 display.update("fit", report)
@@ -59,6 +131,6 @@ def fit(model: Surrogate, data: Data, config: TrainConfig | None = None, *, prog
         if report is None:
             raise
         stopped_at = report.step
-        print(f"crossreg: fit: stopped at step {stopped_at:,} of {config.steps:,}; its model is kept", file=sys.stderr)
+        print(f"crossreg: fit: stopped at step {stopped_at:,} of {train.steps:,}; its model is kept", file=sys.stderr)
     assert report is not None  # a config has at least one step
-    return Fit(unstack(report.models, 0), history, stopped_at)
+    return Fit(unstack(report.models, 0), history, data, train, built_from, stopped_at)

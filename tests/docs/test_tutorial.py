@@ -125,7 +125,7 @@ def test_a_backbone_of_another_package(diff_ks, capsys):
     before, after = block.text.split("done = ")
     namespace: dict[str, Any] = {}
     exec(smaller(before, SCENARIO), namespace)
-    assert after.startswith("crossreg.fit(model, data, ")
+    assert after.startswith("crossreg.fit(data, model, ")
     assert set(xr.sigma_per_site(namespace["model"])) == UNET_SITES
 
 

@@ -103,7 +103,7 @@ def test_two_sites_draw_different_noise(data):
 def test_it_learns_and_its_uncertainty_comes_apart(name, data, tiny):
     module, where, _ = _module(name, data)
     model = cross_regularize(module, where, data.train, key=KEY)
-    done = fit(model, data, tiny.train, progress=False, steps=60, evaluate_every=30)
+    done = fit(data, model, tiny.train, progress=False, steps=60, evaluate_every=30)
     assert not done.diverged
     assert done.history[-1]["reg_nll"] < done.history[0]["reg_nll"]
     mixture = compiled(done.model, data.test.gather(jnp.arange(4)).x, key=KEY, num_samples=7)
@@ -146,7 +146,7 @@ def test_fields_of_two_and_three_dimensions(space, kind, tiny):
     else:
         module = pdeqx.arch.ClassicResNet(dims, channels, WIDTH, hidden_channels=4, num_blocks=1, key=KEY)
         model = cross_regularize(module, lambda m: m.blocks, data.train, key=KEY)
-    done = fit(model, data, tiny.train, progress=False, steps=40, evaluate_every=20, learning_rate=1e-2, batch_size=3)
+    done = fit(data, model, tiny.train, progress=False, steps=40, evaluate_every=20, learning_rate=1e-2, batch_size=3)
     assert done.history[-1]["reg_nll"] < done.history[0]["reg_nll"]
     mixture = compiled(done.model, data.test.gather(jnp.arange(3)).x, key=KEY, num_samples=5)
     assert mixture.mean.shape == (3, 2, *space)

@@ -142,7 +142,7 @@ def test_scores_do_not_depend_on_the_size_of_the_fields(size, trajectories, tiny
     scores, losses = {}, {}
     for factor, data in made.items():
         model = build_model(tiny.model, data.train, key=KEY)
-        result = fit(model, data, dataclasses.replace(tiny.train, steps=6), progress=False)
+        result = fit(data, model, dataclasses.replace(tiny.train, steps=6), progress=False)
         scores[factor] = evaluate(result.model, data.test, num_samples=5)
         # Both are drawn on one axis, and so are in the same units.
         losses[factor] = [(line["train_loss"], line["reg_nll"]) for line in result.history]
@@ -241,7 +241,7 @@ def test_data_that_a_model_was_not_built_for_are_refused(trajectories, tiny):
     said = "in channel 0, and the model was built for fields that vary by"
     for refuses in (
         lambda: evaluate(model, data[1e3].test, num_samples=2),
-        lambda: fit(model, data[1e3], dataclasses.replace(tiny.train, steps=2), progress=False),
+        lambda: fit(data[1e3], model, dataclasses.replace(tiny.train, steps=2), progress=False),
     ):
         with pytest.raises(InputError, match=said):
             refuses()

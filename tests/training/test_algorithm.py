@@ -158,7 +158,7 @@ def follows(config: Config, factors, due, trajectories) -> None:
     data = make_data(trajectories, dataclasses.replace(observation, mask_per="pair")).split_off_calibration(0)
     model = lively(build_model(config.model, data.train, key=jax.random.key(3)), jax.random.key(4))
     oracle = Oracle(model, data, config)
-    result = fit(model, data, config.train, progress=False)
+    result = fit(data, model, config.train, progress=False)
     losses: dict[str, list[float]] = {"train": [], "reg": []}
     lines = iter(result.history)
     for step in range(1, STEPS + 1):

@@ -1,16 +1,21 @@
-"""`fit` that is stopped by Ctrl-C: what was trained is kept, and it says so."""
+"""`fit`: the model it builds, what its result does, and Ctrl-C, which keeps what was trained."""
 
 import signal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from crossreg import fitting as module
 from crossreg.fitting import fit
+from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
+from crossreg.nn.surrogate import predict
 from crossreg.progress.display import TrainingDisplay
+from crossreg.training.cohort import start_cohort
+from crossreg.training.loop import train_replicas
 
 
 @pytest.fixture
@@ -27,7 +32,7 @@ def test_a_stop_keeps_what_was_trained(model, data, tiny, monkeypatch, capsys):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(TrainingDisplay, "update", update)
-    done = fit(model, data, tiny.train, progress=False)
+    done = fit(data, model, tiny.train, progress=False)
     assert (done.stopped_at, reports[-1].step, tiny.train.steps) == (20, 20, 30)
     assert [line["step"] for line in done.history] == [10, 20]
     assert not done.diverged
@@ -47,15 +52,41 @@ def test_a_stop_before_the_first_report_keeps_nothing(model, data, tiny, monkeyp
 
     monkeypatch.setattr(module, "train_replicas", nothing_yet)
     with pytest.raises(KeyboardInterrupt):
-        fit(model, data, tiny.train, progress=False)
+        fit(data, model, tiny.train, progress=False)
 
 
 def test_a_stop_before_the_first_look_has_no_history(model, data, tiny, monkeypatch, capsys):
     monkeypatch.setattr(TrainingDisplay, "update", lambda self, name, report: signal.raise_signal(signal.SIGINT))
-    done = fit(model, data, tiny.train, progress=False)
+    done = fit(data, model, tiny.train, progress=False)
     assert (done.stopped_at, done.history, done.diverged) == (1, [], False)
 
 
 def test_a_training_that_ends_was_not_stopped(model, data, tiny, capsys):
-    assert fit(model, data, tiny.train, progress=False, steps=2).stopped_at is None
+    assert fit(data, model, tiny.train, progress=False, steps=2).stopped_at is None
     assert capsys.readouterr().err == ""
+
+
+def test_a_fit_without_a_model_is_a_run_of_the_command_line(data, tiny):
+    """The default model, bit for bit as `crossreg train` starts and trains it."""
+    done = fit(data, tiny.model, tiny.train, seed=3, progress=False)
+    config = tiny.replace(seed=3)
+    *_, last = train_replicas(*start_cohort([config], [data]))
+    ours, theirs = (jax.tree.leaves(eqx.filter(model, eqx.is_array)) for model in (done.model, last.models))
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, other[0])
+    assert done.built_from == tiny.model
+    assert done.train == config.train
+    assert [line["step"] for line in done.history] == [10, 20, 30]
+
+
+def test_a_fit_predicts_and_scores_with_its_own_model_and_data(data, tiny):
+    done = fit(data, tiny.model, tiny.train, progress=False, steps=3)
+    x = np.asarray(data.test.gather(jnp.arange(5)).x)
+    key = jax.random.key(7)
+    ours, theirs = done.predict(x, key=key, num_samples=4), predict(done.model, jnp.asarray(x), key=key, num_samples=4)
+    np.testing.assert_array_equal(ours.mean, theirs.mean)
+    np.testing.assert_array_equal(done.predict(x).means, done.predict(x).means)
+    assert done.predict(x).means.shape == (30, *x.shape)
+    assert done.evaluate(num_samples=4) == evaluate(done.model, data.test, num_samples=4)
+    assert done.evaluate(data.reg, num_samples=4) == evaluate(done.model, data.reg, num_samples=4)
+    assert done.evaluate(num_samples=4) != done.evaluate(data.reg, num_samples=4)

@@ -256,14 +256,14 @@ def test_fit_gives_the_model_and_its_history(data, tiny, capsys):
     from crossreg.nn.build import build_model
 
     model = build_model(tiny.model, data.train, key=jax.random.key(0))
-    result = fit(model, data, tiny.train, steps=25)
+    result = fit(data, model, tiny.train, steps=25)
     assert [line["step"] for line in result.history] == [10, 20, 25]
     assert not result.diverged
     assert predict(result.model, data.test.gather(jnp.arange(3)).x, key=jax.random.key(0)).mean.shape == (3, 2, 20)
     shown = capsys.readouterr()
     assert "reg ECE" in shown.err
     assert shown.out == ""
-    fit(model, data, tiny.train, steps=25, progress=False)
+    fit(data, model, tiny.train, steps=25, progress=False)
     assert capsys.readouterr().err == ""
 
 
@@ -286,8 +286,8 @@ def test_arrays_that_are_not_trained_stay_as_they_are(data, tiny):
         return Surrogate((stage,), heads)
 
     order = jnp.asarray(np.random.default_rng(0).permutation(20))
-    held = fit(model(Shuffle(order)), data, tiny.train, progress=False)
-    closed_over = fit(model(lambda h: h[:, order]), data, tiny.train, progress=False)
+    held = fit(data, model(Shuffle(order)), tiny.train, progress=False)
+    closed_over = fit(data, model(lambda h: h[:, order]), tiny.train, progress=False)
     assert held.history == closed_over.history
     assert held.model.stages[0].order.shape == (20,)  # pyright: ignore[reportFunctionMemberAccess]
     with pytest.raises(ValueError, match="equal in all that is not trained"):
@@ -309,7 +309,7 @@ def test_what_fit_and_predict_cannot_use_is_named(data, tiny):
     model = build_model(tiny.model, data.train, key=jax.random.key(0))
     # Under the tests' own type checks, those speak first.
     with pytest.raises(TypeError):
-        fit(model, data.train)  # pyright: ignore[reportArgumentType]
+        fit(data.train, model)  # pyright: ignore[reportArgumentType]
     with pytest.raises((ValueError, TypeError), match="batch"):
         predict(model, jnp.zeros((4, 40)), key=jax.random.key(0))
 

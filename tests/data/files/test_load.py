@@ -137,7 +137,7 @@ def test_a_constant_channel_has_nothing_to_learn(tmp_path):
 
 def scores_of(data) -> dict:
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
-    fit = xr.fit(model, data, steps=40, batch_size=5, num_samples=4, progress=False)
+    fit = xr.fit(data, model, steps=40, batch_size=5, num_samples=4, progress=False)
     return xr.evaluate(fit.model, data.test, num_samples=6)
 
 
@@ -225,7 +225,7 @@ def test_a_batch_without_any_target_is_no_loss():
 def test_training_and_scores_are_finite_on_gappy_data(gappy):
     _, data = gappy
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
-    fit = xr.fit(model, data, steps=60, batch_size=1, num_samples=4, evaluate_every=20, progress=False)
+    fit = xr.fit(data, model, steps=60, batch_size=1, num_samples=4, evaluate_every=20, progress=False)
     assert not fit.diverged
     for pairs in (data.train, data.reg, data.test):
         scores = xr.evaluate(fit.model, pairs, num_samples=4)

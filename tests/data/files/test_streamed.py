@@ -104,7 +104,7 @@ def test_training_gives_the_same_numbers(path, monkeypatch, steps_per_block):
     fits = []
     for data in (memory, files):
         model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
-        fits.append(xr.fit(model, data, progress=False, **TRAIN))
+        fits.append(xr.fit(data, model, progress=False, **TRAIN))
     leaves = [jax.tree.leaves(eqx.filter(fit.model, eqx.is_inexact_array)) for fit in fits]
     for one, other in zip(*leaves, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
@@ -181,7 +181,7 @@ def test_a_split_may_be_empty(path):
     _, files = both(path, reg_size=0)
     plain = xr.ModelConfig(width=4, num_blocks=2, num_modes=4, feature_noise="none", generalization_head=False)
     model = xr.build_model(plain, files.train, key=jax.random.key(0))
-    fit = xr.fit(model, files, steps=4, batch_size=2, progress=False)
+    fit = xr.fit(files, model, steps=4, batch_size=2, progress=False)
     assert not fit.diverged
 
 
@@ -199,7 +199,7 @@ def test_what_goes_wrong_while_reading_ahead_is_told(path, monkeypatch):
 
     monkeypatch.setattr(Source, "frames", failing)
     with pytest.raises(xr.InputError, match="gone"):
-        xr.fit(model, files, progress=False, steps=100, batch_size=3, num_samples=4)
+        xr.fit(files, model, progress=False, steps=100, batch_size=3, num_samples=4)
 
 
 def test_a_model_starts_on_pairs_without_any_target(tmp_path):
@@ -237,7 +237,7 @@ def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
     assert isinstance(data.train, StreamedPairs)
     assert int(data.train.num_pairs) == 7000 * 31
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
-    fit = xr.fit(model, data, steps=3, batch_size=4, num_samples=4, evaluation_samples=2, progress=False)
+    fit = xr.fit(data, model, steps=3, batch_size=4, num_samples=4, evaluation_samples=2, progress=False)
     assert not fit.diverged
     assert data.digest
     assert sum(read) < 100e6
@@ -264,7 +264,7 @@ jax.numpy.zeros(3).block_until_ready()
 before = peak()
 data = xr.load_file(sys.argv[1], train_horizon=63)
 model = xr.build_model(xr.ModelConfig(width=4, num_blocks=2, num_modes=4), data.train, key=jax.random.key(0))
-fit = xr.fit(model, data, steps=3, batch_size=4, num_samples=2, evaluation_samples=2, progress=False)
+fit = xr.fit(data, model, steps=3, batch_size=4, num_samples=2, evaluation_samples=2, progress=False)
 print(json.dumps({"kind": type(data.train).__name__, "diverged": bool(fit.diverged), "growth": peak() - before}))
 """
 
