@@ -74,6 +74,7 @@ docs: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/pyright

@@ -1,6 +1,7 @@
 """Flags: what they are where they are not given, which of two wins, and that each arrives where it is meant to."""
 
 import dataclasses
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,8 @@ def test_a_sweep_has_the_seeds_steps_and_settings_that_were_asked_for(called, ti
     assert options["asked"]["config"]["train"]["batch_size"] == 3
     assert (options["saving"].every, options["progress"]) == (9.0, False)
     assert options["workers"] == Workers(workers=2, most_replicas=4)
+
+
+def test_the_version_is_printed(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"crossreg {importlib.metadata.version('crossreg')}\n"

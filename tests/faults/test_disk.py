@@ -87,7 +87,7 @@ def test_a_disk_that_fills_up_is_said_and_the_training_goes_on_when_there_is_roo
         said = capsys.readouterr().err
         assert "not written (No space left on device); training goes on" in said
         assert said.splitlines()[-1].startswith(f"crossreg: {mine / 'run'}")
-        assert said.splitlines()[-1].endswith(": No space left on device; the same command goes on from here")
+        assert said.splitlines()[-1].endswith(": No space left on device; the same command resumes from here")
         assert not list((mine / "run").rglob("*.tmp"))
         at_look(lambda: None)
         blocker.unlink()
@@ -115,7 +115,7 @@ def test_a_folder_that_vanishes_ends_the_training(waves, config_file, tmp_path, 
     assert main([*arguments, "--quiet", "--save-every", "0"]) == 3
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"crossreg: {folder}: the folder has vanished;"
-        " the same command goes on once it is back, and begins anew without it"
+        " the same command resumes once the folder is back, and starts anew without it"
     )
 
 

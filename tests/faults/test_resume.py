@@ -371,7 +371,7 @@ def test_a_run_that_diverged_is_marked_and_has_an_exit_code(flags, code, waves, 
 def test_as_large_a_share_as_is_allowed_may_diverge(capsys):
     """Each hundredth is one: no product that rounding makes smaller."""
     for count in range(1, 101):
-        command = Sweep("paper", out=Path("s"), max_diverged=float(f"{count / 100:.2f}"))
+        command = Sweep(name="paper", out=Path("s"), max_diverged=float(f"{count / 100:.2f}"))
         assert _verdict(count, 100, command) == 0
         assert _verdict(count + 1, 101 + count, replace(command, max_diverged=count / (101 + count))) == DIVERGED
 

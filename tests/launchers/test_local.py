@@ -57,7 +57,7 @@ def test_a_stopped_sweep_takes_its_workers_with_it_and_goes_on(command, wanted, 
     _, said = driver.communicate(timeout=30)
     assert time.monotonic() - begun < 5
     assert driver.returncode == 143
-    assert "the same command goes on from here" in said
+    assert "the same command resumes from here" in said
     assert not any(map(_is_alive, workers))
     assert main(command) == 0
     check_whole(tmp_path / "s", wanted)

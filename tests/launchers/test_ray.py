@@ -118,7 +118,7 @@ def test_a_stop_cancels_the_tasks_and_the_sweep_goes_on(by, small, points, wante
     _, said = driver.communicate(timeout=60)
     assert time.monotonic() - begun < 5
     assert driver.returncode == 128 + by
-    assert "the same command goes on from here" in said
+    assert "the same command resumes from here" in said
     # Whoever goes on need not be the same engine.
     assert main([*asked, "--workers", "2"]) == 0
     check_whole(tmp_path / "s", wanted)

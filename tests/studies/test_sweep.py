@@ -364,7 +364,7 @@ def test_rows_say_what_was_set_and_idle_settings_train_nothing_twice(cached_wave
     assert main([*command, "--grid", "k_reg=3", "--methods", "persistence", "--out", out]) == 0
     capsys.readouterr()
     assert main(["table", out]) == 0
-    assert "8 further runs of earlier sweeps are in the folder: --all" in capsys.readouterr().out
+    assert "8 more rows of earlier sweeps are in the folder; --all" in capsys.readouterr().out
     assert main(["table", out, "--all"]) == 0
     shown = capsys.readouterr().out
     assert "unregularized" in shown

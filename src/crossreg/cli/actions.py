@@ -1,4 +1,4 @@
-"""What each command does, once its flags are read. JAX is imported by those that need it."""
+"""The action of each command, called with its parsed flags. Each imports what it needs, JAX included."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ from crossreg.config import OWN_DATA, Config, all_settings, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.runs.saving import Saving
 
-# Exit codes: more runs have diverged than --max-diverged allows; jobs of workers failed, and their rows are missing.
+# Exit codes: more runs diverged than --max-diverged allows; jobs of workers failed, so that rows are missing.
 DIVERGED, JOBS_FAILED = 4, 5
 
 
@@ -40,15 +40,15 @@ def _saving(command: Train | Sweep | Car) -> Saving:
 
 
 def _spread(command: Sweep | Car) -> None:
-    """Lets the command train on as many devices as it says."""
+    """Train on as many devices as the command asks for."""
     from crossreg.machine.devices import use_devices
 
     use_devices(command.devices)
 
 
 def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
-    """The exit code, by how many runs have diverged."""
-    # A quotient is rounded once, as the flag is: 29 of 100 are 0.29, but 0.29 of 100 are less than 29.
+    """Return the exit code for a number of diverged runs."""
+    # Divide, not multiply: 29 / 100 == 0.29, but 0.29 * 100 < 29.
     if not diverged or diverged / runs <= command.max_diverged:
         return 0
     print(
@@ -59,7 +59,7 @@ def _verdict(diverged: int, runs: int, command: Train | Sweep | Car) -> int:
 
 
 def train(command: Train) -> int:
-    """Trains one run."""
+    """Train one run."""
     from crossreg.machine.devices import use_devices
     from crossreg.machine.hosts import all_or_none, in_company, is_writer, join_hosts
 
@@ -90,7 +90,7 @@ def train(command: Train) -> int:
 
 
 def evaluate(command: Evaluate) -> None:
-    """Scores a run again."""
+    """Score a run again."""
     from crossreg.runs.car_folder import SUMMARY, is_car_folder
     from crossreg.runs.run_folder import final_metrics, load_run
 
@@ -120,7 +120,7 @@ def _print_scores(folder: Path, metrics: dict[str, Any], *, as_json: bool) -> No
 
 
 def data(command: DataFiles) -> None:
-    """Says what is in files of one's own."""
+    """Describe the trajectories in a user's files."""
     from crossreg.data.files.check import check_data
     from crossreg.report.data_check import check_picture, check_text, draw_check
 
@@ -131,7 +131,7 @@ def data(command: DataFiles) -> None:
 
 
 def predict(command: Predict) -> None:
-    """Applies a run to fields of a file, or a car experiment to cars."""
+    """Apply a run to the fields of a file, or a car experiment to cars."""
     from crossreg.runs.car_folder import is_car_folder
     from crossreg.runs.prediction import predict_file
     from crossreg.runs.run_folder import load_run
@@ -170,7 +170,7 @@ def _predict_cars(command: Predict) -> None:
 
 
 def export(command: Export) -> None:
-    """Writes a run as files that need no crossreg."""
+    """Write a run as files that need no crossreg."""
     from crossreg.export.write import export_run
 
     about = export_run(
@@ -194,14 +194,14 @@ def export(command: Export) -> None:
 
 
 def quickstart(command: Quickstart) -> None:
-    """Three methods side by side."""
+    """Train three methods side by side."""
     from crossreg.cli.quickstart import quickstart
 
     quickstart(command.out, steps=command.steps, progress=not command.quiet, as_json=command.json)
 
 
 def sweep(command: Sweep) -> int:
-    """Trains and scores many runs."""
+    """Train and score many runs."""
     from crossreg.designs.grids import check_given, plan
     from crossreg.report.tables.write import write_tables
     from crossreg.studies.sweep.run import describe_sweep, run_sweep
@@ -250,9 +250,9 @@ def sweep(command: Sweep) -> int:
 
 
 def _sweep_base(command: Sweep) -> tuple[Config | None, dict[str, Any]]:
-    """The settings that all runs of a sweep share, and those of them that a config file changes.
+    """Return the settings that all runs of a sweep share, and those of them that come from the config file.
 
-    Sizes of a user's files are among the first. Where nothing is said, there are none.
+    The first include the sizes of a user's files. Without any flag for settings, they are None and empty.
     """
     own = {name: getattr(command, name) for name in ("data", "field", "axes") if getattr(command, name) is not None}
     if command.config is None and command.scenario is None and not own:
@@ -277,7 +277,7 @@ def _sweep_base(command: Sweep) -> tuple[Config | None, dict[str, Any]]:
 
 
 def plan(command: Plan) -> None:
-    """Says what a sweep would take elsewhere."""
+    """Estimate what a sweep would take on other devices."""
     from crossreg.report.plan_text import plan_text
     from crossreg.studies.planning.demand import Asked
     from crossreg.studies.planning.plan import Risks, make_plan
@@ -293,7 +293,7 @@ def plan(command: Plan) -> None:
 
 
 def table(command: Table) -> None:
-    """The table of a sweep."""
+    """Print and write the table of a sweep."""
     from crossreg.report.tables.write import write_tables
     from crossreg.runs.sweep_folder import all_rows, asked_rows
 
@@ -305,16 +305,16 @@ def table(command: Table) -> None:
         return
     print(text)
     if len(every) > len(rows):
-        print(f"{len(every) - len(rows)} further runs of earlier sweeps are in the folder: --all shows them too")
+        print(f"{len(every) - len(rows)} more rows of earlier sweeps are in the folder; --all shows them too")
 
 
 def _terminal_width() -> int | None:
-    """How wide the terminal is, or None where the output goes elsewhere."""
+    """Return the width of the terminal, or None if the output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def figures(command: Figures) -> None:
-    """Draws what a folder allows."""
+    """Draw the figures of a folder."""
     from crossreg.report.figures.write import draw_figures
 
     for path in draw_figures(command.folder, command.out, trajectory=command.trajectory, progress=not command.quiet):
@@ -322,14 +322,14 @@ def figures(command: Figures) -> None:
 
 
 def report(command: Report) -> None:
-    """Writes one page."""
+    """Write the report of a folder."""
     from crossreg.report.page.write import write_report
 
     print(write_report(command.folder, command.output, progress=not command.quiet))
 
 
 def extract(command: Extract) -> None:
-    """One run out of a sweep."""
+    """Make a run folder of one model of a sweep."""
     from crossreg.studies.sweep.extract import extract
 
     metrics = extract(
@@ -344,7 +344,7 @@ def extract(command: Extract) -> None:
 
 
 def car(command: Car) -> int:
-    """The experiment on car surfaces."""
+    """Run the experiment on car surfaces."""
     from crossreg.cars.study import run_car
     from crossreg.cars.summary import car_table
     from crossreg.report.cars.figures import draw_car_figures
@@ -365,7 +365,7 @@ def car(command: Car) -> int:
 
 
 def watch(command: Watch) -> None:
-    """Serves the page that follows what trains."""
+    """Serve the page that follows training runs."""
     from crossreg.report.watch.server import watch
 
     watch(command.folder, host=command.host, port=command.port, open_browser=command.open)

@@ -1,7 +1,7 @@
-"""Flags of a command out of dataclasses of settings: with other defaults, and without fields that it does not offer.
+"""A command's flags, made from dataclasses of settings: with other defaults, and without fields that it hides.
 
-A command has its settings in a field `settings`. Names and help texts of flags are those of the fields; there is no
-second list of them. No JAX here.
+A command holds its settings in a field `settings`. Names and help texts of the flags are those of the fields, so there
+is no second list of them. Imports no JAX.
 """
 
 import argparse
@@ -18,9 +18,14 @@ Settings = TypeVar("Settings")
 
 
 def read_first(arguments: list[str], **flags: Any) -> argparse.Namespace:
-    """The values of some flags, before all others are read: those that set defaults of the others.
+    """Read the flags that set the defaults of all others, before these are read.
 
-    `flags` are their names and defaults. None is checked here: the command itself has these flags too.
+    Args:
+        arguments: The command's arguments.
+        **flags: Names and defaults of the flags to read. Their values are checked later: the command has them too.
+
+    Returns:
+        The value of each flag.
     """
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, default in flags.items():
@@ -32,7 +37,7 @@ def read_first(arguments: list[str], **flags: Any) -> argparse.Namespace:
 
 
 def with_settings(command: type, settings: Any, *, hidden: Collection[str] = ()) -> type:
-    """The command with the defaults that `settings` has; fields named in `hidden` are no flags."""
+    """Return the command with the defaults of `settings`, in which the fields named in `hidden` are no flags."""
     start = _hiding(settings, hidden) if hidden else settings
     changed = [("settings", type(start), field(default_factory=lambda: start))]
     return make_dataclass(
@@ -41,7 +46,7 @@ def with_settings(command: type, settings: Any, *, hidden: Collection[str] = ())
 
 
 def _hiding(settings: Any, hidden: Collection[str]) -> Any:
-    """The same settings, of classes in which the hidden fields are no flags; settings inside of them too."""
+    """Return the settings as instances of classes in which the hidden fields are no flags, also in nested settings."""
     kind, values = type(settings), dict(vars(settings))
     changed: list[Any] = []
     for known in dataclasses.fields(settings):
@@ -56,6 +61,6 @@ def _hiding(settings: Any, hidden: Collection[str]) -> Any:
 
 
 def plain(settings: Settings) -> Settings:
-    """Settings that were read as flags, of the classes that they have everywhere else."""
+    """Return settings that were read from flags as instances of their original classes."""
     values = {k: plain(v) if dataclasses.is_dataclass(v) else v for k, v in vars(settings).items()}
     return type(settings).__bases__[0](**values)

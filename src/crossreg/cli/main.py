@@ -1,4 +1,7 @@
-"""The command line. JAX is imported only once a command has been understood."""
+"""The command line: parse, run, and turn errors into one line and an exit code.
+
+JAX is imported only once a command has been parsed.
+"""
 
 import contextlib
 import io
@@ -6,6 +9,7 @@ import os
 import re
 import sys
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,7 +43,7 @@ _REFUSED, _NOT_WRITTEN, _STOPPED, _PIPE = 2, 3, (130, 143), 141
 
 
 def _prepare_jax() -> None:
-    """Keeps compiled programs between commands: the second run of a shape starts at once."""
+    """Keep compiled programs between commands, so that a second run of the same shapes starts at once."""
     from crossreg.machine.compilation import keep_compiled
 
     keep_compiled()
@@ -73,13 +77,13 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            "crossreg COMMAND --help lists a command's options.",
+            "crossreg COMMAND --help lists the options of a command; crossreg --version prints the version.",
         ]
     )
 
 
 def _train_with_defaults(arguments: list[str]) -> type[Train]:
-    """`Train` with the defaults that --preset, --config and --data set."""
+    """Return `Train` with the defaults that --preset, --config and --data set."""
     known = read_first(arguments, preset="reference", config=None, data=None)
     settings = preset(known.preset)
     if known.data is not None:
@@ -90,7 +94,7 @@ def _train_with_defaults(arguments: list[str]) -> type[Train]:
 
 
 def _car_with_defaults(arguments: list[str]) -> type[Car]:
-    """`Car` with the defaults that --profile and --data set."""
+    """Return `Car` with the defaults that --profile and --data set."""
     known = read_first(arguments, profile="quick", data=FAMILY)
     return with_settings(Car, car_study(known.profile, data=known.data), hidden=NO_FLAGS)
 
@@ -99,7 +103,7 @@ _WITH_DEFAULTS = {"train": _train_with_defaults, "car": _car_with_defaults}
 
 
 def _parse(name: str, arguments: list[str]):
-    """The command's dataclass, filled from its flags."""
+    """Return the command's dataclass, filled from its flags."""
     kind = _WITH_DEFAULTS[name](arguments) if name in _WITH_DEFAULTS else _COMMANDS[name][0]
     markers = (tyro.conf.OmitArgPrefixes,)
     said = io.StringIO()
@@ -113,29 +117,32 @@ def _parse(name: str, arguments: list[str]):
 
 
 def _first_message(box: str) -> str:
-    """The message inside tyro's framed error, on one line."""
+    """Return the message inside tyro's framed error, on one line."""
     lines = [line.strip(" │|") for line in box.splitlines() if not line.startswith(("╭", "+"))]
-    # Rules part the title, the message and a hint; the message is the first part that says something of something.
+    # Rules separate the title, the message and a hint; the message is the first part with a colon.
     said, *_ = " ".join(lines).split("For full helptext")
     parts = [part.strip() for part in re.split(r"[─-]{5,}", said)]
     message = next((part for part in parts if ":" in part), " ".join(filter(None, parts)))
     message = re.sub(r"^Error parsing (settings(\.\w+)?: )?", "", message)
-    # A value that may be None is tried as that too; what the other type says is the reason.
+    # An optional value is tried as None too; the reason is what the other type says.
     message = re.sub(r"no type matching .*- <class '\w+'>: ", "", message)
     return re.sub(r"invalid literal for int\(\) with base 10: '(.*)'", r"\1 is not a whole number", message)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command and returns its exit code; what is wrong is one line on the standard error.
+    """Run a command and return its exit code; an error is one line on the standard error.
 
-    2 bad input or a corrupted file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged allows;
-    5 jobs of a sweep's workers failed; 130 after Ctrl-C and 143 after SIGTERM, with what trained saved; 141 where the
-    reader of a pipe has left.
+    0 success; 2 bad input or a corrupted file; 3 a disk that is full or gone; 4 more runs diverged than --max-diverged
+    allows; 5 jobs of a sweep's workers failed; 130 after Ctrl-C and 143 after SIGTERM, both with a snapshot saved; 141
+    if the reader of a pipe has closed it.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if arguments else _REFUSED
+    if arguments == ["--version"]:
+        print(f"crossreg {version('crossreg')}")
+        return 0
     name, *rest = arguments
     command = None
     try:
@@ -148,11 +155,11 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(f"crossreg: {error}", file=sys.stderr)
         return _REFUSED
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader of a pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE
     except OSError as error:
-        # A write that fails names no file: it was one below the folder that was asked for.
+        # A failed write names no file; it was in the command's output folder.
         out = getattr(command, "out", None) or getattr(command, "output", None)
         where = error.filename or out
         what = f"{where}: {error.strerror or error}" if where else f"{error.strerror or error}"
@@ -164,10 +171,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _after(what: str, name: str, *, is_gone: bool = False) -> str:
-    """The last line of a command that could not end, and what to do about it."""
+    """Return the last line of a command that was interrupted, with what to do next."""
     if name not in ("train", "sweep", "car"):
         return f"crossreg: {what}"
-    then = "goes on once it is back, and begins anew without it" if is_gone else "goes on from here"
+    then = "resumes once the folder is back, and starts anew without it" if is_gone else "resumes from here"
     return f"crossreg: {what}; the same command {then}"
 
 
@@ -181,7 +188,7 @@ def run() -> NoReturn:
         traceback.print_exc()
         code = 1
     if code in _STOPPED or ends_at_once():
-        # A compilation that goes on in a thread crashes an interpreter that takes itself apart.
+        # A compilation that still runs in a thread would crash the interpreter while it shuts down.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -1,7 +1,7 @@
-"""`make quickstart`: XReg, MC dropout and the unregularized model side by side, in under 3 minutes.
+"""`crossreg quickstart`: XReg, MC dropout and an unregularized model side by side, in under 3 minutes.
 
-Trains all three on `diff_ks` (0.7 observed, 50 trajectories), prints their scores beside persistence, and
-writes run folders, `summary.json` and figures.
+Trains all three on `diff_ks` (0.7 observed, 50 trajectories), prints their scores beside persistence, and writes run
+folders, `summary.json` and figures.
 """
 
 import json
@@ -43,7 +43,7 @@ from crossreg.studies.train import identity, train_side_by_side
 
 _SUMMARY = "summary.json"
 _METHODS = ("xreg", "dropout", "unregularized")
-_SCANNED = 3  # test trajectories that are looked through for where a model is wrong: all 30 would take half a minute
+_SCANNED = 3  # test trajectories that are searched for large errors: all 30 would take half a minute
 _FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
 _TOP = {_SUMMARY, *(f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf"))}
 _NAMES = _TOP | {f"{method}/{name}" for method in _METHODS for name in OWN}
@@ -51,19 +51,21 @@ _NAMES = _TOP | {f"{method}/{name}" for method in _METHODS for name in OWN}
 
 def start_afresh(folder: Path, configs: Mapping[str, Config]) -> None:
     """Remove what an earlier quickstart wrote, and claim the run folders of this one."""
-    # Last those that say whose the others are: what a kill leaves of a removal can still be removed.
+    # Manifests and settings last: they say whose the other files are, so that an interrupted removal can be repeated.
     for name in sorted(check_own(folder), key=lambda name: (name.endswith((MANIFEST, CONFIG)), name.endswith(CONFIG))):
         (folder / name).unlink()
-    # Settings are listed before they are written, so that a quickstart that was stopped can be replaced.
+    # Settings are listed before they are written, so that an interrupted quickstart can be replaced.
     claim(folder, {f"{name}/{CONFIG}": to_yaml(config).encode() for name, config in configs.items()})
 
 
 def check_own(folder: Path) -> list[str]:
-    """Return the names of all files that an earlier quickstart has left in a folder.
+    """Return the names of all files that an earlier quickstart left in a folder: those that its manifest lists.
 
-    They are those that its manifest lists. Files of others stay where they are; but one that bears a name of a
-    quickstart's, or of what makes the folder a run or a sweep, is refused, and so is a listed file that somebody has
-    changed since.
+    Other files stay untouched.
+
+    Raises:
+        InputError: If a file has a name that a quickstart would write, or makes the folder a run or a sweep, but is not
+            listed; or if a listed file was changed.
     """
     listed = read_manifest(folder) or {}
     foreign = {name for name in (CONFIG, PLAN) if os.path.lexists(folder / name)}
@@ -79,11 +81,11 @@ def check_own(folder: Path) -> list[str]:
 
 
 def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
-    """The names of the files that a quickstart wrote, and that nobody has changed since."""
+    """Return the names of the files that a quickstart wrote and that are unchanged."""
     own = {name for name in listed if is_sound(folder, name)}
     if _SUMMARY in listed:
         return own
-    # It was stopped before its end: the manifests of its runs list what there is, and some files still grow.
+    # It was interrupted: the manifests of its runs list their files, some of which still grow.
     for run in _METHODS:
         begun = set(listed.get(f"{run}/{CONFIG}", ()))
         stored = (read_manifest(folder / run) if begun else None) or {}
@@ -94,12 +96,12 @@ def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
-    """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
+    """Run the comparison in `folder` and print its scores as a table, or as JSON."""
     base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
     configs = {name: TRAINED[name](base) for name in _METHODS}
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
-    if not (folder / LOCK).exists():  # nothing is put into a folder of something else, not even a lock
+    if not (folder / LOCK).exists():  # not even a lock is written into a folder of something else
         check_own(folder)
     data = load_data(base.data)
     with locked(folder, "quickstart", inside=_METHODS):
@@ -108,7 +110,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
 
 
 def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, progress: bool, as_json: bool) -> None:
-    """Train, score and draw into a folder that is locked and holds nothing of an earlier quickstart."""
+    """Train, score and draw in a locked folder without files of an earlier quickstart."""
     folders = {name: folder / name for name in configs}
     models = train_side_by_side(configs, dict.fromkeys(configs, data), folders, progress=progress)
 
@@ -132,7 +134,7 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
         return finite_or_none(dict(zip(splits, scores, strict=True)))
 
     methods["persistence"] = persistence(knows_mask=False)
-    # What a method would score that predicts nothing but knows the mask, which the network is not told.
+    # A reference that predicts nothing but knows the mask, which the networks are not given.
     references = {"persistence-masked": persistence(knows_mask=True)}
 
     from crossreg.report.figures.drawing import calibration_curves, space_time_maps
@@ -156,7 +158,7 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
 
 
 def _draw(drawing: Callable[..., list[Path]], what: Any, path: Path, **how: Any) -> list[Path]:
-    """Draw elsewhere, and put the files into the folder, each listed before it takes its place: a kill may come."""
+    """Draw in a temporary folder, then move each file into place after it was listed, so that a kill leaves no gap."""
     with tempfile.TemporaryDirectory(prefix="crossreg-") as place:
         drawn = drawing(what, Path(place) / path.name, **how)
         for made in drawn:

@@ -102,7 +102,7 @@ def unfinished_sweep(name: str, folder: Path, asked: Mapping[str, Any], rows: in
         left = state.get("left")
         now = f"it is at work, time left {left}" if isinstance(left, str) else "it is at work"
     else:
-        now = "it was stopped; the same command goes on from here"
+        now = "it was stopped; the same command resumes from here"
     why = f"{total - rows:,} of {total:,} runs are missing: {now}"
     config = asked.get("config")
     sections = {k: v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
