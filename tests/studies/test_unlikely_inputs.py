@@ -8,7 +8,7 @@ import pytest
 
 from crossreg.cli.main import main
 from crossreg.data.files.load import load_file
-from crossreg.data.files.measured import unmeasured
+from crossreg.data.pairs import unmeasured
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.metrics.localization import on_host
