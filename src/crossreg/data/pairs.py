@@ -9,7 +9,7 @@ import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -27,6 +27,9 @@ _CALIBRATION_SHARE = 0.3
 _VALUES = 2**20
 # One key for a batch, or one for each of its pairs.
 MaskKey = PRNGKeyArray | Key[Array, " batch"] | None
+
+
+Some = TypeVar("Some", bound="AbstractPairs")
 
 
 class Batch(NamedTuple):
@@ -108,7 +111,7 @@ class AbstractPairs(eqx.Module):
         """Whether pairs must be read from files (`hold`) before they can be gathered; in memory, all are held."""
         return False
 
-    def hold(self, numbers: Int[np.ndarray, "..."], capacity: int | None = None) -> Self:
+    def hold(self: Some, numbers: Int[np.ndarray, "..."], capacity: int | None = None) -> Some:
         """Return pairs of which these can be gathered, read from their files if necessary.
 
         Args:
@@ -122,7 +125,7 @@ class AbstractPairs(eqx.Module):
         """What `hold` has read, for devices that each hold a part; None where nothing has been read."""
         return None
 
-    def with_held_part(self, part: tuple[Any, Any]) -> Self:
+    def with_held_part(self: Some, part: tuple[Any, Any]) -> Some:
         """Return pairs that hold `part` instead."""
         return self
 
@@ -139,9 +142,6 @@ class AbstractPairs(eqx.Module):
         """Return a mini-batch, drawn uniformly with replacement."""
         index, mask_key = self.draw(key, batch_size)
         return self.gather(index, mask_key=mask_key)
-
-
-Some = TypeVar("Some", bound=AbstractPairs)
 
 
 class GridPairs(AbstractPairs):
