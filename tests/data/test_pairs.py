@@ -52,7 +52,7 @@ def test_each_split_has_the_steps_of_its_own_trajectories(trajectories, one_pool
 
 @pytest.mark.parametrize("sizes", [(71, 50, 30), (0, 50, 30), (50, 51, 30), (50, 50, 31)])
 def test_sizes_beyond_the_pools_are_refused(sizes):
-    with pytest.raises(InputError, match=r"--(train|reg|test)-size \d+: .* [01] to (70|50|30) trajectories"):
+    with pytest.raises(InputError, match=r"(train|reg|test)_size is \d+: .* [01] to (70|50|30) trajectories"):
         split_trajectories(*sizes)
 
 

@@ -71,7 +71,9 @@ def open_arrays(arrays: Any, axes: str | None = None) -> Source:
     """
     are_splits = isinstance(arrays, Mapping)
     if are_splits and set(arrays) != set(_SPLITS):
-        raise InputError(f"data: has arrays for {', '.join(map(str, arrays)) or 'nothing'}; expected {_SPLITS}")
+        raise InputError(
+            f"data: has arrays for {', '.join(map(str, arrays)) or 'nothing'}; expected train, reg and test"
+        )
     if axes is not None:
         check_axes(axes)
     given = {name: arrays[name] for name in _SPLITS} if are_splits else {"array": arrays}
