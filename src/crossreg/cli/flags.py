@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import tyro
 
 from crossreg.config import default_settings
+from crossreg.designs.car_study import CarStudy
 from crossreg.errors import InputError
 
 Settings = TypeVar("Settings")
@@ -22,12 +23,12 @@ _QUOTED = re.compile(r"`(\w+)(?:=['\"]?([^`'\"]*)['\"]?)?`")
 
 
 def in_flags(message: str) -> str:
-    """Return the message of an `InputError` with flags in place of the names of config fields.
+    """Return the message of an `InputError` with flags in place of the names of settings.
 
     Messages name fields as Python does, in the forms that are replaced here: `train_size is 9 and reg_size is 3: …`,
     `data u.npy: …`, and, anywhere, a field in backticks, with a value or without.
     """
-    fields = default_settings()
+    fields = {*default_settings(), *(known.name for known in dataclasses.fields(CarStudy))}
 
     def flag(name: str) -> str:
         return "--" + name.replace("_", "-")
