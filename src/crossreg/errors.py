@@ -1,12 +1,16 @@
-"""The one exception a user meets for bad input."""
+"""The exception that tells users about bad input."""
 
 _LONGEST = 1000
 
 
 class InputError(ValueError):
-    """Bad input, told in one line: which value, and what is allowed.
+    """Bad input, described in one line: which value, and what is allowed.
 
-    The command line prints the line and exits with code 2; in Python it is a `ValueError`.
+    The line names arguments as Python does, `observed_fraction is 2.0: must lie in (0, 1]`. The command line prints it
+    with the flags in their place (`cli/flags.py`) and exits with code 2.
+
+    Args:
+        message: the description. Line breaks and control characters in it are replaced.
     """
 
     def __init__(self, message: str):
@@ -14,7 +18,7 @@ class InputError(ValueError):
 
 
 def in_one_line(text: str) -> str:
-    """The text without line breaks or what else a terminal would act on: a damaged file may put anything into it."""
+    """Return text without line breaks and control characters: a damaged file may put anything into it."""
     text = " ".join(text.splitlines())
     text = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -74,11 +74,11 @@ def test_trajectories_of_other_settings_have_a_file_of_their_own():
 
 def test_an_unknown_scenario_is_named_with_its_neighbours():
     with pytest.raises(
-        InputError, match="--scenario diff_sk: not one of APEBench's 60 scenarios; did you mean diff_ks"
+        InputError, match="scenario is diff_sk: not one of APEBench's 60 scenarios; did you mean diff_ks"
     ):
         generate(DataConfig(scenario="diff_sk"))
     with pytest.raises(InputError, match="not the name of an APEBench scenario"):
-        load("../etc")
+        load_trajectories(DataConfig(scenario="../etc"))
 
 
 def test_a_copied_cache_file_is_enough_without_apebench(cached_waves, tiny, monkeypatch):
@@ -140,9 +140,12 @@ def test_a_damaged_cache_file_is_noticed_and_made_again(tmp_path, monkeypatch, t
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"num_points": 10**9}, r"--num-points 1000000000.* would take \d+ bytes \(\d+\.\d TiB\) of memory; there are"),
+        (
+            {"num_points": 10**9},
+            r"num_points is 1000000000.* would take \d+ bytes \(\d+\.\d TiB\) of memory; there",
+        ),
         ({"num_points": 10**6, "num_spatial_dims": 3, "scenario": "diff_diff"}, r"would take 10\^\d+ bytes of memory"),
-        ({"test_horizon": 2 * 10**9}, "--test-horizon 2000000000: .* would take"),
+        ({"test_horizon": 2 * 10**9}, "test_horizon is 2000000000: .* would take"),
     ],
 )
 def test_trajectories_that_no_memory_holds_are_not_begun(fields, said):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
-from crossreg.data.observation import draw_mask, draw_masks
+from crossreg.data.observation import draw_mask, masks_of
 from crossreg.data.pairs import make_data, replica_axes, stack_pairs
 from crossreg.data.split import REG_POOL, split_trajectories
 from crossreg.errors import InputError
@@ -52,13 +52,13 @@ def test_each_split_has_the_steps_of_its_own_trajectories(trajectories, one_pool
 
 @pytest.mark.parametrize("sizes", [(71, 50, 30), (0, 50, 30), (50, 51, 30), (50, 50, 31)])
 def test_sizes_beyond_the_pools_are_refused(sizes):
-    with pytest.raises(InputError, match=r"--(train|reg|test)-size \d+: .* [01] to (70|50|30) trajectories"):
+    with pytest.raises(InputError, match=r"(train|reg|test)_size is \d+: .* [01] to (70|50|30) trajectories"):
         split_trajectories(*sizes)
 
 
 def test_trajectories_that_are_not_there_are_refused(trajectories):
     few = trajectories._replace(train=trajectories.train[:74])
-    with pytest.raises(InputError, match="--reg-size 6: needs trajectories up to number 75, the data have 74"):
+    with pytest.raises(InputError, match="reg_size is 6: needs trajectories up to number 75, the data have 74"):
         make_data(few, SMALL)
 
 
@@ -95,7 +95,7 @@ def test_sampling_reaches_every_pair_and_no_other(trajectories):
 def test_a_mask_observes_exactly_its_fraction(fraction, count):
     """Of 160 points, to the nearest."""
     assert draw_mask(jax.random.key(0), (20, 8), fraction).sum() == count
-    np.testing.assert_array_equal(draw_masks(jax.random.key(0), 3, (20, 8), fraction).sum((1, 2)), count)
+    np.testing.assert_array_equal(masks_of(jax.random.key(0), jnp.arange(3), (20, 8), fraction).sum((1, 2)), count)
 
 
 def test_masks_of_one_seed_are_nested():
@@ -135,7 +135,7 @@ def test_masks_depend_on_their_own_seed_alone(trajectories):
 
 
 def test_every_point_is_hidden_as_often_as_any_other():
-    masks = np.asarray(draw_masks(jax.random.key(0), 2000, (20,), 0.4))
+    masks = np.asarray(masks_of(jax.random.key(0), jnp.arange(2000), (20,), 0.4))
     assert (masks.sum(1) == 8).all()
     # Five standard deviations of 2,000 draws.
     np.testing.assert_allclose(masks.mean(0), 0.4, atol=5 * np.sqrt(0.4 * 0.6 / 2000))

@@ -75,7 +75,7 @@ def data(tmp_path_factory) -> xr.Data:
     fields[:, 1, 1, :6] = np.nan  # a channel that is not known somewhere
     path = tmp_path_factory.mktemp("own") / "waves.npy"
     np.save(path, fields)
-    return xr.load_file(path, train_size=10, reg_size=600, test_size=30)
+    return xr.load(path, train_size=10, reg_size=600, test_size=30)
 
 
 def predictor(batch: xr.Batch, keys) -> Mixture:

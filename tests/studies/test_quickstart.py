@@ -81,7 +81,7 @@ def test_a_folder_of_something_else_is_kept(small, tmp_path):
         module.quickstart(tmp_path / "mine", steps=10)
     with pytest.raises(InputError, match="is not a folder"):
         module.quickstart(tmp_path / "mine" / "data.csv", steps=10)
-    with pytest.raises(InputError, match="--steps 0"):
+    with pytest.raises(InputError, match="steps is 0"):
         module.quickstart(tmp_path / "mine", steps=0)
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {"data.csv", "summary.json"}
 

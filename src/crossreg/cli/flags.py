@@ -6,15 +6,45 @@ is no second list of them. Imports no JAX.
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Collection
 from dataclasses import field, make_dataclass
 from typing import Any, TypeVar
 
 import tyro
 
+from crossreg.config import default_settings
+from crossreg.designs.car_study import CarStudy
 from crossreg.errors import InputError
 
 Settings = TypeVar("Settings")
+# An argument in backticks, alone or with a value: `axes` or `axes='btx'`.
+_QUOTED = re.compile(r"`(\w+)(?:=['\"]?([^`'\"]*)['\"]?)?`")
+
+
+def in_flags(message: str) -> str:
+    """Return the message of an `InputError` with flags in place of the names of settings.
+
+    Messages name fields as Python does, in the forms that are replaced here: `train_size is 9 and reg_size is 3: …`,
+    `data u.npy: …`, and, anywhere, a field in backticks, with a value or without.
+    """
+    fields = {*default_settings(), *(known.name for known in dataclasses.fields(CarStudy))}
+
+    def flag(name: str) -> str:
+        return "--" + name.replace("_", "-")
+
+    def leading(found: re.Match[str]) -> str:
+        return f"{found[1]}{flag(found[2])} " if found[2] in fields else found[0]
+
+    def quoted(found: re.Match[str]) -> str:
+        return " ".join(filter(None, (flag(found[1]), found[2]))) if found[1] in fields else found[0]
+
+    head, colon, rest = message.partition(": ")
+    if head.partition(" is ")[0] in fields:
+        head = re.sub(r"(^|, | and )(\w+) is ", leading, head)
+    elif head.startswith("data "):
+        head = f"--{head}"
+    return _QUOTED.sub(quoted, f"{head}{colon}{rest}")
 
 
 def read_first(arguments: list[str], **flags: Any) -> argparse.Namespace:

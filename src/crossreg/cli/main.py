@@ -32,7 +32,7 @@ from crossreg.cli.commands import (
     Train,
     Watch,
 )
-from crossreg.cli.flags import read_first, with_settings
+from crossreg.cli.flags import in_flags, read_first, with_settings
 from crossreg.config import OWN_DATA, load_yaml
 from crossreg.designs.car_study import FAMILY, NO_FLAGS, car_study
 from crossreg.designs.presets import preset
@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
             _prepare_jax()
             return _COMMANDS[name][1](command) or 0
     except InputError as error:
-        print(f"crossreg: {error}", file=sys.stderr)
+        print(f"crossreg: {in_flags(str(error))}", file=sys.stderr)
         return _REFUSED
     except BrokenPipeError:  # the reader of a pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,8 @@ from typing import Any
 
 from crossreg.config import Config, to_yaml
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data, load_data
+from crossreg.data.load import load_config
+from crossreg.data.pairs import Data
 from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
@@ -103,7 +104,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
         raise InputError(f"--out {folder}: exists and is not a folder")
     if not (folder / LOCK).exists():  # not even a lock is written into a folder of something else
         check_own(folder)
-    data = load_data(base.data)
+    data = load_config(base.data)
     with locked(folder, "quickstart", inside=_METHODS):
         start_afresh(folder, configs)
         _run(folder, base, configs, data, progress=progress, as_json=as_json)

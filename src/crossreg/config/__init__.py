@@ -1,6 +1,11 @@
-"""A whole run as one value, and as the nested dictionaries and the YAML file that it is stored as.
+"""The settings of a run: as one value, as nested dictionaries, and as the YAML file that stores them.
 
-This module imports neither JAX nor NumPy, so that `crossreg --help` answers at once.
+    __init__.py      Config, its dictionaries and its YAML
+    settings.py      its three groups, DataConfig, ModelConfig and TrainConfig
+    field_types.py   checks of types and values of fields
+    sites.py         names of an FNO's noise sites
+
+May import `errors` and `files`. Imports neither JAX nor NumPy, so that `crossreg --help` answers at once.
 """
 
 import dataclasses
@@ -12,20 +17,27 @@ from typing import Any
 from crossreg.config.field_types import shown, typed
 from crossreg.config.settings import OWN_DATA, DataConfig, ModelConfig, TrainConfig
 from crossreg.errors import InputError
-from crossreg.files.regular import read_regular
+from crossreg.files.regular import open_regular
 from crossreg.files.yaml_files import LONGEST, parse_settings
 
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run: data, model and training. No two groups share a field name."""
+    """The settings of a run: data, model and training. No two groups share a field name."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def replace(self, **fields: Any) -> "Config":
-        """A copy with fields of any group changed: `config.replace(steps=1000, train_size=20)`."""
+        """Return a copy with other values of some fields, of any group.
+
+        Raises:
+            InputError: if there is no such field, or a value is not allowed.
+
+        Example:
+            `config.replace(steps=1000, train_size=20)`
+        """
         parts = {}
         for part in dataclasses.fields(self):
             group = getattr(self, part.name)
@@ -38,7 +50,7 @@ class Config:
 
 
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
-    """Plain nested dictionaries; tuples become lists, as in YAML."""
+    """Return a config as nested dictionaries; tuples become lists, as in YAML."""
     parts = dataclasses.asdict(config)
     return {
         part: {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()} for part, fields in parts.items()
@@ -46,23 +58,32 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def all_settings(config: Config) -> dict[str, Any]:
-    """Every field of a config by its name, without the groups."""
+    """Return every field of a config by its name, without the groups."""
     return {name: value for part in to_dict(config).values() for name, value in part.items()}
 
 
 def default_settings() -> dict[str, Any]:
-    """Every field of a config at its default."""
+    """Return every field of a config at its default."""
     return all_settings(Config())
 
 
 def changed_fields(config: Config) -> dict[str, Any]:
-    """The fields that are not at their defaults: what identifies a run, whatever fields later versions add."""
+    """Return the fields that are not at their defaults; they identify a run, whatever fields later versions add."""
     defaults = default_settings()
     return {name: value for name, value in all_settings(config).items() if value != defaults[name]}
 
 
 def from_dict(values: Any, *, base: Config | None = None, where: str = "config") -> Config:
-    """A config from nested dictionaries; what is missing comes from `base`."""
+    """Return the config that nested dictionaries describe.
+
+    Args:
+        values: fields by section and name.
+        base: the config that missing fields are taken from; by default all defaults.
+        where: what errors call the dictionaries.
+
+    Raises:
+        InputError: if a section, a field or a value is not valid.
+    """
     config = Config() if base is None else base
     parts = {part.name for part in dataclasses.fields(Config)}
     if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
@@ -82,42 +103,40 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
 
 
 def typed_field(name: str, value: Any, where: str) -> Any:
-    """The value of a config field, from what YAML has read."""
-    for part in dataclasses.fields(Config):
-        for known in dataclasses.fields(part.default_factory):  # pyright: ignore[reportArgumentType]
-            if known.name == name:
-                return typed(value, known.type, where)
-    fields = [f.name for part in dataclasses.fields(Config) for f in dataclasses.fields(part.default_factory)]  # pyright: ignore[reportArgumentType]
-    near = difflib.get_close_matches(name, fields, 1)
+    """Return a value that YAML has read as the type of its config field."""
+    kinds = {known.name: known.type for group in vars(Config()).values() for known in dataclasses.fields(group)}
+    if name in kinds:
+        return typed(value, kinds[name], where)
+    near = difflib.get_close_matches(name, kinds, 1)
     hint = f"; did you mean {near[0]}?" if near else "; `crossreg train --help` lists them"
     raise InputError(f"{where}: no such config field{hint}")
 
 
 def to_yaml(config: Config) -> str:
-    """Every setting of a run, as its folder holds them."""
+    """Return all settings of a run as YAML, as its folder stores them."""
     import yaml
 
     return yaml.safe_dump(to_dict(config), sort_keys=False)
 
 
 def save_yaml(config: Config, path: Path) -> None:
-    """Writes every setting of a run."""
+    """Write all settings of a run."""
     path.write_text(to_yaml(config))
 
 
 def load_stored(path: Path) -> Config:
-    """Reads the settings of a run folder, which may not be a link to another file."""
-    try:
-        text = read_regular(path, LONGEST + 1)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    return from_dict(parse_settings(text, str(path)), where=str(path))
+    """Read the settings of a run folder, where no link to another file is followed."""
+    return _load(path, None, follow_links=False)
 
 
 def load_yaml(path: Path, *, base: Config | None = None) -> Config:
-    """Reads settings that a user names; what the file leaves out comes from `base`."""
+    """Read settings from a file that a user names; missing ones are taken from `base`."""
+    return _load(path, base, follow_links=True)
+
+
+def _load(path: Path, base: Config | None, *, follow_links: bool) -> Config:
     try:
-        with path.open("rb") as file:
+        with path.open("rb") if follow_links else open_regular(path) as file:
             text = file.read(LONGEST + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error

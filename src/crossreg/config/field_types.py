@@ -1,4 +1,4 @@
-"""What a field of settings may hold: its type, its choices, and numbers that can be computed with. No JAX here."""
+"""Checks of the fields of settings: types, choices, and numbers that can be computed with. Does not import JAX."""
 
 import contextlib
 import dataclasses
@@ -12,55 +12,62 @@ from crossreg.errors import InputError
 
 # Steps and seeds are counted in 32 bits.
 _LARGEST = 2**31 - 1
-# Values in errors, of which a file may hold any length.
+# Values are shortened in errors: those in a file may have any length.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def shown(value: object) -> str:
-    """A value as it can stand in a line."""
+    """Return a value as text that fits into a line."""
     try:
         return _SHORT.repr(value)
-    except ValueError:  # Python does not write it in digits
+    except ValueError:  # Python refuses to write so many digits
         return "a number of thousands of digits"
 
 
 def check(holds: bool, name: str, value: object, allowed: str) -> None:
-    """Refuses a field that does not hold what it may, in the words of its flag."""
+    """Raise InputError about the value of a field, unless the condition holds."""
     if not holds:
-        flag = "--" + name.replace("_", "-")
-        raise InputError(f"{flag} {value}: {allowed}")
+        raise InputError(f"{name} is {value}: {allowed}")
 
 
 def check_fields(config: Any) -> None:
-    """Refuses a value that is not of its field's type, not among its choices, or no number that can be computed with.
+    """Raise InputError if a field has a value of another type, not among its choices, or too large or not finite.
 
-    Values of equal meaning, as a NumPy integer, become those of the type.
+    Values of equivalent types, such as a NumPy integer, are converted in place.
     """
     for known in dataclasses.fields(config):
         kind = typing.get_args(known.type)[0] if hasattr(known.type, "__metadata__") else known.type
         if dataclasses.is_dataclass(kind):
             continue
         value = getattr(config, known.name)
-        flag = "--" + known.name.replace("_", "-")
         choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
         if choices and value not in choices:
-            raise InputError(f"{flag} {value}: must be one of {', '.join(map(str, choices))}")
-        if (fitting := typed(value, kind, flag)) is not value:
+            raise InputError(f"{known.name} is {value}: must be one of {', '.join(map(str, choices))}")
+        if (fitting := typed(value, kind, known.name)) is not value:
             object.__setattr__(config, known.name, fitting)
         if type(fitting) is int and abs(fitting) > _LARGEST:
-            raise InputError(f"{flag} {shown(fitting)}: must lie in 0 … {_LARGEST}")
+            raise InputError(f"{known.name} is {shown(fitting)}: must lie in 0 … {_LARGEST}")
         if type(fitting) is float and not math.isfinite(fitting):
-            raise InputError(f"{flag} {fitting}: must be finite")
+            raise InputError(f"{known.name} is {fitting}: must be finite")
 
 
 def check_seed(name: str, value: int) -> None:
-    """Refuses a seed that has no 31 bits."""
+    """Raise InputError unless a seed is between 0 and 2³¹ − 1."""
     check(0 <= value < 2**31, name, value, "must lie in 0 … 2147483647")
 
 
 def typed(value: Any, kind: Any, where: str) -> Any:
-    """`value` if it is of the annotated type; YAML reads 1 where a float is meant."""
+    """Return `value` as the annotated type.
+
+    Args:
+        value: any value; YAML reads 1 where a float is meant.
+        kind: the annotation of a field.
+        where: what errors call the field.
+
+    Raises:
+        InputError: if the value is of another type.
+    """
     import types
 
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
@@ -83,7 +90,7 @@ def typed(value: Any, kind: Any, where: str) -> Any:
 
 
 def _kind(option: Any) -> str:
-    """A type, as one would say it."""
+    """Return a type in words."""
     if typing.get_origin(option) is Literal:
         return f"one of {', '.join(map(str, typing.get_args(option)))}"
     if typing.get_origin(option) is tuple:

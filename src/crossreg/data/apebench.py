@@ -1,4 +1,4 @@
-"""Any APEBench scenario by its name. `apebench` itself is imported only to generate."""
+"""APEBench scenarios by name, made once and kept in the cache. `apebench` is imported only to make or list them."""
 
 import contextlib
 import difflib
@@ -18,13 +18,13 @@ from crossreg.errors import InputError
 from crossreg.files.cache_folder import cache_folder
 from crossreg.files.memory import check_room
 
-# As they are made, as they are in order, and as they are handed over.
+# Copies of the trajectories in memory while they are generated, sorted and handed over.
 _COPIES = 3
 _POOLS = Split(TRAIN_POOL, REG_POOL, TEST_POOL)
 
 
 def cached_file(config: DataConfig) -> Path:
-    """Where a scenario's trajectories are kept, once they are made."""
+    """Return the file in the cache that a scenario's trajectories are stored in once they are generated."""
     parts = [
         "apebench",
         config.scenario,
@@ -36,20 +36,20 @@ def cached_file(config: DataConfig) -> Path:
     if config.num_points is not None:
         parts.append(f"{config.num_points}points")
     if not config.scenario.isidentifier():
-        raise InputError(f"--scenario {config.scenario}: not the name of an APEBench scenario")
+        raise InputError(f"scenario is {config.scenario}: not the name of an APEBench scenario")
     return cache_folder() / f"{'-'.join(parts)}.npz"
 
 
 def load_trajectories(config: DataConfig) -> Trajectories:
-    """The scenario's trajectories: `POOL_SIZE` from its train seed and its own test set."""
+    """Return the scenario's trajectories, 150 of its train seed and 30 of its test set, from the cache if possible."""
     found = load_or_generate(cached_file(config).stem, lambda: generate(config))
-    # A file may have been copied here from anywhere.
-    return check_trajectories(found, _POOLS, f"--scenario {config.scenario}")
+    # The cached file may have been copied here from anywhere.
+    return check_trajectories(found, _POOLS, f"scenario is {config.scenario}")
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps APEBench's progress bars out of the log."""
+    """Keep APEBench's progress bars out of the log."""
     before = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"
     try:
@@ -61,14 +61,24 @@ def _quiet() -> Iterator[None]:
             os.environ["TQDM_DISABLE"] = before
 
 
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of APEBench's scenarios; none if it is not installed."""
+    try:
+        with _quiet():
+            import apebench
+    except ImportError:
+        return ()
+    return tuple(apebench.scenarios.scenario_dict)
+
+
 def generate(config: DataConfig) -> Trajectories:
-    """Runs the scenario's reference stepper, on the CPU so that every machine class agrees."""
+    """Run the scenario's reference stepper, on the CPU so that machines with different accelerators agree."""
     try:
         with _quiet():
             import apebench
     except ImportError as error:
         raise InputError(
-            f"--scenario {config.scenario}: no cached data in CROSSREG_CACHE and apebench is not installed"
+            f"scenario is {config.scenario}: no cached data in CROSSREG_CACHE and apebench is not installed"
             " (install it, or copy the cached file from a machine that has it)"
         ) from error
     import importlib.metadata
@@ -80,7 +90,7 @@ def generate(config: DataConfig) -> Trajectories:
     if config.scenario not in scenarios:
         close = difflib.get_close_matches(config.scenario, scenarios, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(scenarios)}"
-        raise InputError(f"--scenario {config.scenario}: not one of APEBench's {len(scenarios)} scenarios; {hint}")
+        raise InputError(f"scenario is {config.scenario}: not one of APEBench's {len(scenarios)} scenarios; {hint}")
     options = {
         "num_train_samples": POOL_SIZE,
         "train_temporal_horizon": config.train_horizon,
@@ -101,20 +111,20 @@ def generate(config: DataConfig) -> Trajectories:
         except InputError:
             raise
         except (ValueError, TypeError) as error:
-            raise InputError(f"--scenario {config.scenario}: APEBench refuses these settings ({error})") from error
+            raise InputError(f"scenario is {config.scenario}: APEBench refuses these settings ({error})") from error
     versions = {p: importlib.metadata.version(p) for p in ("apebench", "exponax", "jax", "jaxlib", "numpy")}
     origin = {"source": f"apebench {config.scenario}", "machine": platform.machine(), **versions}
     made = Trajectories(train, test, origin, digest(train, test))
-    return check_trajectories(made, _POOLS, f"--scenario {config.scenario}")  # before anything is stored
+    return check_trajectories(made, _POOLS, f"scenario is {config.scenario}")  # before anything is stored
 
 
 def _check_size(config: DataConfig, scenario: Any) -> None:
-    """Refuses trajectories that memory does not hold, before any is made."""
+    """Raise InputError if the trajectories do not fit into memory, before any is generated."""
     values = scenario.num_channels * scenario.num_points**scenario.num_spatial_dims
     train_horizon, test_horizon = config.horizons
     fields = POOL_SIZE * (train_horizon + 1) + len(TEST_POOL) * (test_horizon + 1)
     check_room(
         _COPIES * 4 * values * fields,
-        f"--scenario {config.scenario} with --num-points {scenario.num_points}, --train-horizon {config.train_horizon}"
-        f" and --test-horizon {config.test_horizon}: {fields} fields of {values} values",
+        f"scenario is {config.scenario}, num_points is {scenario.num_points}, train_horizon is {config.train_horizon}"
+        f" and test_horizon is {config.test_horizon}: {fields} fields of {values} values",
     )

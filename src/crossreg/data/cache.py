@@ -1,10 +1,9 @@
-"""What takes long to make, on disk: made once, read everywhere.
+"""The cache of data that take long to make: made once, read everywhere.
 
-A file is named after what was asked for, not after the versions that made it: copied to a machine without the generator
-it is found there and is enough. It holds arrays and a header with their content hash, checked at every reading.
-
-Trajectories of a chaotic system in float32 are others at another batch size, so a set is made once, at its largest, and
-sliced.
+A file is named after what was asked for, not after the versions that made it: copied to a machine without the
+generator, it is found there and is all that is needed. It holds arrays and a header with their SHA-256, which is
+checked at every reading. Trajectories of a chaotic system in float32 depend on the batch size that they are made with,
+so a set is made once, at its largest, and sliced.
 """
 
 import json
@@ -26,7 +25,7 @@ Stored = TypeVar("Stored")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> None:
-    """Writes arrays and what is said about them in one move: a reader sees all of it or nothing."""
+    """Write arrays and a header `about` them in one move: a reader sees all of it or nothing."""
     header = json.dumps(about | {"digest": digest(*arrays.values())}, sort_keys=True)
     try:
         make_folder(path.parent, parents=True)
@@ -38,8 +37,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> 
 def read_arrays(
     path: Path, names: Sequence[str], what: str, *, about: Sequence[str] = ()
 ) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """The arrays of these names as they were written, and what is said about them; `what` the file should be."""
-    check_sealed(path.resolve(), what)  # a cached file may be a link to where data are kept
+    """Read arrays that `write_arrays` wrote, and the entries `about` of their header.
+
+    Raises:
+        InputError: if the file is not a readable `what`, or its content does not match its hash.
+    """
+    check_sealed(path.resolve(), what)  # a cached file may be a link
     with open_npz(path, f"{path}: not a readable {what}") as archive:
         text, arrays = str(archive.read("header")), [archive.read(name) for name in names]
     try:
@@ -53,7 +56,7 @@ def read_arrays(
 
 
 def read_if_there(path: Path, read: Callable[[Path], Stored]) -> Stored | None:
-    """What a file holds; None where there is no such file or, as a line says, it was corrupted."""
+    """Return the content of a file, or None if there is none or, after a line that reports it, it is corrupted."""
     if not path.exists():
         return None
     try:
@@ -64,7 +67,7 @@ def read_if_there(path: Path, read: Callable[[Path], Stored]) -> Stored | None:
 
 
 def load_or_generate(name: str, generate: Callable[[], Trajectories]) -> Trajectories:
-    """The cached trajectories called `name`, generated and stored first if they are not there."""
+    """Return the cached trajectories called `name`, generated and stored first if they are not there."""
     path = cache_folder() / f"{name}.npz"
     if (found := read_if_there(path, read)) is not None:
         return found
@@ -74,11 +77,11 @@ def load_or_generate(name: str, generate: Callable[[], Trajectories]) -> Traject
 
 
 def write(path: Path, trajectories: Trajectories) -> None:
-    """Writes trajectories and what generated them."""
+    """Write trajectories and their origin."""
     write_arrays(path, {"train": trajectories.train, "test": trajectories.test}, origin=trajectories.origin)
 
 
 def read(path: Path) -> Trajectories:
-    """Reads trajectories that were written."""
+    """Read trajectories that `write` wrote."""
     (train, test), header = read_arrays(path, ("train", "test"), "trajectory cache", about=("origin",))
     return Trajectories(train, test, **header)

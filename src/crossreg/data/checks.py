@@ -1,6 +1,6 @@
-"""What trajectories and masks must be before anything learns from them; what they are not is said in one line.
+"""Checks of trajectories and masks before anything learns from them.
 
-All is one or two passes over the data, without a copy where they are float32 already.
+Each is one or two passes over the data, without a copy if they are float32 already.
 """
 
 import math
@@ -15,14 +15,24 @@ from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 
 _AXES = "(sample, time, channel, x), with y and z where there are more dimensions"
-# Less than the rounding of float32 is no variation.
+# A spread below the rounding of float32 is no variation.
 _LEAST_SPREAD = 4 * np.finfo(np.float32).eps
-# Values of a field by which equal ones are found, before they are compared in full.
+# Values of each field that are compared to find equal fields, before these are compared in full.
 _LOOKED_AT = 24
 
 
 def check_trajectories(trajectories: Trajectories, split: Split, where: str = "trajectories") -> Trajectories:
-    """The same in float32, if they are two sets of finite fields on one grid that vary, none of them in two splits."""
+    """Return the trajectories in float32.
+
+    Args:
+        trajectories: two sets of fields on one grid.
+        split: the rows of each split.
+        where: what errors call the trajectories.
+
+    Raises:
+        InputError: if shapes do not agree, a value is not finite, a channel does not vary, or a field that starts a
+            trajectory is in two splits.
+    """
     given = {"train": np.asarray(trajectories.train), "test": np.asarray(trajectories.test)}
     for name, array in given.items():
         if not 4 <= array.ndim <= 6:
@@ -32,7 +42,6 @@ def check_trajectories(trajectories: Trajectories, split: Split, where: str = "t
     if given["train"].shape[2:] != given["test"].shape[2:]:
         shapes = " and ".join(f"{array.shape[2:]} in {name}" for name, array in given.items())
         raise InputError(f"{where}: fields have shape {shapes}; expected one (channel, *space) for both")
-    # Under a name that says which of a trajectory's axes an index is of.
     train, test = (finite(array, f"{where}: {name}", _place) for name, array in given.items())
     check_variation(train, f"{where}: train")
     rows = {"train": (train, split.train), "reg": (train, split.reg), "test": (test, split.test)}
@@ -48,16 +57,23 @@ def _place(index: tuple[int, ...]) -> str:
 def finite(
     array: Any, where: str, place=lambda index: f"index {index}", *, gaps: bool = False
 ) -> Float[np.ndarray, "..."]:
-    """The array in float32, if it holds finite real numbers; `place` says of an index where that is.
+    """Return an array in float32.
 
-    With `gaps`, NaN is allowed: it stands for what was not measured.
+    Args:
+        array: real numbers.
+        where: what errors call the array.
+        place: a function that describes an index in errors.
+        gaps: whether NaN is allowed, as the mark of a value that was not measured.
+
+    Raises:
+        InputError: if a number is not finite.
     """
     array = np.asarray(array)
     if array.dtype.kind not in "fiu":
         raise InputError(f"{where} has type {array.dtype}; expected real numbers")
     with np.errstate(over="ignore", invalid="ignore"):
         array = array.astype(np.float32, copy=False)
-        # Sums in float64 of float32 do not overflow: they are finite if all is. No mask is made of good data.
+        # A float64 sum of float32 does not overflow: it is finite if all values are. Good data need no mask.
         if math.isfinite(np.sum(array, dtype=np.float64)):
             return array
         wrong = np.isinf(array) if gaps else ~np.isfinite(array)
@@ -69,7 +85,7 @@ def finite(
 
 
 def check_variation(fields: Float[np.ndarray, "sample time channel *space"], where: str) -> None:
-    """Refuses fields of which a channel is the same everywhere: there is nothing to learn in it, and no scale."""
+    """Raise InputError if a channel is constant: there is nothing to learn from it, and it has no scale."""
     others = (0, 1, *range(3, fields.ndim))
     low, high = fields.min(axis=others), fields.max(axis=others)
     still = high.astype(np.float64) - low <= _LEAST_SPREAD * np.maximum(np.abs(low), np.abs(high))
@@ -85,10 +101,10 @@ def _listed(values: np.ndarray) -> str:
 
 
 def check_apart(splits: Mapping[str, Float[np.ndarray, "sample time channel *space"]], where: str) -> None:
-    """Refuses a trajectory that starts with a field which another split has too: what is scored must not be learned.
+    """Raise InputError if a trajectory starts with a field of another split: what is scored must not be learned.
 
-    So the same trajectory is found, one that is longer or shorter, and one that goes on where another is cut. Fields
-    that are the same at every point, as where a flow has come to rest, say nothing.
+    This finds repeated trajectories, also longer or shorter ones, and one that continues another. Uniform fields, as of
+    a flow that has come to rest, do not count.
     """
     looked = {name: _looks(fields) for name, fields in splits.items()}
     for name, starts in looked.items():
@@ -108,15 +124,25 @@ def check_apart(splits: Mapping[str, Float[np.ndarray, "sample time channel *spa
 
 
 def _looks(fields: Float[np.ndarray, "sample time channel *space"]) -> np.ndarray:
-    """Some values of every field as one opaque number each, (sample, time)."""
-    flat = fields.reshape(*fields.shape[:2], math.prod(fields.shape[2:]))  # −1 is no size of an empty split
+    """Return some values of every field as one opaque number, (sample, time)."""
+    flat = fields.reshape(*fields.shape[:2], math.prod(fields.shape[2:]))  # of an empty split, −1 would be ambiguous
     places = np.unique(np.linspace(0, flat.shape[2] - 1, _LOOKED_AT).round().astype(int))
     some = np.ascontiguousarray(flat[:, :, places]) + np.float32(0)  # −0 becomes 0
     return some.view(np.dtype((np.void, some.itemsize * len(places))))[..., 0]
 
 
 def check_mask(mask: Any, space: tuple[int, ...], where: str, whose: str = "the fields") -> Bool[np.ndarray, "*space"]:
-    """The mask as truth values, if it is one of this shape that leaves something to be seen."""
+    """Return a mask as booleans.
+
+    Args:
+        mask: 1 where a point is observed, 0 where it is hidden.
+        space: the shape that it must have.
+        where: what errors call the mask.
+        whose: what errors call the fields.
+
+    Raises:
+        InputError: if the mask has another shape or other values, or hides every point.
+    """
     mask = np.asarray(mask)
     if mask.shape != space:
         raise InputError(f"{where}: has shape {mask.shape}; {whose} have {space}")

@@ -1,8 +1,8 @@
 """Constants that keep random streams apart.
 
-All randomness of a run follows from a few seeds. Each use folds its own constant into the key
-first, so that no two uses share a key even where the seeds are equal (in JAX,
-`split(key)[i]` is `fold_in(key, i)`: small numbers would collide).
+All randomness of a run follows from a few seeds. Each use first folds a constant of its own into the key, so that no
+two uses share a key even where their seeds are equal. (In JAX, `split(key)[i]` is `fold_in(key, i)`: small numbers
+would collide.)
 """
 
 import jax
@@ -17,10 +17,10 @@ EVALUATION_STREAM = 0x657661
 
 
 def evaluation_key(seed: int) -> PRNGKeyArray:
-    """The key of the noise an evaluation draws: none that training draws from."""
+    """Return the key of an evaluation's noise, which training does not draw from."""
     return jax.random.fold_in(jax.random.key(seed), EVALUATION_STREAM)
 
 
 def calibration_key() -> PRNGKeyArray:
-    """The key of the noise that a wrapper calibrates under: none that an evaluation draws."""
+    """Return the key of the noise that a wrapper is calibrated under, which no evaluation draws from."""
     return jax.random.fold_in(evaluation_key(0), EVALUATION_STREAM)

@@ -1,10 +1,12 @@
-"""Pairs of input and target of a split, as the model sees them; of trajectories, the one-step pairs (x_t, x_{t+1}).
+"""The pairs of input and target of a split, as training and scoring see them.
 
-Nothing is copied per pair: pairs are numbered, and a batch gathers what it needs. A batch
-depends on a key alone, so training has no loader state.
+Of trajectories these are the one-step pairs (x_t, x_{t+1}). No pair is stored: pairs are numbered, and `gather` makes a
+batch of those that are asked for. A batch follows from a key alone, so that training has no loader state.
 """
 
 import dataclasses
+import importlib
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -16,24 +18,24 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from crossreg.config import DataConfig
-from crossreg.data.apebench import load_trajectories
-from crossreg.data.checks import check_trajectories
-from crossreg.data.keys import MASK_STREAM
-from crossreg.data.observation import draw_mask, draw_masks
-from crossreg.data.split import Split, split_trajectories
-from crossreg.data.trajectories import Trajectories
+from crossreg.data.observation import apply_masks, draw_mask, mask_key_of, masks_of
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 
 _CALIBRATION_SHARE = 0.3
-# One for a batch, or one for each of its pairs.
+# Values that `unmeasured` looks at together.
+_VALUES = 2**20
+# One key for a batch, or one for each of its pairs.
 MaskKey = PRNGKeyArray | Key[Array, " batch"] | None
 
 
-class Batch(NamedTuple):
-    """Inputs, targets, which points of the inputs are seen, and which target points count.
+Some = TypeVar("Some", bound="AbstractPairs")
 
-    Targets stand at the points of the inputs or, with `at`, at these of them, numbered in row-major order.
+
+class Batch(NamedTuple):
+    """Inputs `x`, targets `y`, the `mask` of the inputs' observed points, and the `weight` of the targets' points.
+
+    Targets are at the points of the inputs or, where `at` is given, at some of them, numbered in row-major order.
     """
 
     x: Float[Array, "batch in *space"]
@@ -44,17 +46,16 @@ class Batch(NamedTuple):
 
 
 class AbstractPairs(eqx.Module):
-    """The pairs of one split: all that training, scoring and methods know of data.
+    """The pairs of one split: all that training, scoring and methods know about data.
 
-    `rows` are the trajectories (or cars) in use. Only the first `num_rows` of them count: splits of different sizes
-    stack into one replica axis by padding.
+    `rows` are the trajectories (or cars) in use, of which the first `num_rows` count: padding lets splits of different
+    sizes stack along a replica axis. `units` are those of the fields, where a network sees them standardised. The
+    arrays named in `shared` are common to all replicas.
     """
 
     rows: eqx.AbstractVar[Int[Array, " row"]]
     num_rows: eqx.AbstractVar[Int[Array, ""]]
-    # The units of the fields, where a network is to see them standardised.
     units: eqx.AbstractVar[Units | None]
-    # Names of the arrays that all replicas have in common.
     shared: ClassVar[tuple[str, ...]]
 
     @property
@@ -65,7 +66,7 @@ class AbstractPairs(eqx.Module):
     @property
     @abstractmethod
     def field_shape(self) -> tuple[int, ...]:
-        """Channels that the network gives, and its grid."""
+        """Shape (channel, *space) of the fields that the network predicts."""
 
     @property
     @abstractmethod
@@ -74,41 +75,102 @@ class AbstractPairs(eqx.Module):
 
     @abstractmethod
     def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
-        """The pairs of the given numbers; pair i is of row i // pairs_per_row."""
+        """Return the pairs with these numbers; pair i belongs to row i // pairs_per_row."""
 
     @abstractmethod
     def of(self, numbers: Sequence[int]) -> "AbstractPairs":
-        """The pairs of some rows, by their numbers."""
+        """Return the pairs of some rows, given by their numbers."""
 
     @property
     def max_pairs(self) -> int:
-        """Pairs, those of padding rows included."""
+        """Number of pairs, including those of padding rows."""
         return self.rows.shape[-1] * self.pairs_per_row
 
     @property
     def num_pairs(self) -> Int[Array, ""]:
-        """Pairs that count."""
+        """Number of pairs that count."""
         return self.num_rows * self.pairs_per_row
 
+    @property
+    def pair_bytes(self) -> int:
+        """Bytes of the two fields of a pair."""
+        return 8 * math.prod(self.field_shape)
+
+    @property
+    def run_mask(self) -> Bool[Array, "*space"] | None:
+        """The mask of the run, where one mask serves all of its pairs."""
+        return None
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether `unmeasured` has to look at the values."""
+        return False
+
+    @property
+    def in_files(self) -> bool:
+        """Whether pairs must be read from files (`hold`) before they can be gathered; in memory, all are held."""
+        return False
+
+    def hold(self: Some, numbers: Int[np.ndarray, "..."], capacity: int | None = None) -> Some:
+        """Return pairs of which these can be gathered, read from their files if necessary.
+
+        Args:
+            numbers: numbers of the pairs, in any order and number of axes.
+            capacity: pairs that there is room for; by default as many as are held.
+        """
+        return self
+
+    @property
+    def held_part(self) -> tuple[Any, Any] | None:
+        """What `hold` has read, for devices that each hold a part; None where nothing has been read."""
+        return None
+
+    def with_held_part(self: Some, part: tuple[Any, Any]) -> Some:
+        """Return pairs that hold `part` instead."""
+        return self
+
+    def in_memory(self, most_bytes: int) -> "AbstractPairs":
+        """Return these pairs, or, of pairs in files, evenly spaced ones of about `most_bytes` in memory."""
+        return self
+
     def draw(self, key: PRNGKeyArray, batch_size: int) -> tuple[Int[Array, " batch"], PRNGKeyArray]:
-        """The pairs of a mini-batch, drawn uniformly with replacement, and the key of its masks."""
+        """Draw the numbers of a mini-batch, uniformly with replacement, and the key of its masks."""
         index_key, mask_key = jax.random.split(key)
         return jax.random.randint(index_key, (batch_size,), 0, self.num_pairs), mask_key
 
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
-        """A mini-batch, drawn uniformly with replacement."""
+        """Return a mini-batch, drawn uniformly with replacement."""
         index, mask_key = self.draw(key, batch_size)
         return self.gather(index, mask_key=mask_key)
 
 
-Some = TypeVar("Some", bound=AbstractPairs)
+class GridPairs(AbstractPairs):
+    """The one-step pairs of trajectories on a grid, in memory ([`Pairs`][]) or in files (`files/streamed.py`)."""
+
+    @property
+    @abstractmethod
+    def horizon(self) -> int:
+        """Pairs of each trajectory."""
+
+    @property
+    def pairs_per_row(self) -> int:
+        return self.horizon
+
+    @abstractmethod
+    def known(self, index: Int[Array, " batch"]) -> Bool[Array, "batch channel *space"]:
+        """Return where the targets of pairs are known, scored or not.
+
+        A target is known where it was measured. With `score_on="observed"`, what the files' own mask hides may be
+        anything, and is not known.
+        """
 
 
-class Pairs(AbstractPairs):
-    """The one-step pairs of some trajectories under an observation mask.
+class Pairs(GridPairs):
+    """The one-step pairs of trajectories in memory, under an observation mask.
 
-    `masks` holds one mask, one per row, or one per pair, as `mask_per` says. Own data may have a mask of their own,
-    `observed`, and with `has_gaps` values that are NaN: these are hidden from the input, and no target.
+    `masks` holds one mask, one per row, or one per pair, as `mask_per` says. Data from files may have a mask of their
+    own, `observed`, and, with `has_gaps`, missing values, which are NaN: they are hidden from the input and are not
+    scored as targets.
     """
 
     trajectories: Float[Array, "trajectory time channel *space"]
@@ -126,12 +188,7 @@ class Pairs(AbstractPairs):
 
     @property
     def horizon(self) -> int:
-        """Pairs per trajectory."""
         return self.trajectories.shape[1] - 1
-
-    @property
-    def pairs_per_row(self) -> int:
-        return self.horizon
 
     @property
     def field_shape(self) -> tuple[int, ...]:
@@ -142,9 +199,9 @@ class Pairs(AbstractPairs):
         return self.trajectories.shape[2] + self.mask_channel
 
     def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
-        """The pairs of the given numbers; pair i is step i % horizon of row i // horizon.
+        """Return the pairs with these numbers; pair i is step i % horizon of row i // horizon.
 
-        Under `mask_per="step"`, `mask_key` draws new masks; without it each pair has a fixed one.
+        Under `mask_per="step"`, `mask_key` draws new masks; without it, each pair has a fixed one.
         """
         row, time = index // self.horizon, index % self.horizon
         x = self.trajectories[self.rows[row], time]
@@ -153,30 +210,13 @@ class Pairs(AbstractPairs):
         if self.observed is not None:
             mask = mask & self.observed[self.rows[row], time][:, None]
         counts = (index < self.num_pairs).astype(x.dtype).reshape(-1, *(1,) * (y.ndim - 1))
-        # What is hidden is 0 to the network.
-        hidden = 0.0 if self.units is None else self.units.offsets(x.ndim - 2)
-        there = mask
-        if self.has_gaps:
-            # Of a point, the channels that were measured are seen; it counts as observed where all were.
-            mask = mask & jnp.all(jnp.isfinite(x), axis=1, keepdims=True)
-            counts = counts * jnp.isfinite(y)
-            x, y = (jnp.where(jnp.isfinite(field), field, hidden) for field in (x, y))
-        x = x * there.astype(x.dtype) if self.units is None else jnp.where(there, x, hidden)
-        seen = mask.astype(x.dtype)
-        if self.mask_channel:
-            x = jnp.concatenate([x, jnp.broadcast_to(seen, (x.shape[0], 1, *x.shape[2:]))], axis=1)
-        if self.score_on == "observed":
-            counts = counts * seen
-            if self.observed is not None:  # the target's own mask too: what was not measured then is no target
-                counts = counts * self.observed[self.rows[row], time + 1][:, None]
-        return Batch(x, y, mask, counts)
+        hidden = None if self.units is None else self.units.offsets(x.ndim - 2)
+        target = None if self.observed is None else self.observed[self.rows[row], time + 1][:, None]
+        how = {"has_gaps": self.has_gaps, "mask_channel": self.mask_channel, "score_on": self.score_on}
+        masked = apply_masks(x, y, mask, counts, hidden=hidden, target_mask=target, **how)
+        return Batch(*masked)
 
     def known(self, index: Int[Array, " batch"]) -> Bool[Array, "batch channel *space"]:
-        """Where the targets of pairs are known, scored or not.
-
-        They are where they were measured. With `score_on="observed"` anything may stand where the files' own mask hides
-        a point, so that it is not known there.
-        """
         row, time = index // self.horizon, index % self.horizon
         known = jnp.isfinite(self.trajectories[self.rows[row], time + 1])
         if self.score_on == "observed" and self.observed is not None:
@@ -185,11 +225,14 @@ class Pairs(AbstractPairs):
 
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
-        """The mask of the run, where the run has just one."""
         return self.masks[0] if self.mask_per == "run" else None
 
+    @property
+    def may_have_gaps(self) -> bool:
+        return self.has_gaps or self.observed is not None
+
     def of(self, numbers: Sequence[int]) -> "Pairs":
-        """The pairs of some rows, by their numbers, seen under the same masks."""
+        """Return the pairs of some rows, given by their numbers, under the same masks."""
         index = np.asarray(numbers)
         masks = self.masks
         if self.mask_per == "trajectory":
@@ -213,10 +256,16 @@ class Pairs(AbstractPairs):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data(Generic[Some]):
-    """The three splits of a run; `calibration` is the part of reg that
-    was split off for calibration, where one was.
+    """The three splits of a run.
 
-    `names` are those of the channels, where data have any, and `axes` the letters of the file's axes, as in "btyx".
+    Attributes:
+        train: pairs that θ and ψ learn from.
+        reg: pairs that ρ learns from.
+        test: pairs that are only scored.
+        digest: SHA-256 that the data are recognised by.
+        calibration: the part of reg that was split off for calibration, if any.
+        names: names of the channels, where the data have them.
+        axes: letters of the axes in the file, as in "btyx".
     """
 
     train: Some
@@ -232,105 +281,71 @@ class Data(Generic[Some]):
         """The calibration part of reg, where one was split off; all of reg otherwise."""
         return self.reg if self.calibration is None else self.calibration
 
-    def split_off_calibration(self, seed: int) -> "Data[Some]":
-        """Takes 30% of the rows of reg, at least one, out of reg; the seed says which.
+    @property
+    def run_mask(self) -> Bool[Array, "*space"] | None:
+        """The mask of the run, where one mask serves all of its pairs."""
+        return self.train.run_mask
 
-        One part for all seeds would be one draw of few rows, and no interval over seeds would know of it.
+    def split_off_calibration(self, seed: int) -> "Data[Some]":
+        """Return data with 30% of the rows of reg, at least one, moved to `calibration`.
+
+        The seed chooses the rows, so that intervals over seeds include the variation of the choice.
+
+        Raises:
+            InputError: if reg has fewer than two rows, or one of the two parts has no measured value.
         """
         size = int(self.reg.num_rows)
         if size < 2:
-            raise InputError(f"--reg-size {size}: needs 2, one to learn from and one to calibrate on")
+            raise InputError(f"reg_size is {size}: needs 2, one to learn from and one to calibrate on")
         cut = size - max(1, round(_CALIBRATION_SHARE * size))
         order = np.random.default_rng(seed).permutation(size).tolist()
         learned, calibration = (self.reg.of(sorted(part)) for part in (order[:cut], order[cut:]))
-        from crossreg.data.files.measured import unmeasured
-
         if unmeasured(learned) or unmeasured(calibration):
             raise InputError(
-                f"--reg-size {size}: a part of reg to learn from, or to calibrate on, has nothing that was measured;"
+                f"reg_size is {size}: a part of reg to learn from, or to calibrate on, has nothing that was measured;"
                 " hold out more"
             )
         return dataclasses.replace(self, reg=learned, calibration=calibration)
 
-    @property
-    def run_mask(self) -> Bool[Array, "*space"] | None:
-        """The mask of the run, where the run has just one."""
-        train: Any = self.train
-        return getattr(train, "run_mask", None)
 
+def unmeasured(pairs: AbstractPairs) -> list[str]:
+    """Return which of `input` and `target` is missing in every pair of a split.
 
-def load(scenario: str = "diff_ks", **fields) -> Data[Pairs]:
-    """The train, reg and test pairs of an APEBench scenario.
-
-    `fields` are those of [`DataConfig`][]: `load("diff_ks", train_size=20, observed_fraction=0.4)`.
+    The result is `["pair"]` if both occur but never in one pair, and empty if some pair has both, for large splits in
+    files, which are not read, and for empty splits. Pairs are read until one with both is found.
     """
-    return load_data(DataConfig(scenario=scenario, **fields))
-
-
-def check_split(config: DataConfig) -> Split:
-    """The trajectories of each split; sizes that the pools, or own files, do not have are refused."""
-    if config.data is not None:
-        from crossreg.data.files.pool import pool_of
-
-        parts = pool_of(config).parts(config)
-        return Split(**{name: range(len(part.samples)) for name, part in parts.items()})
-    return split_trajectories(*config.sizes, one_pool=config.one_pool)
-
-
-def load_data(config: DataConfig) -> Data[Pairs]:
-    """The pairs that a config describes: of own files, or of a scenario, generated if they are not cached."""
-    if config.data is not None:
-        from crossreg.data.files.load import load_files
-
-        return load_files(config)
-    # The split is checked before data are made for it.
-    check_split(config)
-    return make_data(load_trajectories(config), config, check=False)
-
-
-def trajectories_of(config: DataConfig, *others: DataConfig) -> Trajectories:
-    """What the runs of a sweep share, for `make_data`: a scenario's trajectories, or those of own files.
-
-    `others` are the configs of further runs: of own files, what each of them holds counts for the digest.
-    """
-    if config.data is None:
-        return load_trajectories(config)
-    from crossreg.data.files.pool import pool_trajectories
-
-    return pool_trajectories(config, *others)
-
-
-def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
-    """Splits, observes and pairs trajectories that are already there, checked unless someone has done so.
-
-    Those of own files are split by the files themselves (`data/files/pool.py`), which must be as they were.
-    """
-    if config.data is not None:
-        from crossreg.data.files.pool import shared_data
-
-        return shared_data(trajectories, config)
-    split = check_split(config)
-    if check:
-        trajectories = check_trajectories(trajectories, split)
-    pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
-    for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
-        if rows and rows[-1] >= array.shape[0]:
-            raise InputError(
-                f"--{name}-size {len(rows)}: needs trajectories up to number {rows[-1]}, the data have {array.shape[0]}"
-            )
-    return Data(
-        make_pairs(pool, split.train, 0, config),
-        make_pairs(pool, split.reg, 1, config),
-        make_pairs(test, split.test, 2, config),
-        trajectories.digest,
-    )
+    count = int(pairs.num_pairs)
+    if not pairs.may_have_gaps or not count:
+        return []
+    missing = {"input": True, "target": True, "pair": True}
+    chunk = max(1, _VALUES // math.prod(pairs.field_shape))
+    for start in range(0, count, chunk):
+        # The last pair fills the chunk up: a batch of another size would be compiled again.
+        numbers = np.minimum(np.arange(start, start + min(chunk, count)), count - 1)
+        batch = pairs.hold(numbers, len(numbers)).gather(jnp.asarray(numbers))
+        each = (np.asarray(values).reshape(len(numbers), -1) > 0 for values in (batch.mask, batch.weight))
+        seen, counts = (values.any(axis=1) for values in each)
+        missing["input"] &= not seen.any()
+        missing["target"] &= not counts.any()
+        missing["pair"] &= not (seen & counts).any()
+        if not missing["pair"]:
+            return []
+    return [name for name in ("input", "target") if missing[name]] or ["pair"]
 
 
 def make_pairs(array: Array, rows: range, number: int, config: DataConfig, **own: Any) -> Pairs:
-    """The pairs of some rows of an array, as split `number` of a run; `own` are the last fields of [`Pairs`][]."""
+    """Return the pairs of some rows of an array (trajectory, time, channel, *space).
+
+    Args:
+        array: the trajectories.
+        rows: those of the split.
+        number: 0 for train, 1 for reg, 2 for test.
+        config: how the inputs are observed.
+        own: further fields of [`Pairs`][], which data from files have.
+    """
     horizon = array.shape[1] - 1
     size = len(rows)
-    # An empty split is one row that does not count: its scores are NaN, and nothing else is special about it.
+    # An empty split has one row that does not count: its scores are NaN, and nothing else is special about it.
     rows = rows or range(1)
     num_pairs = len(rows) * horizon
     count = {"run": 1, "trajectory": len(rows), "pair": num_pairs, "step": num_pairs}[config.mask_per]
@@ -338,7 +353,7 @@ def make_pairs(array: Array, rows: range, number: int, config: DataConfig, **own
         trajectories=array,
         rows=jnp.asarray(list(rows), jnp.int32),
         num_rows=jnp.asarray(size, jnp.int32),
-        masks=draw_masks(mask_key_of(config, number), count, array.shape[3:], config.observed_fraction),
+        masks=masks_of(mask_key_of(config, number), jnp.arange(count), array.shape[3:], config.observed_fraction),
         observed_fraction=jnp.asarray(config.observed_fraction, array.dtype),
         mask_per=config.mask_per,
         mask_channel=config.mask_channel,
@@ -347,16 +362,10 @@ def make_pairs(array: Array, rows: range, number: int, config: DataConfig, **own
     )
 
 
-def mask_key_of(config: DataConfig, number: int) -> PRNGKeyArray:
-    """The key of a split's masks. One mask per run is one for all three splits; otherwise each split has its own."""
-    key = jax.random.fold_in(jax.random.key(config.mask_seed), MASK_STREAM)
-    return key if config.mask_per == "run" else jax.random.fold_in(key, number)
-
-
 def stack_pairs(pairs: Sequence[Some]) -> Some:
-    """Splits of several replicas as one with a leading replica axis, arrays padded to the longest.
+    """Stack the splits of several replicas along a leading axis, with arrays padded to the longest.
 
-    What replicas share gets no such axis (see `replica_axes`).
+    Arrays that replicas share get no such axis (see `replica_axes`).
     """
     first = pairs[0]
     shapes = [[array.shape for array in jax.tree.leaves(_shared(p))] for p in pairs]
@@ -372,7 +381,7 @@ def stack_pairs(pairs: Sequence[Some]) -> Some:
 
 
 def _padded(array: Array, length: int) -> Array:
-    """The last row again and again, up to a length; a number stays one."""
+    """Repeat the last row up to a length; a scalar is left alone."""
     if not array.ndim:
         return array
     return jnp.pad(array, [(0, length - array.shape[0])] + [(0, 0)] * (array.ndim - 1), mode="edge")
@@ -387,6 +396,13 @@ def _with_shared(pairs: Some, values: Sequence[Any]) -> Some:
 
 
 def replica_axes(pairs: Some) -> Some:
-    """The `in_axes` that vmap stacked pairs over replicas: all but what they share."""
+    """Return the `in_axes` with which vmap maps stacked pairs over replicas: 0, and None for shared arrays."""
     axes = jax.tree.map(lambda _: 0, pairs)
     return _with_shared(axes, [None] * len(pairs.shared))
+
+
+def __getattr__(name: str) -> Any:
+    # Until other modules import these from their new home.
+    if name in ("load", "load_data", "make_data", "trajectories_of", "check_split"):
+        return getattr(importlib.import_module("crossreg.data.load"), name)
+    raise AttributeError(f"module 'crossreg.data.pairs' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Trajectories: the train-seed set and the test set of one system, and where they came from."""
+"""Trajectories in memory: a train set and a test set of one system, and their origin."""
 
 import hashlib
 from typing import NamedTuple
@@ -10,8 +10,11 @@ from jaxtyping import Float
 class Trajectories(NamedTuple):
     """Two sets of trajectories of one system.
 
-    `train` is the pool that train and reg trajectories are taken from; `test` is only scored on.
-    `origin` says what generated them, `digest` is the SHA-256 of both arrays.
+    Attributes:
+        train: the pool that train and reg trajectories are taken from.
+        test: trajectories that are only scored.
+        origin: what generated them.
+        digest: SHA-256 of both arrays (see [`digest`][crossreg.data.trajectories.digest]).
     """
 
     train: Float[np.ndarray, "sample time channel *space"]
@@ -21,7 +24,7 @@ class Trajectories(NamedTuple):
 
 
 def digest(*arrays: np.ndarray) -> str:
-    """SHA-256 over the shapes, types and bytes of arrays."""
+    """Return the SHA-256 of the shapes, types and bytes of arrays."""
     sha = hashlib.sha256()
     for array in arrays:
         sha.update(f"{array.dtype.str}{array.shape}".encode())

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from crossreg.config import Config
-from crossreg.data.files.streamed import StreamedPairs, hold
-from crossreg.data.pairs import AbstractPairs, Pairs
+from crossreg.data.pairs import AbstractPairs, GridPairs
 from crossreg.errors import InputError
 from crossreg.nn.surrogate import Surrogate
 from crossreg.runs.run_folder import Run
@@ -24,7 +23,7 @@ def run_of(model: Surrogate, pairs: AbstractPairs | Fields, num_samples: int) ->
             f"export_model: takes a surrogate, such as `cross_regularize` makes and `fit(…).model` is, not a"
             f" {type(model).__name__}"
         )
-    if isinstance(pairs, Pairs | StreamedPairs):
+    if isinstance(pairs, GridPairs):
         (channels, *space), inside, mask = pairs.field_shape, pairs.in_channels, pairs.run_mask
     elif isinstance(pairs, AbstractPairs):
         raise InputError(f"export_model: takes pairs of fields on a grid, not {type(pairs).__name__}")
@@ -58,7 +57,7 @@ def examples_of(pairs: AbstractPairs | Fields, count: int) -> dict[str, np.ndarr
         chosen = np.asarray(pairs, np.float32)[np.linspace(0, len(pairs) - 1, count).astype(int)]
         return {"fields": chosen, "mask": np.ones((count, *chosen.shape[2:]), bool)}
     index = np.linspace(0, int(pairs.num_pairs) - 1, count).astype(int)
-    batch = hold(pairs, index).gather(jnp.asarray(index))
+    batch = pairs.hold(index).gather(jnp.asarray(index))
     return {"fields": np.asarray(batch.x[:, : pairs.field_shape[0]]), "mask": np.asarray(batch.mask[:, 0])}
 
 

@@ -1,7 +1,7 @@
-"""Arrays out of NPY and NPZ files that may hold anything.
+"""Reading of NPY and NPZ files, which may hold anything.
 
-What a header promises is compared with the file's size before memory is taken, and nothing in a file is ever run: no
-pickle, no Python. A packed archive may unfold to some times its size, no more.
+The size in a header is compared with the file's before memory is allocated, and nothing in a file is run: no pickle, no
+Python. A compressed archive may unpack to a limited multiple of its size.
 """
 
 import ast
@@ -26,11 +26,11 @@ _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000
 _MOST_AXES = 32
 _KINDS = re.compile(r"[<>|=]?[?biufcSU]\d{0,9}")
-# Data as numbers pack to a half, masks and labels to a tenth; a bomb unfolds to a thousand times its size.
+# Compression halves numbers and shrinks masks and labels tenfold; a decompression bomb shrinks a thousandfold.
 _MOST_UNPACKED = 32
 _SMALL = 2**24
 _CHUNK = 2**20
-# What zipfile, zlib and NumPy make of bytes that are no such file.
+# Exceptions that zipfile, zlib and NumPy raise on damaged files.
 _UNREADABLE = (
     OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error,
     NotImplementedError, RuntimeError, SyntaxError, OverflowError, MemoryError,
@@ -38,7 +38,7 @@ _UNREADABLE = (
 
 
 class ArrayHeader(NamedTuple):
-    """What a file says of an array before the array itself."""
+    """The header of an array in a file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -60,7 +60,7 @@ class ArrayArchive:
             if name in self._members:
                 raise InputError(f"{where}: holds {name} twice")
             self._members[name] = member
-        # One after the other, as they are read, so that many small bombs are as one large.
+        # Bytes of all arrays read so far: many small bombs are as bad as a large one.
         self._unpacked = 0
 
     @property
@@ -68,12 +68,12 @@ class ArrayArchive:
         return list(self._members)
 
     def header(self, name: str) -> ArrayHeader:
-        """The shape and type of an array, which is not read."""
+        """Return the shape and type of an array without reading it."""
         with self._opened(name) as (_, header):
             return header
 
     def read(self, name: str) -> np.ndarray:
-        """One array."""
+        """Read one array."""
         with self._opened(name) as (stream, header):
             self._unpacked += header.num_bytes
             if self._unpacked > (most := most_unpacked(self._size)):
@@ -98,14 +98,20 @@ class ArrayArchive:
 
 
 def most_unpacked(size: int) -> int:
-    """The most bytes that a packed file of this size may unfold to."""
+    """Return the bytes that a compressed file of this size may unpack to."""
     return _MOST_UNPACKED * size + _SMALL
 
 
 def read_npy(path: Path, where: str | None = None, *, follow_links: bool = True) -> np.ndarray:
-    """The array of an NPY file; `where` names the file in errors, by default its path does.
+    """Read the array of an NPY file.
 
-    A file that a user names may be a link; of a run folder none may (`follow_links`).
+    Args:
+        path: the file.
+        where: what errors call it; by default its path.
+        follow_links: whether the file may be a link, as a file that a user names may, and one in a run folder may not.
+
+    Raises:
+        InputError: if the file is not an array of numbers, booleans or text.
     """
     where = str(path) if where is None else where
     with said_in_one_line(where), open_regular(path, follow_links=follow_links) as file:
@@ -117,7 +123,7 @@ def read_npy(path: Path, where: str | None = None, *, follow_links: bool = True)
 
 
 def map_npy(path: Path, where: str | None = None) -> np.ndarray:
-    """The array of an NPY file, left where it is: only what is looked at is read."""
+    """Map the array of an NPY file: only the parts that are used are read."""
     where = str(path) if where is None else where
     with said_in_one_line(where), open_regular(path, follow_links=True) as file:
         header = _read_header(file, _size_of(file), where)
@@ -129,7 +135,7 @@ def map_npy(path: Path, where: str | None = None) -> np.ndarray:
 
 @contextlib.contextmanager
 def open_npz(path: Path, where: str | None = None, *, follow_links: bool = True) -> Iterator[ArrayArchive]:
-    """An NPZ file, to be read array by array; what is wrong with it is an `InputError`. Links as in `read_npy`."""
+    """Open an NPZ file, to be read array by array. Arguments and errors are those of `read_npy`."""
     where = str(path) if where is None else where
     with contextlib.ExitStack() as held:
         with said_in_one_line(where):
@@ -141,14 +147,14 @@ def open_npz(path: Path, where: str | None = None, *, follow_links: bool = True)
 def read_npz(
     path: Path, names: Sequence[str], where: str | None = None, *, follow_links: bool = True
 ) -> dict[str, np.ndarray]:
-    """The arrays of these names."""
+    """Read the arrays with these names."""
     with open_npz(path, where, follow_links=follow_links) as archive:
         return {name: archive.read(name) for name in names}
 
 
 @contextlib.contextmanager
 def said_in_one_line(where: str) -> Iterator[None]:
-    """Whatever a file that may hold anything makes its reader raise, as an `InputError`."""
+    """Raise an InputError in place of any exception that a damaged file causes in its reader."""
     try:
         yield
     except InputError:
@@ -163,7 +169,7 @@ def _size_of(file: BinaryIO) -> int:
 
 
 def _read_header(stream: BufferedIOBase, size: int, where: str) -> ArrayHeader:
-    """What stands before an array that is, with this header, `size` bytes long."""
+    """Read the header of an array that is `size` bytes long, header included."""
     start = stream.read(8)
     if len(start) < 8 or start[:6] != _MAGIC:
         raise InputError(f"{where}: not an NPY array")
@@ -185,8 +191,8 @@ def _read_header(stream: BufferedIOBase, size: int, where: str) -> ArrayHeader:
 
 
 def _parse(text: str, where: str) -> ArrayHeader:
-    """The header, a dictionary as Python writes it."""
-    # A plain one has two brackets; of many, the parser would run out of its stack. Old ones have 3L for 3.
+    """Parse the text of a header, a Python dictionary."""
+    # Headers have few brackets; many would overflow the parser's stack. Python 2 wrote 3L for 3.
     if sum(map(text.count, "([{")) > 16 or "\\" in text:
         raise InputError(f"{where}: not the header of an array of numbers")
     try:
@@ -211,7 +217,7 @@ def _shown(shape: tuple[int, ...]) -> str:
 
 
 def _read_values(stream: BufferedIOBase, header: ArrayHeader, where: str) -> np.ndarray:
-    """The numbers behind a header, in the machine's byte order."""
+    """Read the numbers after a header, in the machine's byte order."""
     check_room(header.num_bytes, f"{where}: an array of shape {_shown(header.shape)}")
     array = np.empty(math.prod(header.shape), header.dtype)
     target, start = array.view(np.uint8).data if array.size else memoryview(b""), 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """`CROSSREG_CACHE` if set, else the user's cache folder."""
+    """Return `CROSSREG_CACHE` if it is set, or else the user's cache folder."""
     if folder := os.environ.get("CROSSREG_CACHE"):
         return Path(folder)
     if sys.platform == "darwin":

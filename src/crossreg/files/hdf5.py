@@ -1,7 +1,6 @@
-"""HDF5 files that may come from anywhere: opened only if all of their content is in them, in proportion to their size.
+"""Opening of HDF5 files from anywhere, only if all of their content lies in them, in proportion to their size.
 
-A dataset of such a file may name another file of the machine to take its bytes from, and a chunk of a few bytes may
-unfold to gigabytes.
+A dataset may take its bytes from another file on the machine, and a chunk of a few bytes may unpack to gigabytes.
 """
 
 import math
@@ -17,15 +16,18 @@ from crossreg.files.memory import in_words
 
 
 def open_own(path: Path, where: str) -> h5py.File:
-    """Open an HDF5 file to read it, if all that it holds lies in it.
+    """Open an HDF5 file for reading, if all of its content lies in it.
 
     Args:
         path: the file.
         where: what errors call it.
 
     Returns:
-        The open file. External links, external storage and virtual datasets are refused, wherever they stand in it, and
-        so are chunks and coordinates, which are read as a whole, that are far larger than the file.
+        The open file.
+
+    Raises:
+        InputError: if the file is not readable, has external links, external storage or virtual datasets anywhere, or
+            has a chunk or a coordinate, which are read as a whole, that is far larger than the file.
     """
     try:
         file = h5py.File(path, "r")
@@ -33,13 +35,13 @@ def open_own(path: Path, where: str) -> h5py.File:
         raise InputError(f"{where}: not a readable HDF5 file ({str(error).splitlines()[0]})") from error
     most = most_unpacked(path.stat().st_size)
     try:
-        # What is found is returned, not raised: h5py does not let errors through its visits.
+        # Visitors return what is wrong: h5py does not pass on exceptions.
         wrong = file.visititems_links(_wrong_link) or file.visititems(partial(_wrong_dataset, most))
     except BaseException as error:
         file.close()
         if not isinstance(error, Exception):
             raise
-        # On a damaged file a visit may end in any error, SystemError among them.
+        # On a damaged file, a visit may raise anything, SystemError included.
         raise InputError(f"{where}: not a readable HDF5 file ({str(error).splitlines()[0]})") from error
     if wrong:
         file.close()

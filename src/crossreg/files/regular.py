@@ -1,7 +1,7 @@
-"""The one way to open a file of a run folder for reading.
+"""Opening of regular files only, as every file of a run folder is opened for reading.
 
-A run folder may come from anybody. A link in it could show another file of this machine, and a pipe would wait for a
-writer for ever, so only regular files are opened.
+A run folder may come from anybody. A link in it could disclose another file of this machine, and a pipe would wait
+forever for a writer.
 """
 
 import errno
@@ -22,7 +22,10 @@ def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:
         follow_links: Whether `path` itself may be a symbolic link, as it may for a file that the user has named.
 
     Returns:
-        The open file, in binary mode. Anything but a regular file is an `OSError`.
+        The open file, in binary mode.
+
+    Raises:
+        OSError: if it is anything but a regular file.
     """
     descriptor = open_descriptor(path, _FLAGS, follow_links=follow_links)
     return os.fdopen(descriptor, "rb")

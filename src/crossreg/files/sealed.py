@@ -1,11 +1,11 @@
-"""Arrays in an NPZ file that shows when a single bit of it is corrupted. No pickle, nothing else than numbers.
+"""Arrays of numbers in NPZ files with a seal, by which a single corrupted bit is detected. No pickle.
 
-Any NPZ reader opens it: the seal is the comment that a ZIP archive may end with,
+Any NPZ reader opens them: the seal is the comment that a ZIP archive may end with,
 
     crossreg seal 1 IDENTITY sha256 DIGEST
 
-DIGEST is over every byte before it, IDENTITY says of what the file is a result (or `-`). Before an array is allocated,
-its name, type, shape and size are checked against what is asked for and what the file holds.
+DIGEST covers every byte before it; IDENTITY names the settings or data that the file results from (or is `-`). Before
+an array is allocated, its name, type, shape and size are checked against the expected ones and the file's size.
 """
 
 import functools
@@ -31,7 +31,7 @@ _END_RECORD = struct.Struct("<4s4H2LH")  # of a ZIP archive; its last field is t
 
 
 class Kind(NamedTuple):
-    """What an array must be; a None in its shape stands for any length."""
+    """The type and shape that an array must have; None in the shape stands for any length."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype
@@ -52,7 +52,15 @@ def write_sealed(
     compressed: bool = False,
     announce: Callable[[Path], None] | None = None,
 ) -> None:
-    """Writes arrays in one move; `announce` as in `replacing`."""
+    """Write arrays in one move, with a seal.
+
+    Args:
+        path: the file, which is replaced.
+        arrays: the arrays by their names.
+        identity: what the arrays result from.
+        compressed: whether to compress them.
+        announce: as in `replacing`.
+    """
     with replacing(path, announce=announce) as file:
         save: Any = np.savez_compressed if compressed else np.savez
         save(file, allow_pickle=False, **arrays)
@@ -66,7 +74,7 @@ def write_sealed(
 
 
 def _digest(file: BinaryIO, length: int | None) -> str:
-    """The SHA-256 of the first bytes of a file, or of all that are left, a piece at a time."""
+    """Return the SHA-256 of the first bytes of a file, or of all that are left, read piece by piece."""
     digest, left = hashlib.sha256(), math.inf if length is None else length
     while left > 0 and (piece := file.read(int(min(_PIECE, left)))):
         digest.update(piece)
@@ -75,7 +83,11 @@ def _digest(file: BinaryIO, length: int | None) -> str:
 
 
 def check_seal(path: Path) -> str | None:
-    """The identity in the seal of a file that is as it was written; None for an archive that never had a seal."""
+    """Return the identity in the seal of a file, or None for an archive that never had a seal.
+
+    Raises:
+        ValueError: if the file is corrupted.
+    """
     about = path.stat()
     return _check_seal(path, about.st_mtime_ns, about.st_size, about.st_ino)
 
@@ -87,7 +99,7 @@ def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None
         end = file.read()
         found = _SEAL.search(end)
         if found is None or found.end() != len(end):
-            # An archive without a comment ends in its end record. No harm makes one out of a sealed archive.
+            # An archive without a comment ends in its end record, which damage cannot make of a sealed one.
             record = end[-_END_RECORD.size :]
             if len(record) == _END_RECORD.size and record[:4] == b"PK\5\6" and record[-2:] == b"\0\0":
                 return None
@@ -99,7 +111,7 @@ def _check_seal(path: Path, _written: int, size: int, _inode: int) -> str | None
 
 
 def has_seal(path: Path) -> bool:
-    """Whether a file ends in a seal, corrupted or not."""
+    """Return whether a file ends in a seal, corrupted or not."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, path.stat().st_size - _LONGEST))
@@ -109,7 +121,7 @@ def has_seal(path: Path) -> bool:
 
 
 def seal_or_none(path: Path) -> str | None:
-    """The identity in the seal of a file; None where it is corrupted, missing, or was never sealed."""
+    """Return the identity in the seal of a file; None if it is corrupted, missing, or was never sealed."""
     try:
         return check_seal(path)
     except (OSError, ValueError):
@@ -117,12 +129,12 @@ def seal_or_none(path: Path) -> str | None:
 
 
 def is_sealed(path: Path, identity: str) -> bool:
-    """Whether a file is as it was written, for this identity."""
+    """Return whether a file is intact and has this identity."""
     return seal_or_none(path) == identity
 
 
 def check_sealed(path: Path, what: str) -> str | None:
-    """`check_seal` for a reader: a file that is corrupted or missing is an `InputError`. `what` the file should be."""
+    """Return the result of `check_seal`; raise InputError if the file is no intact `what`, or missing."""
     try:
         return check_seal(path)
     except (OSError, ValueError) as error:
@@ -133,7 +145,18 @@ def check_sealed(path: Path, what: str) -> str | None:
 def read_sealed(
     path: Path, kinds: Mapping[str, Kind], what: str, *, identity: str | None = None, pick: int | None = None
 ) -> dict[str, np.ndarray]:
-    """The arrays of these names. `what` the file should be; with `pick`, that entry of each one's first axis."""
+    """Read arrays from a sealed file.
+
+    Args:
+        path: the file.
+        kinds: the names of the arrays, and the type and shape that each must have.
+        what: what the file should be, for errors.
+        identity: the identity that its seal must have, if any.
+        pick: an index along the first axis of each array; by default all entries are read.
+
+    Raises:
+        InputError: if the file is corrupted, or anything in it is not as expected.
+    """
     own = check_sealed(path, what)
     if identity is not None and own != identity:
         raise InputError(f"{path}: is of other settings or data ({own}, not {identity})")

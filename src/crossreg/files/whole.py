@@ -1,4 +1,4 @@
-"""Files: writing so that a reader sees all of one or nothing, and reading what users give."""
+"""Files and folders that are written whole or not at all, and reading of arrays and JSON."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ from crossreg.errors import InputError
 from crossreg.files.arrays import read_npy
 from crossreg.files.regular import read_regular
 
-# No user calls a file so, which is why what a killed process has left may be removed.
+# No user names a file like this, so that files left by a killed process can be removed.
 _TEMPORARY = re.compile(r".+\.\d+-[0-9a-f]{8}\.crossreg\.tmp")
 
 
@@ -25,14 +25,16 @@ _TEMPORARY = re.compile(r".+\.\d+-[0-9a-f]{8}\.crossreg\.tmp")
 def replacing(
     path: Path, *, durable: bool = True, announce: Callable[[Path], None] | None = None
 ) -> Iterator[BinaryIO]:
-    """Opens a temporary file beside `path` that takes its place when the block ends well.
+    """Open a temporary file beside `path` that replaces it when the block ends without an error.
 
-    `durable`: it outlives a power cut too, which takes a disk some milliseconds. `announce` is told of the whole
-    temporary file before it takes its place.
+    Args:
+        path: the file.
+        durable: whether the file must survive a power cut, which takes a disk some milliseconds.
+        announce: called with the temporary file before it replaces `path`.
     """
-    # Machines that share a disk may have processes of one number: in a container it is mostly 1.
+    # Machines that share a disk may have processes with the same number: in a container it is often 1.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.crossreg.tmp")
-    opened = temporary.open("x+b")  # fails, and removes nothing, should anybody have a file of that name
+    opened = temporary.open("x+b")  # fails, and removes nothing, if there is a file of that name
     try:
         with opened as file:
             yield file
@@ -45,26 +47,26 @@ def replacing(
         if durable:
             _sync_folder(path.parent)
     finally:
-        with contextlib.suppress(OSError):  # what went wrong before is what matters
+        with contextlib.suppress(OSError):  # an earlier error matters more
             temporary.unlink(missing_ok=True)
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file is one that `replacing` was writing."""
+    """Return whether a file is a temporary one of `replacing`."""
     return _TEMPORARY.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def check_no_link(folder: Path) -> None:
-    """Refuse, with an `OSError`, a folder that is a link: what is put there would lie elsewhere."""
+    """Raise OSError if a folder is a link: files in it would lie elsewhere."""
     if folder.is_symlink():
         raise OSError(errno.ELOOP, "is a symbolic link, which is not written through", str(folder))
 
 
 def make_folder(folder: Path, *, parents: bool = False) -> None:
-    """Makes a folder where there is none; what is put there outlives a power cut only if the folder does.
+    """Make a folder if there is none, durably, so that the files in it can survive a power cut.
 
-    With `parents` it is one that the user has named, which may be a link. Without, it is one inside the folder of a
-    run, a sweep or a car experiment, which may come from anybody, and may not.
+    With `parents`, it is a folder that the user has named, which may be a link. Without, it lies inside the folder of a
+    run, a sweep or a car experiment, which may come from anybody, and may not be a link.
     """
     if not parents:
         check_no_link(folder)
@@ -81,11 +83,11 @@ def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
     """Make a folder with all of its files, or none.
 
     Args:
-        folder: The folder, which is not there yet, or is empty.
-        flag: What the user has named it by, for errors.
+        folder: The folder, which does not exist yet, or is empty.
+        flag: The argument by which the user has named it, for errors.
 
     Yields:
-        A folder beside it to write to, which takes its place when the block ends well, and is removed otherwise.
+        A folder beside it to write to, which replaces it if the block ends without an error, or is removed.
     """
     try:
         make_folder(folder.parent, parents=True)
@@ -102,7 +104,7 @@ def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable; a file system that cannot is left as it is."""
+    """Make a rename durable, on file systems that can."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -112,7 +114,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
-    """Refuse to write over what is not ours: anything but a file whose first kilobyte has a `mark`."""
+    """Raise InputError if `path` exists and its first kilobyte lacks the `mark` of files that crossreg wrote."""
     try:
         if mark in read_regular(path, 1024):
             return
@@ -124,7 +126,7 @@ def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
 
 
 def check_is_folder(path: Path) -> None:
-    """Refuses what is no folder, and says which of the two it is."""
+    """Raise InputError if `path` is a file or missing."""
     if path.is_file():
         raise InputError(f"{path}: is a file; name the folder")
     if not path.is_dir():
@@ -132,12 +134,12 @@ def check_is_folder(path: Path) -> None:
 
 
 def read_array(path: Path, what: str, *, follow_links: bool = True) -> np.ndarray:
-    """An array from an NPY file; one of a run folder may not be a link."""
+    """Read an array from an NPY file, which may not be a link if it is in a run folder."""
     return read_npy(path, f"{what} {path}", follow_links=follow_links)
 
 
 def read_stored(path: Path) -> bytes:
-    """The content of a file of a run folder; one that cannot be read, or is a link or a pipe, is an `InputError`."""
+    """Read a file of a run folder; raise InputError if it is not readable, or is a link or a pipe."""
     try:
         return read_regular(path)
     except OSError as error:
@@ -145,7 +147,7 @@ def read_stored(path: Path) -> bytes:
 
 
 def read_json(path: Path, expected: str) -> Any:
-    """The value of a JSON file; `expected` says in errors what should be there."""
+    """Read a JSON file; errors say what was `expected`."""
     try:
         return json.loads(read_regular(path))
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Settings out of YAML that may hold anything: plain values by name, or one line that says why not.
+"""Reading of settings in YAML, which may hold anything: plain values by name, or a one-line error.
 
-No JAX here: `crossreg --help` answers at once.
+Does not import JAX, so that `crossreg --help` answers at once.
 """
 
 from typing import Any
@@ -13,15 +13,17 @@ _MOST_VALUES = 5000
 
 
 def parse_settings(text: bytes, where: str) -> Any:
-    """What YAML says, without aliases, which grow without bound, tags, names that stand twice, or great depth.
+    """Parse YAML; files that crossreg writes pass all checks.
 
-    Nothing that is written here has any of them.
+    Raises:
+        InputError: if the text is not YAML, is very long or deep, has aliases, which can grow without bound, tags, or a
+            name twice.
     """
     import yaml
 
     if len(text) > LONGEST:
         raise InputError(f"{where}: has more than {LONGEST} bytes; expected some settings")
-    # The loader in C takes a tenth of the time: there may be thousands of runs.
+    # The loader in C is ten times faster: there may be thousands of runs.
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):
@@ -42,7 +44,7 @@ def parse_settings(text: bytes, where: str) -> Any:
 
 
 def _check_plain(yaml: Any, events: Any, where: str) -> None:
-    """Refuses what a file of settings never has, before anything is made of it: the loader in C dies of great depth."""
+    """Raise InputError about what settings never have, before they are loaded: great depth crashes the loader in C."""
     depth = 0
     for count, event in enumerate(events):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

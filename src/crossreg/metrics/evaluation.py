@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.metrics.calibration import coverage, ece_from_coverage
@@ -150,7 +149,7 @@ def _launch(
     Streamed data are always waited for, since queued batches take memory. Of those, points for sorting are kept from as
     many evenly spaced batches as memory allows.
     """
-    launched, streams = [], isinstance(pairs, StreamedPairs)
+    launched, streams = [], pairs.in_files
     total = min(int(pairs.num_rows) * pairs.pairs_per_row, most_pairs or math.inf) * math.prod(pairs.field_shape)
     every = math.ceil(total / _SORTED_POINTS) if streams else 1
     for number, (batch, keys, size) in enumerate(batches_of(pairs, key=key, most_pairs=most_pairs, steps=steps)):

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.config import ModelConfig
 from crossreg.config.sites import site_names
-from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.pairs import AbstractPairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
@@ -57,7 +56,7 @@ def scale_pairs(pairs: AbstractPairs) -> Int[Array, " pair"]:
 
 def data_scale(pairs: AbstractPairs) -> DataScale:
     """Root mean square of each input channel, as the network sees it, and the spread of each target channel."""
-    if isinstance(pairs, StreamedPairs) and pairs.held is None:
+    if pairs.in_files and pairs.held_part is None:
         pairs = pairs.hold(np.asarray(scale_pairs(pairs)))
     batch = pairs.gather(scale_pairs(pairs))
     if pairs.units is not None:

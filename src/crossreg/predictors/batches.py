@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PRNGKeyArray
 
-from crossreg.data.files.streamed import StreamedPairs, evenly_spaced
+from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
 
@@ -58,7 +58,7 @@ def batches_of(
 
 def _held(pairs: AbstractPairs, indices: Sequence[Int[np.ndarray, " batch"]]) -> Iterator[AbstractPairs]:
     """Yield the pairs with each batch in memory; of streamed data, the next batch is read meanwhile."""
-    if not isinstance(pairs, StreamedPairs):
+    if not pairs.in_files:
         yield from (pairs for _ in indices)
         return
     with ThreadPoolExecutor(1) as pool:

@@ -10,7 +10,6 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float
 
-from crossreg.data.files.streamed import hold
 from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
@@ -41,7 +40,7 @@ class InputRange(NamedTuple):
 def input_range(pairs: AbstractPairs) -> InputRange:
     """Return the range of the inputs of a split, as a model sees them; of a large split, of evenly spaced pairs."""
     numbers = scale_pairs(pairs)
-    x, mask = map(np.asarray, _inputs(hold(pairs, np.asarray(numbers)), numbers))
+    x, mask = map(np.asarray, _inputs(pairs.hold(np.asarray(numbers)), numbers))
     axes = (0, *range(2, x.ndim))
     spreads = _spreads(np.where(mask, x.astype(np.float64), np.nan))
     least = np.nanmin(spreads, axis=0, initial=np.inf)

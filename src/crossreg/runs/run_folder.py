@@ -27,9 +27,9 @@ from jaxtyping import Bool
 
 from crossreg.config import Config, load_stored, to_dict, to_yaml
 from crossreg.data.checks import check_mask
-from crossreg.data.files.load import is_known_by_sample, load_files
-from crossreg.data.files.streamed import StreamedPairs
-from crossreg.data.pairs import AbstractPairs, Data, load_data
+from crossreg.data.files.load import is_known_by_sample
+from crossreg.data.load import load_config
+from crossreg.data.pairs import AbstractPairs, Data
 from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line
 from crossreg.files.regular import read_regular
@@ -191,7 +191,7 @@ def final_metrics(
     asked = config.train.scored_pairs
 
     def most(pairs: AbstractPairs) -> int | None:
-        return SCORED_PAIRS if asked is None and isinstance(pairs, StreamedPairs) else asked
+        return SCORED_PAIRS if asked is None and pairs.in_files else asked
 
     # Where test goes beyond the times of train, it is scored once more, in two parts.
     twice = [data.test] if trained_steps(data, config.data) else []
@@ -267,7 +267,7 @@ class Run(NamedTuple):
             config = dataclasses.replace(config, data=str(path))
         # What the run stored of its fields decides how they are read, not what a file without names may mean.
         stored = (self.channels, *self.space)
-        data = load_data(config) if config.data is None else load_files(config, stored)
+        data = load_config(config, stored)
         if data.digest != self.digest and config.data is not None:
             if is_known_by_sample(config, self.digest, stored):
                 said = "the run is of a version that knew large data by a sample of fields; the others are not compared"

@@ -9,7 +9,8 @@ from typing import Any
 from crossreg.config import Config, TrainConfig
 from crossreg.data.files.load import resolved
 from crossreg.data.files.streamed import check_unchanged
-from crossreg.data.pairs import Data, load_data
+from crossreg.data.load import load_config
+from crossreg.data.pairs import Data
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts
 from crossreg.machine.stopping import stopped_together
@@ -141,7 +142,7 @@ def _start(
     config = dataclasses.replace(config, data=resolved(config.data))
     if folder is not None:
         check_same(folder, config)
-    data = load_data(config.data)
+    data = load_config(config.data)
     return config, data, start_cohort([config], [data], parts=layout.share.parts)
 
 

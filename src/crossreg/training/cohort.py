@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from crossreg.config import Config, ModelConfig, TrainConfig
-from crossreg.data.files.streamed import hold
 from crossreg.data.keys import MODEL_STREAM
 from crossreg.data.pairs import Data, replica_axes
 from crossreg.errors import InputError
@@ -122,12 +121,12 @@ def start_cohort(
         raise ValueError("the runs of a cohort must share their trajectories")
     for config, split in zip(configs, data, strict=True):
         check_memory(config, split.train.field_shape, parts=parts)
-        check_scale(config.model, hold(split.train, np.asarray(scale_pairs(split.train))))
+        check_scale(config.model, split.train.hold(np.asarray(scale_pairs(split.train))))
         check_learnable(config)
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
     # A compiled program reads no file: what it takes the data's scale from is there before.
-    ready = eqx.tree_at(lambda t: t.train, tasks, hold(tasks.train, np.asarray(scale_pairs(data[0].train))))
+    ready = eqx.tree_at(lambda t: t.train, tasks, tasks.train.hold(np.asarray(scale_pairs(data[0].train))))
     return _build(configs[0].model, ready), tasks, train_config
 
 

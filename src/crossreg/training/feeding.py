@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from crossreg.config import TrainConfig
-from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, replica_axes
 from crossreg.training.parallel import Layout
@@ -33,13 +32,13 @@ class Feed:
         """`placed` are the tasks as they lie on the devices of the layout."""
         self._tasks, self._placed, self._layout = tasks, placed, layout
         self._config, self._learns_on_reg = config, learns_on_reg
-        readers = [p.reader for p in (tasks.train, tasks.reg) if isinstance(p, StreamedPairs)]
-        self._streams = bool(readers)
-        if not readers:
+        streamed = [pairs for pairs in (tasks.train, tasks.reg) if pairs.in_files]
+        self._streams = bool(streamed)
+        if not streamed:
             return
         if tasks.key.shape[0] != 1:
             raise ValueError("data in files train one run at a time")
-        batch_bytes = config.batch_size * max(reader.pair_bytes for reader in readers)
+        batch_bytes = config.batch_size * max(pairs.pair_bytes for pairs in streamed)
         self._steps = int(np.clip(_BLOCK_BYTES // batch_bytes, 1, _MOST_STEPS))
         self._pool = ThreadPoolExecutor(1)
         self._blocks: dict[int, Future[Task]] = {}
@@ -82,7 +81,7 @@ class Feed:
         self, pairs: AbstractPairs, placed: AbstractPairs, stream: int, due: Int[np.ndarray, " step"]
     ) -> AbstractPairs:
         """A split with the pairs that these steps draw; of several devices, each with those of its part of a batch."""
-        if not isinstance(pairs, StreamedPairs):
+        if not pairs.in_files:
             return placed
         size = self._config.batch_size
         drawn = np.zeros((0, size), int)
@@ -91,12 +90,11 @@ class Feed:
         if self._layout.mesh is None:
             return pairs.hold(drawn.ravel(), self._steps * size)
         parts = [pairs.hold(drawn[:, own].ravel(), self._steps * own.size) for own in self._layout.local_slots(size)]
-        held = self._layout.from_parts([(part.numbers, part.held) for part in parts])
-        return eqx.tree_at(lambda p: (p.numbers, p.held), placed, held, is_leaf=lambda node: node is None)
+        return placed.with_held_part(self._layout.from_parts([part.held_part for part in parts]))
 
 
 @eqx.filter_jit
-def _drawn(key, pairs: StreamedPairs, stream, steps, batch_size: int) -> Int[Array, "replica step batch"]:
+def _drawn(key, pairs: AbstractPairs, stream, steps, batch_size: int) -> Int[Array, "replica step batch"]:
     """The pairs that each step of each replica draws."""
 
     def of(key, pairs, step):

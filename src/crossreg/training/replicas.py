@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.keys import MEMBER_STREAM
 from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
 from crossreg.nn.surrogate import Surrogate
@@ -130,10 +129,7 @@ def make_task(data: Data, seed: int, member: int = 0) -> Task:
     key = jax.random.key(seed)
     if member:
         key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
-    held_out = data.held_out
-    if isinstance(held_out, StreamedPairs):
-        held_out = held_out.evenly_spaced(_MONITOR_BYTES)
-    return Task(key, data.train, data.reg, held_out)
+    return Task(key, data.train, data.reg, data.held_out.in_memory(_MONITOR_BYTES))
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
@@ -157,9 +153,7 @@ def device_axes(tasks: Task) -> PyTree:
     """The same for devices that share batches: of data in files, each holds the pairs that it needs."""
 
     def of(pairs: AbstractPairs, axes: PyTree) -> PyTree:
-        if not isinstance(pairs, StreamedPairs) or pairs.held is None:
-            return axes
-        return eqx.tree_at(lambda p: (p.numbers, p.held), axes, (PART, PART), is_leaf=lambda node: node is None)
+        return axes if pairs.held_part is None else axes.with_held_part((PART, PART))
 
     axes = task_axes(tasks)
     held = (of(tasks.train, axes.train), of(tasks.reg, axes.reg))

@@ -21,12 +21,17 @@ SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --b
 @pytest.mark.parametrize(
     ("shape", "axes", "meant", "would_be"),
     [
-        ((5, 3, 48, 64), "btcx", "btxy", "48 channels on 64 points; say --axes btxy if the grid has 48 × 64 points"),
+        ((5, 3, 48, 64), "btcx", "btxy", "48 channels on 64 points; say `axes='btxy'` if the grid has 48 × 64 points"),
         ((5, 3, 17, 64), "btcx", "btxy", "17 channels on 64 points"),
         ((5, 3, 12, 9), "btcx", "btxy", "12 channels on 9 points"),
         ((5, 3, 5, 9), "btcx", "btxy", "5 channels on 9 points"),
-        ((5, 3, 64, 2), "btcx", "btxc", "64 channels on 2 points; say --axes btxc if the grid has 64 points"),
-        ((5, 3, 48, 64, 3), "btcxy", "btxyc", "48 channels on 64 × 3 points; say --axes btxyc if the grid has 48 × 64"),
+        ((5, 3, 64, 2), "btcx", "btxc", "64 channels on 2 points; say `axes='btxc'` if the grid has 64 points"),
+        (
+            (5, 3, 48, 64, 3),
+            "btcxy",
+            "btxyc",
+            "48 channels on 64 × 3 points; say `axes='btxyc'` if the grid has 48 × 64",
+        ),
         ((5, 3, 18, 20, 24), "btcxy", "btxyz", "18 channels on 20 × 24 points"),
         ((5, 3, 6, 9, 20), "btcxy", "btxyz", "6 channels on 9 × 20 points"),
         ((5, 3, 6, 7, 8, 2), "btcxyz", "btxyzc", "6 channels on 7 × 8 × 2 points"),
@@ -38,7 +43,7 @@ def test_an_axis_that_is_too_large_for_channels_is_asked_about(tmp_path, shape, 
     with pytest.raises(InputError) as raised:
         open_source(tmp_path / "u.npy")
     assert f"has shape {shape}, which would be {would_be}" in str(raised.value)
-    assert f"or --axes {axes} if they are channels" in str(raised.value)
+    assert f"or `axes='{axes}'` if they are channels" in str(raised.value)
     sizes = dict(zip(meant, shape, strict=True))
     found = open_source(tmp_path / "u.npy", axes=meant)
     space = tuple(sizes[letter] for letter in "xyz" if letter in sizes)
@@ -136,7 +141,7 @@ def test_coordinates_along_more_axes_than_the_default_has(tmp_path):
             for name, values in {"u": u, **coordinates}.items():
                 file[f"grid/{name}"] = values
         for name in ("u.npz", "u.h5"):
-            with pytest.raises(InputError, match=r"4 channels on 9 points; say --axes btxy if the grid has 4 × 9"):
+            with pytest.raises(InputError, match=r"4 channels on 9 points; say `axes='btxy'` if the grid has 4 × 9"):
                 open_source(tmp_path / name)
     np.savez(tmp_path / "u.npz", u=u, x=np.arange(9.0), y=np.float64(3))  # a number is no axis
     assert open_source(tmp_path / "u.npz").shape == (11, 6, 4, 9)
@@ -183,7 +188,7 @@ def test_letters_as_names_and_names_that_say_too_little(tmp_path):
     assert open_source(tmp_path / "u.h5").space == (9, 12)
     with h5py.File(tmp_path / "u.h5", "a") as file:
         file["u"].attrs["axes"] = ["n", "time", "row", "column"]
-    with pytest.raises(InputError, match=r"u: has the dimensions n, time, row, column; .*--axes"):
+    with pytest.raises(InputError, match=r"u: has the dimensions n, time, row, column; .*`axes`"):
         open_source(tmp_path / "u.h5")
     with h5py.File(tmp_path / "u.h5", "a") as file:
         for other in ([0, 1, 2, 3], ["time", "x"], "wavy"):  # nothing that names four axes
@@ -210,7 +215,7 @@ def test_letters_as_names_and_names_that_say_too_little(tmp_path):
 )
 def test_letters_of_names(names, letters):
     if letters is None:
-        with pytest.raises(InputError, match="name them with --axes"):
+        with pytest.raises(InputError, match="name them with `axes`"):
             named_axes(names.split(), "u.nc")
     else:
         assert named_axes(names.split(), "u.nc") == letters

@@ -47,7 +47,7 @@ def test_refusals_list_what_is_there(tmp_path):
     with h5py.File(tmp_path / "u.h5", "w") as file:
         file["a"], file["g/b"], file["text"] = np.zeros((5, 4, 20)), np.zeros((5, 4, 20)), "x"
         file["complex"] = np.zeros((5, 4, 1, 20), complex)
-    said = r"--field NAME .*a \(5, 4, 20\), g/b \(5, 4, 20\)"
+    said = r"`field=NAME` .*a \(5, 4, 20\), g/b \(5, 4, 20\)"
     for axes in (None, "btx"):
         with pytest.raises(InputError, match=said):
             open_source(tmp_path / "u.h5", axes=axes)

@@ -249,7 +249,7 @@ def test_a_deflate_bomb_is_not_unpacked_into_memory(tmp_path):
     said, size = peak_of(many)
     assert said == ""
     assert size < 300e6  # in memory it would be 839 MB, and twice that while it is loaded
-    data = xr.load_file(many)
+    data = xr.load(many)
     assert isinstance(data.train, StreamedPairs)
     assert not check_data(many).summary["in_memory"]
     # A sweep holds no more than it is allowed to, and allocates nothing before it knows.
@@ -282,7 +282,7 @@ def test_packed_data_that_vary_are_held_in_memory(tmp_path):
     u = fields(1, samples=9)
     with h5py.File(tmp_path / "u.h5", "w") as file:
         file.create_dataset("u", data=u, compression="gzip")
-    assert isinstance(xr.load_file(tmp_path / "u.h5").train, Pairs)
+    assert isinstance(xr.load(tmp_path / "u.h5").train, Pairs)
     assert check_data(tmp_path / "u.h5").summary["in_memory"]
 
 

@@ -34,14 +34,14 @@ def in_units(u: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def plain(tmp_path):
     np.save(tmp_path / "plain.npy", fields(1))
-    return xr.load_file(tmp_path / "plain.npy")
+    return xr.load(tmp_path / "plain.npy")
 
 
 @pytest.fixture
 def large(tmp_path):
     """The same fields in other units."""
     np.save(tmp_path / "large.npy", in_units(fields(1)))
-    return xr.load_file(tmp_path / "large.npy")
+    return xr.load(tmp_path / "large.npy")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def uneven(tmp_path):
     """Trajectories of different means and sizes, so that no split has the mean and spread of another."""
     number = np.arange(11).reshape(-1, 1, 1, 1)
     np.save(tmp_path / "uneven.npy", in_units((1 + number) * fields(1) + number**2))
-    return xr.load_file(tmp_path / "uneven.npy")
+    return xr.load(tmp_path / "uneven.npy")
 
 
 def test_pairs_are_those_of_the_file(tmp_path, plain):
@@ -116,7 +116,7 @@ def test_units_are_of_no_field_that_is_not_trained_on(tmp_path, options):
     time, number = np.arange(11).reshape(1, -1, 1, 1), np.arange(len(u)).reshape(-1, 1, 1, 1)
     u = (u + 0.5 * number) * (1 + time) * (1 + number)
     np.save(tmp_path / "u.npy", u)
-    data = xr.load_file(tmp_path / "u.npy", **options)
+    data = xr.load(tmp_path / "u.npy", **options)
     train = np.asarray(data.train.trajectories, np.float64)[: int(data.train.num_pairs) // data.train.horizon]
     assert train.size < u.size
     np.testing.assert_allclose(data.train.units.offset, train.mean((0, 1, 3)), rtol=1e-5)
@@ -127,7 +127,7 @@ def test_a_constant_channel_has_nothing_to_learn(tmp_path):
     u = fields(1)
     u[:, :, 1] = 7.0
     np.save(tmp_path / "u.npy", u)
-    data = xr.load_file(tmp_path / "u.npy")
+    data = xr.load(tmp_path / "u.npy")
     assert data.train.units.scale[1] == 1
     from crossreg.nn.build import check_scale
 
@@ -175,7 +175,7 @@ def gappy(tmp_path):
     u[:, :, 0, ::3] = np.nan
     u[2, 3] = np.nan
     np.save(tmp_path / "gaps.npy", u)
-    return u, xr.load_file(tmp_path / "gaps.npy", mask_channel=True)
+    return u, xr.load(tmp_path / "gaps.npy", mask_channel=True)
 
 
 def test_what_is_missing_is_hidden_and_no_target(gappy):
@@ -236,7 +236,7 @@ def test_a_mask_array_hides_inputs_but_targets_count(tmp_path):
     u = fields(1)
     mask = np.random.default_rng(0).random((11, 6, 20)) < 0.6
     np.savez(tmp_path / "u.npz", u=u, mask=mask)
-    data = xr.load_file(tmp_path / "u.npz")
+    data = xr.load(tmp_path / "u.npz")
     batch = data.train.gather(jnp.arange(int(data.train.num_pairs)))
     seen = np.asarray(data.train.observed)[:, :-1].reshape(-1, 1, 20)
     assert 0.5 < seen.mean() < 0.7
@@ -245,7 +245,7 @@ def test_a_mask_array_hides_inputs_but_targets_count(tmp_path):
     x = np.asarray(data.train.trajectories)[:, :-1].reshape(-1, 2, 20)
     np.testing.assert_array_equal(batch.x, np.where(seen, x, offset))
     assert (np.asarray(batch.weight) == 1).all()
-    strict = xr.load_file(tmp_path / "u.npz", score_on="observed", observed_fraction=0.5)
+    strict = xr.load(tmp_path / "u.npz", score_on="observed", observed_fraction=0.5)
     both = strict.train.gather(jnp.arange(4))
     assert np.asarray(both.mask).mean() < 0.45
     target = np.asarray(strict.train.observed)[:, 1:].reshape(-1, 20)[:4]
@@ -258,7 +258,7 @@ def test_a_target_is_known_where_it_was_measured(tmp_path, score_on):
     u, mask = fields(1), np.random.default_rng(0).random((11, 6, 20)) < 0.6
     u[:, 3:, 0, ::3] = np.nan
     np.savez(tmp_path / "u.npz", u=u, mask=mask)
-    train = xr.load_file(tmp_path / "u.npz", score_on=score_on, observed_fraction=0.5).train
+    train = xr.load(tmp_path / "u.npz", score_on=score_on, observed_fraction=0.5).train
     targets, hidden = (np.asarray(part)[:, 1:] for part in (train.trajectories, ~train.observed))
     expected = np.isfinite(targets)
     if score_on == "observed":
@@ -272,7 +272,7 @@ def test_scored_on_observed_points_nothing_depends_on_what_stands_at_hidden_ones
     batches = []
     for junk in (0.0, -9999.0):
         np.savez(tmp_path / "u.npz", u=np.where(mask[:, :, None], fields(1), junk), mask=mask)
-        data = xr.load_file(tmp_path / "u.npz", score_on="observed")
+        data = xr.load(tmp_path / "u.npz", score_on="observed")
         batch = data.train.gather(jnp.arange(int(data.train.num_pairs)))
         batches.append((data.train.units, batch.x, batch.weight, jnp.where(batch.weight > 0, batch.y, 0)))
     assert 0.2 < float(batches[0][2].mean()) < 0.5
@@ -283,7 +283,7 @@ def test_scored_on_observed_points_nothing_depends_on_what_stands_at_hidden_ones
 def test_time_split_pairs_do_not_cross(tmp_path):
     u = fields(1, samples=2, times=23)
     np.save(tmp_path / "u.npy", u)
-    data = xr.load_file(tmp_path / "u.npy", split="time")
+    data = xr.load(tmp_path / "u.npy", split="time")
     np.testing.assert_array_equal(data.train.trajectories, u[:, :15])
     np.testing.assert_array_equal(data.reg.trajectories, u[:, 15:18])
     np.testing.assert_array_equal(data.test.trajectories, u[:, 18:])
@@ -294,12 +294,12 @@ def test_a_trajectory_in_two_splits_is_refused(tmp_path):
     fields = rng.normal(size=(10, 5, 2, 9)).astype(np.float32)
     fields[:3, 0] = 1.0  # equal starts, or none that says anything, are no repetition
     np.save(tmp_path / "own.npy", fields)
-    xr.load_file(tmp_path / "own.npy")
+    xr.load(tmp_path / "own.npy")
     np.save(tmp_path / "twice.npy", np.concatenate([fields, fields]))
     with pytest.raises(InputError, match=r"trajectory \d+ of (reg|test) begins as trajectory \d+ of (train|reg) does"):
-        xr.load_file(tmp_path / "twice.npy")
+        xr.load(tmp_path / "twice.npy")
     constant = np.broadcast_to(rng.normal(size=(10, 1, 1, 1)).astype(np.float32), (10, 5, 1, 9)).copy()
     constant[:, 2:] += fields[:, 2:, :1]
     constant[5, 0] = np.nan
     np.save(tmp_path / "rest.npy", constant)
-    xr.load_file(tmp_path / "rest.npy")
+    xr.load(tmp_path / "rest.npy")

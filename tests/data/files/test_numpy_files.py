@@ -141,12 +141,12 @@ def test_a_folder_of_files_is_one_source_and_split_folders_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "options", "said"),
     [
-        ({"u": (5, 4, 20)}, {}, r"u\.npz: u: has 3 axes, .* name them with --axes, as in --axes btx"),
-        ({"u": (5, 4, 2, 20), "v": (5, 4, 2, 20)}, {}, r"several arrays fit; .*--field.*u \(5, 4, 2, 20\), v"),
-        ({"u": (5, 4, 2, 20)}, {"field": "w"}, r"--field w: not in .*; it has u \(5, 4, 2, 20\)"),
-        ({"u": (5, 4, 2, 20)}, {"axes": "btx"}, r"has 4 axes, --axes btx names 3"),
-        ({"u": (5, 4, 2, 20)}, {"axes": "btcq"}, r"--axes btcq: expected one letter per axis: b sample"),
-        ({"u": (5, 4, 2, 20)}, {"axes": "bxcy"}, r"--axes bxcy: .* with t"),
+        ({"u": (5, 4, 20)}, {}, r"u\.npz: u: has 3 axes, .* name them with `axes`, as in `axes='btx'`"),
+        ({"u": (5, 4, 2, 20), "v": (5, 4, 2, 20)}, {}, r"several arrays fit; .*`field=NAME`.*u \(5, 4, 2, 20\), v"),
+        ({"u": (5, 4, 2, 20)}, {"field": "w"}, r"field is w: not in .*; it has u \(5, 4, 2, 20\)"),
+        ({"u": (5, 4, 2, 20)}, {"axes": "btx"}, r"has 4 axes, `axes='btx'` names 3"),
+        ({"u": (5, 4, 2, 20)}, {"axes": "btcq"}, r"axes is btcq: expected one letter per axis: b sample"),
+        ({"u": (5, 4, 2, 20)}, {"axes": "bxcy"}, r"axes is bxcy: .* with t"),
         ({"u": (5, 1, 2, 20)}, {}, r"has 1 time; a step needs two"),
         ({"u": (5, 4, 2, 3)}, {}, r"its grid is \(3,\); expected at least 4 points"),
         ({"u": (5, 4, 20), "v": (5, 4, 21)}, {"field": "u,v", "axes": "btx"}, r"its fields differ in shape: .*21"),
@@ -169,7 +169,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     (tmp_path / "empty").mkdir()
     for name in ("u.npy", "u.npz", "text.npy", "objects.npy", "empty", "missing.npy"):
-        with pytest.raises(InputError, match=r"--data|--axes|has type"):
+        with pytest.raises(InputError, match=r"data |axes is|has type"):
             open_source(tmp_path / name)
     (tmp_path / "u.mat").write_bytes(b"")
     with pytest.raises(InputError, match=r"of an unknown kind; known are \.npy"):

@@ -37,7 +37,7 @@ def overlapping(tmp_path):
 
 
 def test_windows_that_overlap_are_warned_of(overlapping, capsys):
-    xr.load_file(overlapping)
+    xr.load(overlapping)
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("crossreg: warning: ")
     [said] = [text for text in check_data(overlapping).summary["warnings"] if "too good" in text]
@@ -85,7 +85,7 @@ def test_a_sweep_warns_once(overlapping, capsys):
 
 def test_windows_that_a_split_in_time_cuts_are_warned_of(tmp_path, capsys):
     np.save(tmp_path / "own.npy", np.stack([simulation(30)[start : start + 20] for start in (0, 10)]))
-    xr.load_file(tmp_path / "own.npy", split="time")
+    xr.load(tmp_path / "own.npy", split="time")
     assert "steps of train too" in capsys.readouterr().err
     assert any("too good" in text for text in check_data(tmp_path / "own.npy").summary["warnings"])
 
@@ -151,17 +151,17 @@ def test_what_is_alike_and_no_overlap(tmp_path, capsys):
     fields[:, 4:] = simulation(1, 98)
     fields[:, 1, 0] = 0
     np.save(tmp_path / "rest.npy", fields)
-    xr.load_file(tmp_path / "rest.npy")
+    xr.load(tmp_path / "rest.npy")
     uniform = np.stack([simulation(LENGTH, seed) for seed in range(10)])
     uniform[:, 3:5] = np.arange(2).reshape(1, 2, 1, 1)
     np.save(tmp_path / "uniform.npy", uniform)
-    xr.load_file(tmp_path / "uniform.npy")
+    xr.load(tmp_path / "uniform.npy")
     # Of 62 values 24 are looked at first: the others differ here.
     some = np.stack([simulation(LENGTH, seed) for seed in range(10)]).reshape(10, LENGTH, -1)
     places = np.linspace(0, some.shape[2] - 1, 24).round().astype(int)
     some[:, 2:4, places] = simulation(2, 97).reshape(2, -1)[:, places]
     np.save(tmp_path / "some.npy", some.reshape(fields.shape))
-    xr.load_file(tmp_path / "some.npy")
+    xr.load(tmp_path / "some.npy")
     assert capsys.readouterr().err == ""
 
 
@@ -172,7 +172,7 @@ def test_gaps_and_signed_zeros_do_not_hide_an_overlap(tmp_path, capsys):
     fields = windows(whole, 12)
     fields[::2, :, 0, 0] = -0.0
     np.save(tmp_path / "own.npy", fields)
-    xr.load_file(tmp_path / "own.npy")
+    xr.load(tmp_path / "own.npy")
     assert "too good" in capsys.readouterr().err
 
 

@@ -76,7 +76,7 @@ def test_what_is_no_trajectory_or_uneven_is_told(tmp_path):
     with h5py.File(tmp_path / "uneven.hdf5", "w") as file:
         file["tensor"], file["t-coordinate"] = np.zeros((5, 6, 12)), np.arange(7.0) ** 2
     assert open_source(tmp_path / "uneven.hdf5").notes[0].startswith("its times are not evenly spaced")
-    with pytest.raises(InputError, match=r"--field u: not in .*; it has t-coordinate \(7,\), tensor \(5, 6, 12\)"):
+    with pytest.raises(InputError, match=r"field is u: not in .*; it has t-coordinate \(7,\), tensor \(5, 6, 12\)"):
         open_source(tmp_path / "uneven.hdf5", field="u")
 
 

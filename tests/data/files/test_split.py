@@ -79,13 +79,13 @@ def test_in_time_every_trajectory_is_in_all_splits_and_no_time_in_two(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "changes", "said"),
     [
-        (1, {}, r"has 1 trajectory, one each for train, reg and test are 3; --split time divides"),
-        (2, {}, r"has 2 trajectories, .*--split time"),
-        (10, {"train_size": 8}, r"--train-size 8, --reg-size 1 and --test-size 2: together at most 10 trajectories"),
-        (10, {"reg_size": 5, "test_size": 5}, r"--train-size 0, .* at least one to train on"),
-        (10, {"time_stride": 6}, r"--time-stride 6: leaves 1 of 6 times"),
-        (1, {"split": "time", "time_stride": 2}, r"--split time: 3 times are too few"),
-        (1, {"split": "time", "train_horizon": 2}, r"--split time: sizes are steps already"),
+        (1, {}, r"has 1 trajectory, one each for train, reg and test are 3; `split='time'` divides"),
+        (2, {}, r"has 2 trajectories, .*`split='time'`"),
+        (10, {"train_size": 8}, r"train_size is 8, reg_size is 1 and test_size is 2: together at most 10 trajectories"),
+        (10, {"reg_size": 5, "test_size": 5}, r"train_size is 0, .* at least one to train on"),
+        (10, {"time_stride": 6}, r"time_stride is 6: leaves 1 of 6 times"),
+        (1, {"split": "time", "time_stride": 2}, r"split is time: 3 times are too few"),
+        (1, {"split": "time", "train_horizon": 2}, r"split is time: sizes are steps already"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(tmp_path, samples, changes, said):
@@ -118,7 +118,7 @@ def test_folders_say_what_is_in_each_split(tmp_path):
         for part, pool in zip(parts.values(), (range(6), range(6, 8), range(8, 11)), strict=True):
             assert set(part.samples) < set(pool)
     assert len({parts["train"].samples for parts in some}) > 3
-    with pytest.raises(InputError, match=r"--reg-size 3: .* has 2 trajectories for reg"):
+    with pytest.raises(InputError, match=r"reg_size is 3: .* has 2 trajectories for reg"):
         split_source(source, dataclasses.replace(OWN, reg_size=3))
 
 

@@ -47,7 +47,7 @@ def path(tmp_path):
 
 
 def both(path, **options):
-    return [xr.load_file(path, in_memory_gib=gib, **options) for gib in (1.0, 0.0)]
+    return [xr.load(path, in_memory_gib=gib, **options) for gib in (1.0, 0.0)]
 
 
 @pytest.mark.parametrize("mask_per", ["run", "trajectory", "pair", "step"])
@@ -207,7 +207,7 @@ def test_a_model_starts_on_pairs_without_any_target(tmp_path):
     u = fields(1, samples=4, times=502)
     u[:, 1:501:2] = np.nan  # of the 1,002 pairs of train every other one is looked at, whose targets these are
     np.save(tmp_path / "u.npy", u)
-    data = xr.load_file(tmp_path / "u.npy")
+    data = xr.load(tmp_path / "u.npy")
     assert not (data.train.gather(scale_pairs(data.train)).weight > 0).any()
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
@@ -233,7 +233,7 @@ def test_twenty_gigabytes_are_not_read(tmp_path, monkeypatch):
         return values
 
     monkeypatch.setattr(Source, "frames", counting)
-    data = xr.load_file(tmp_path / "large.hdf5", train_horizon=31)
+    data = xr.load(tmp_path / "large.hdf5", train_horizon=31)
     assert isinstance(data.train, StreamedPairs)
     assert int(data.train.num_pairs) == 7000 * 31
     model = xr.build_model(SMALL, data.train, key=jax.random.key(0))
@@ -248,7 +248,7 @@ def test_of_a_large_file_it_is_not_said_that_all_of_it_is_missing(tmp_path):
         file.create_dataset("tensor", (20_000, 1024, 256), "f4", chunks=(1, 64, 256), fillvalue=np.nan)
         file["t-coordinate"] = np.arange(1025.0)
     with pytest.raises(xr.InputError, match=r"tensor has no value in the 2,048 fields of train that were looked at"):
-        xr.load_file(tmp_path / "large.hdf5")
+        xr.load(tmp_path / "large.hdf5")
 
 
 IN_A_PROCESS = """
@@ -262,7 +262,7 @@ def peak():
 
 jax.numpy.zeros(3).block_until_ready()
 before = peak()
-data = xr.load_file(sys.argv[1], train_horizon=63)
+data = xr.load(sys.argv[1], train_horizon=63)
 model = xr.build_model(xr.ModelConfig(width=4, num_blocks=2, num_modes=4), data.train, key=jax.random.key(0))
 fit = xr.fit(data, model, steps=3, batch_size=4, num_samples=2, evaluation_samples=2, progress=False)
 print(json.dumps({"kind": type(data.train).__name__, "diverged": bool(fit.diverged), "growth": peak() - before}))

@@ -140,7 +140,7 @@ def test_split_folders(tmp_path, root):
 def test_what_is_said_and_refused(tmp_path):
     write(tmp_path / "u.hdf5", boundary="WALL")
     assert "boundaries that are not periodic: WALL" in open_source(tmp_path / "u.hdf5").notes
-    with pytest.raises(InputError, match=r"--field u: not in .*; it has buoyancy, depth, height, velocity"):
+    with pytest.raises(InputError, match=r"field is u: not in .*; it has buoyancy, depth, height, velocity"):
         open_source(tmp_path / "u.hdf5", field="u")
     with pytest.raises(InputError, match="none of depth varies in time"):
         open_source(tmp_path / "u.hdf5", field="depth")

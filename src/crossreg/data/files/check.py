@@ -1,6 +1,6 @@
-"""`crossreg data check`: what is in a user's files, before anything is trained on them.
+"""A summary of a user's files before anything is trained on them, for `crossreg data check`.
 
-Of large files evenly spaced steps are looked at, not all.
+Of large files, evenly spaced steps are read.
 """
 
 import dataclasses
@@ -18,32 +18,31 @@ from crossreg.data.files.split import split_source, suggested_sizes
 from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source
 from crossreg.errors import InputError
 
-# Below this share of the spread, a step is so small that the change is the better thing to predict.
+# If a step changes a field by less than this share of its spread, it is better to predict the change.
 _SMALL_STEP = 0.3
 _TINY_STEP = 0.003
-# Beyond this many times the change between neighbours, the ends of an axis do not meet.
+# If the ends of an axis differ by more than this many times the change between neighbours, it is not periodic.
 _NOT_PERIODIC = 4.0
-# Fewer trajectories than this in reg are a small sample to learn ρ from.
+# With fewer trajectories in reg, ρ is learned from a small sample.
 _FEW_IN_REG = 5
-# Fill values that files do not always name, 1e20 and NetCDF's 9.97e36, are as large as this.
+# Common fill values, 1e20 and NetCDF's 9.97e36, are at least as large; files do not always name them.
 _LIKE_A_FILL_VALUE = 0.99e20
 _MOST_STEPS = 2048
-# Beyond this share of the spread, a step leads from a field to one that has nothing to do with it (√2 of independent
-# fields).
+# If a step changes a field by more than this share of its spread, the two fields are unrelated (√2 if independent).
 _UNRELATED = 1.3
-# Values further from the mean than this, in standard deviations, stand for something else in most files, and so do
-# these numbers where they are not among the others.
+# Values further from the mean than this, in standard deviations, mark missing values in most files, and so do the
+# numbers below if they are far from the others.
 _FAR_OFF, _AMONG_OTHERS = 50.0, 5.0
 _STAND_FOR_MISSING = {-32768.0, -32767.0, *(sign * nines for sign in (-1.0, 1.0) for nines in (999, 9999, 99999))}
-# Below this share of the spread, "channels" change from one to the next as points of a grid do.
+# If "channels" change from one to the next by less than this share of the spread, they may be points of a grid.
 _ALIKE, _LEAST_ALIKE = 0.6, 5
-# Where float32's steps are a larger part of a field's spread than this, its smallest errors are rounding.
+# If float32's resolution is a larger share of a field's spread, its smallest errors are rounding.
 _COARSE = 1e-3
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 class Found(NamedTuple):
-    """What was found, as plain values, and a trajectory to draw: some of its times, and which they are."""
+    """The summary, as plain values, and a trajectory to draw: its fields at some times."""
 
     summary: dict[str, Any]
     fields: Float[np.ndarray, "time channel *space"]
@@ -51,7 +50,7 @@ class Found(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Of each channel, over the steps that were looked at."""
+    """Statistics of each channel, over the steps that were read."""
 
     missing: np.ndarray  # a share
     low: np.ndarray
@@ -59,12 +58,16 @@ class _Sums(NamedTuple):
     mean: np.ndarray
     std: np.ndarray
     change: np.ndarray
-    jump: np.ndarray  # (channel, axis): from the last point to the first, in units of that between neighbours
-    next_channel: float  # the root mean square change from a channel to the next, in units of the spread of each
+    jump: np.ndarray  # (channel, axis): change from the last point to the first, over that between neighbours
+    next_channel: float  # root mean square change from one channel to the next, over the spread
 
 
 def check_data(path: Path, *, field: str | None = None, axes: str | None = None) -> Found:
-    """Looks at the trajectories at a path."""
+    """Summarise the trajectories at a path; `field` and `axes` are those of [`DataConfig`][].
+
+    Raises:
+        InputError: if the files cannot be read as trajectories.
+    """
     source = open_source(path, field=field, axes=axes)
     steps = _steps(source)
     sums = _look(source, steps)
@@ -105,7 +108,7 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         "all_steps": source.samples * (source.times - 1),
         "mask": source.has_mask,
         "split": split,
-        # A channel that never changes is refused by `train`.
+        # `train` does not accept a channel that never changes.
         "command": shlex.join([*command, *options, "--out", "runs/own"]) if sums.std.all() else None,
         "notes": [*source.notes, *_notes(source, channels)],
         "warnings": warnings,
@@ -122,17 +125,17 @@ def _number(value: Any) -> float | None:
 
 
 def _steps(source: Source) -> list[tuple[int, int]]:
-    """The steps to look at, as sample and first time."""
+    """Return the steps to read, as sample and first time."""
     total, most = source.samples * (source.times - 1), max(2, SAMPLED_BYTES // (2 * source.frame_bytes))
     if not total:
-        raise InputError(f"--data {source.path}: has no trajectory")
+        raise InputError(f"data {source.path}: has no trajectory")
     most = total if total <= most else min(most, _MOST_STEPS)
     numbers = np.unique(np.linspace(0, total - 1, most).round().astype(int)).tolist()
     return [(number // (source.times - 1), number % (source.times - 1)) for number in numbers]
 
 
 def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
-    """One pass over the steps, a trajectory's at a time where all of them are wanted."""
+    """Read the steps once, a whole trajectory at a time where all of its steps are wanted."""
     wanted: dict[int, list[int]] = {}
     for sample, time in steps:
         wanted.setdefault(sample, []).append(time)
@@ -182,7 +185,7 @@ def _mean_square(values: np.ndarray) -> float:
 
 
 def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """A split that can be trained on, and flags that suit the data."""
+    """Suggest a split that can be trained on, and flags that suit the data."""
     options = []
     modes = ModelConfig().num_modes
     if min(source.space) < 2 * modes - 1:
@@ -203,7 +206,7 @@ def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]])
 
 
 def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, Any], next_channel: float) -> list[str]:
-    """What makes results doubtful, if nothing is done about it."""
+    """Return warnings of what would make results doubtful."""
     warnings = []
     if len(channels) >= _LEAST_ALIKE and next_channel < _ALIKE:
         warnings.append(
@@ -243,7 +246,7 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
                 f"{channel['name']} varies by {std:.3g}, and float32 loses digits below {_SMALLEST_NORMAL:.2g}: store"
                 " it in another unit"
             )
-    # Divided in time, reg has some steps of every trajectory.
+    # A division in time gives reg some steps of every trajectory.
     by, count = split.get("by"), source.samples if split.get("by") == "time" else split.get("reg", _FEW_IN_REG)
     if count < _FEW_IN_REG:
         few = f"{'steps of ' * (by == 'time')}{count} trajector{'y' if count == 1 else 'ies'}"
@@ -256,7 +259,7 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
 
 
 def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
-    """What a user should know before training."""
+    """Return notes on what a user should know before training."""
     notes = []
     for channel in channels:
         name, std = channel["name"], channel["std"]
@@ -274,8 +277,8 @@ def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
         ]
         if open_axes:
             notes.append(
-                f"{name} is not periodic along {', '.join(open_axes)}: the network's Fourier layers take it to be, and"
-                " are less sure near the ends"
+                f"{name} is not periodic along {', '.join(open_axes)}: the network's Fourier layers assume that it is,"
+                " and are less certain near the ends"
             )
     if source.samples < 3 and source.splits is None:
         few = "1 trajectory" if source.samples == 1 else f"{source.samples} trajectories"

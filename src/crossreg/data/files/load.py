@@ -1,7 +1,8 @@
-"""From a config to the three splits of a user's own files."""
+"""From files to the three splits: read into memory, or, if they are too large, as pairs that are read when needed."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,30 +11,34 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
-from crossreg.data.files.measured import check_measured
 from crossreg.data.files.overlap import warn_of_overlap
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
-from crossreg.data.files.streamed import Reader, StreamedPairs, stream
+from crossreg.data.files.streamed import Reader, stream
 from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source, sampled_frames
-from crossreg.data.pairs import Data, Pairs, make_pairs
+from crossreg.data.pairs import Data, GridPairs, Pairs, make_pairs, unmeasured
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
 
 
-def load_file(path: Path | str, **fields) -> Data:
-    """The train, reg and test pairs of your own trajectories; `fields` are those of [`DataConfig`][]."""
-    settings: dict[str, Any] = OWN_DATA | {"data": str(path)} | fields
-    return load_files(DataConfig(**settings))
+def load_file(path: Path | str, **fields: Any) -> Data:
+    """Deprecated: use [`load`][], which takes paths too."""
+    warnings.warn("load_file(path) is deprecated: use load(path)", DeprecationWarning, stacklevel=2)
+    return load_files(own_config(str(path), fields))
+
+
+def own_config(name: str, fields: Mapping[str, Any]) -> DataConfig:
+    """Return the settings of your data, called `name`: all that `fields` leave open is as the data have it."""
+    settings: dict[str, Any] = OWN_DATA | {"data": name} | dict(fields)
+    return DataConfig(**settings)
 
 
 def resolved(config: DataConfig) -> DataConfig:
-    """The config with the sizes that follow from the files, and their whole path, so that a run finds them again."""
+    """Return the config with the sizes that follow from its files, and their absolute path, for a run to store."""
     if config.data is None:
         return config
     path = Path(config.data).resolve()
-    source = _open(config)
-    parts = split_source(source, config)
+    parts = split_source(_open(config), config)
     found = {"data": str(path), "scenario": path.name}
     if config.split == "time":
         steps = {name: len(part.times) - 1 if part.samples else 0 for name, part in parts.items()}
@@ -48,38 +53,59 @@ def _open(config: DataConfig, stored: Sequence[int] | None = None) -> Source:
 
 
 def load_files(config: DataConfig, stored: Sequence[int] | None = None) -> Data:
-    """The pairs of own files: in memory, or, where the files are too large for it, read when they are needed.
+    """Return the pairs of a config's files; `stored` is the shape (channel, *space) of a stored run's fields."""
+    return load_source(_open(config, stored), config)
 
-    `stored` are channels and grid of the run that they are read for, where there is one already.
+
+def load_source(source: Source, config: DataConfig) -> Data:
+    """Return the pairs of a source: in memory, or, where they take too much of it, read when they are needed.
+
+    Raises:
+        InputError: if the source cannot be divided as the config says, a trajectory is in two splits, or nothing of a
+            split was measured.
     """
-    source = _open(config, stored)
     parts = split_source(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
     if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
-        if config.split == "trajectory":
-            check_repeated(source, parts)
-        warn_of_overlap(source, parts)
+        check_splits(source, parts, config)
         return in_memory(source, parts, config, units)
 
-    def pairs(number: int, name: str) -> Pairs | StreamedPairs:
+    def pairs(number: int, name: str) -> GridPairs:
         part = parts[name]
         if part.samples:
             return stream(Reader(source, part, number, config, units))
         return _pairs(read_part(source, part), part, number, config, units)
 
-    train, reg, test = (pairs(number, name) for number, name in enumerate(NAMES))
-    return _checked(Data(train, reg, test, digest_of(source, config), names=source.names, axes=source.axes), source)
+    splits = [pairs(number, name) for number, name in enumerate(NAMES)]
+    return _made(splits, digest_of(source, config), source)
 
 
-def _checked(data: Data, source: Source) -> Data:
-    check_measured(data, f"--data {source.path}")
-    return data
+def check_splits(source: Source, parts: dict[str, Part], config: DataConfig) -> None:
+    """Raise InputError if a trajectory is in two splits; warn if only some of its steps are."""
+    if config.split == "trajectory":
+        check_repeated(source, parts)
+    warn_of_overlap(source, parts)
+
+
+def _made(splits: Sequence[Any], digest: str, source: Source) -> Data:
+    """Return the splits as data, unless one has no measured target, no observed input, or no pair with both."""
+    for name, pairs in zip(NAMES, splits, strict=True):
+        if missing := unmeasured(pairs):
+            why = "every value is missing or hidden by the file's mask"
+            if missing == ["pair"]:
+                why = "where something of an input is there, all of its target is missing"
+            raise InputError(
+                f"data {source.path}: no {' and no '.join(missing)} of {name} was measured: {why}; give other data, or"
+                " another split of them"
+            )
+    train, reg, test = splits
+    return Data(train, reg, test, digest, names=source.names, axes=source.axes)
 
 
 def digest_of(source: Source, config: DataConfig, held: dict[str, Part] | None = None) -> str:
-    """Return what data are known by: the SHA-256 of all numbers where the files are small enough for memory.
+    """Return the SHA-256 that data are recognised by: of all numbers if they are within `in_memory_gib`.
 
-    Files that are larger are known by evenly spaced fields, and by every field of the splits that are `held` in memory.
+    Larger files are recognised by evenly spaced fields, and by every field of the splits that are `held` in memory.
     """
     if source.num_bytes <= config.in_memory_gib * 2**30:
         return source.whole_digest
@@ -92,18 +118,18 @@ def digest_of(source: Source, config: DataConfig, held: dict[str, Part] | None =
 
 
 def is_known_by_sample(config: DataConfig, digest: str, stored: Sequence[int] | None = None) -> bool:
-    """Whether a digest is that of evenly spaced fields, which earlier versions knew files beyond 64 MiB by."""
+    """Return whether a digest is that of evenly spaced fields, by which earlier versions knew files beyond 64 MiB."""
     source = _open(config, stored)
     return source.num_bytes > SAMPLED_BYTES and source.digest == digest
 
 
 def used_bytes(source: Source, parts: dict[str, Part]) -> int:
-    """Bytes of all fields of the splits."""
+    """Return the bytes of all fields of the splits."""
     return sum(len(part.samples) * len(part.times) for part in parts.values()) * source.frame_bytes
 
 
 class Fields(NamedTuple):
-    """The fields of a split on the device, and where a mask array of the files has them observed."""
+    """The fields of a split on the device, and where a mask in the files observes them."""
 
     array: Float[Array, "sample time channel *space"]
     observed: Bool[Array, "sample time *space"] | None
@@ -114,11 +140,11 @@ Read = Callable[[Source, Part], Fields]
 
 
 def read_part(source: Source, part: Part) -> Fields:
-    """Reads a split. An empty one is a row that does not count, of any one step."""
+    """Read a split. An empty one is read as one trajectory of one step, which will not count."""
     samples, times = (part.samples, part.times) if part.samples else ((0,), part.times[:2])
     along = slice(times.start, times.stop, times.step)
     size = len(samples) * len(times) * source.frame_bytes
-    check_room(2 * size, f"--data {source.path} in memory, by --in-memory-gib: a split of {len(samples)} trajectories")
+    check_room(2 * size, f"data {source.path} in memory, by `in_memory_gib`: a split of {len(samples)} trajectories")
     array = np.empty((len(samples), len(times), *source.shape[2:]), np.float32)
     observed = np.ones((len(samples), len(times), *source.space), bool) if source.has_mask else None
     for row, sample in enumerate(samples):
@@ -132,13 +158,13 @@ def read_part(source: Source, part: Part) -> Fields:
 def in_memory(
     source: Source, parts: dict[str, Part], config: DataConfig, units: Units, read: Read = read_part
 ) -> Data[Pairs]:
-    """The three splits with all of their fields on the device."""
-    train, reg, test = (
+    """Return the three splits with all of their fields on the device."""
+    splits = [
         _pairs(read(source, parts[name]), parts[name], number, config, units) for number, name in enumerate(NAMES)
-    )
+    ]
     digest = digest_of(source, config, parts)
     source.check_unchanged()  # what was read is then what was hashed
-    return _checked(Data(train, reg, test, digest, names=source.names, axes=source.axes), source)
+    return _made(splits, digest, source)
 
 
 def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: Units) -> Pairs:
@@ -147,9 +173,10 @@ def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: U
 
 
 def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Units:
-    """Mean and standard deviation of each channel over the train split, or over evenly spaced fields of a large one.
+    """Return the mean and standard deviation of each channel over the train split.
 
-    With `observed_only`, what the files' mask hides does not count: anything may stand there.
+    Of a large split, evenly spaced fields are read. With `observed_only`, points that the files' mask hides do not
+    count: they may hold anything.
     """
     channels = len(source.names)
     count, total, squares = (np.zeros(channels) for _ in range(3))
@@ -161,7 +188,7 @@ def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Uni
             frames = np.where(source.observed(sample, times)[:, None], frames, np.float32(np.nan))
         values = np.moveaxis(frames, 1, 0).reshape(channels, -1).astype(np.float64)
         if offset is None:
-            # Squares of what is left of a large offset keep their digits.
+            # Without a large offset, the squares keep their digits.
             offset = np.nan_to_num([np.nanmean(v) if np.isfinite(v).any() else 0.0 for v in values])
         values -= offset[:, None]
         count += np.isfinite(values).sum(1)
@@ -171,9 +198,9 @@ def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Uni
         empty = [name for name, n in zip(source.names, count, strict=True) if not n]
         is_whole = all(times == train.slice for _, times in looked_at)
         where = "at all" if is_whole else f"in the {len(looked_at):,} fields of train that were looked at"
-        raise InputError(f"--data {source.path}: {', '.join(empty) or 'the train split'} has no value {where}")
+        raise InputError(f"data {source.path}: {', '.join(empty) or 'the train split'} has no value {where}")
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
-    # As float32, which they are used as: a run reads them back from a file.
+    # Rounded to float32, in which they are used: a run reads them back from a file.
     offsets, scales = ((offset + mean).astype(np.float32), np.where(std > 0, std, 1).astype(np.float32))
     return Units(tuple(map(float, offsets)), tuple(map(float, scales)))

@@ -1,4 +1,4 @@
-"""Steps that stand in two splits, as where trajectories are overlapping windows of one simulation."""
+"""A warning of steps that are in two splits, as where trajectories are overlapping windows of one simulation."""
 
 import sys
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from jaxtyping import Float
 from crossreg.data.files.split import Part
 from crossreg.data.formats.source import Source
 
-# Values of a field by which equal ones are found, before they are compared in full.
+# Values of each field that are compared to find equal steps, before these are compared in full.
 _LOOKED_AT = 24
-# Pairs of steps that look equal and are compared in full, until one pair is equal.
+# Steps with equal values at these points that are compared in full, until one pair is equal.
 _COMPARED = 32
 
 
 class _Steps(NamedTuple):
-    """The steps of a split: a number that equal steps share, and where each step is."""
+    """The steps of a split: a number that equal steps share, and the sample and time of each."""
 
     number: np.ndarray
     sample: np.ndarray
@@ -26,16 +26,16 @@ class _Steps(NamedTuple):
 
 
 def warn_of_overlap(source: Source, parts: Mapping[str, Part]) -> None:
-    """Print a line on the standard error where splits have steps in common."""
+    """Print a warning on the standard error if splits have steps in common."""
     if (said := overlap_warning(source, parts)) is not None:
         print(f"crossreg: warning: {said}", file=sys.stderr)
 
 
 def overlap_warning(source: Source, parts: Mapping[str, Part]) -> str | None:
-    """Return a line that says which splits have steps in common, or None.
+    """Return a warning that names splits with steps in common, or None.
 
-    A step is a field and the next one, both with the same values in both splits. Equal fields alone say nothing, since
-    trajectories of other parameters may begin alike; neither do steps in which nothing changes, and uniform fields.
+    A step is a field and the next one. Equal fields alone do not count, since trajectories of different parameters may
+    begin alike; nor do steps in which nothing changes, and uniform fields.
     """
     steps = {name: _steps(source, part) for name, part in parts.items() if part.samples}
     for one, other in combinations(steps, 2):
@@ -46,7 +46,7 @@ def overlap_warning(source: Source, parts: Mapping[str, Part]) -> str | None:
             if _are_equal(_step(source, parts[one], own, own_time), _step(source, parts[other], sample, time)):
                 count = int(np.isin(steps[other].number, steps[one].number).sum())
                 total = len(parts[other].samples) * (len(parts[other].times) - 1)
-                # Steps that change elsewhere than where they were looked at are not compared.
+                # Steps that change only between the points that were looked at are not compared.
                 least = "at least " if len(steps[other].number) < total else ""
                 return (
                     f"{least}{count:,} of the {total:,} steps of {other} are steps of {one} too: trajectory"
@@ -57,7 +57,7 @@ def overlap_warning(source: Source, parts: Mapping[str, Part]) -> str | None:
 
 
 def _steps(source: Source, part: Part) -> _Steps:
-    """All steps of a split in which something changes, of the values that are looked at."""
+    """Return the steps of a split in which some of the values that are looked at change."""
     found = []
     weights = np.random.default_rng(0).integers(1, 2**63, (2, _LOOKED_AT), dtype=np.uint64)
     for sample in part.samples:

@@ -1,6 +1,6 @@
-"""Own files that many runs of one process read: opened once, and every split of them read once.
+"""Files that many runs of one process read: opened once, and each of their splits read once.
 
-The runs of a sweep that have the same splits so share one copy of the fields, as those on a scenario do.
+The runs of a sweep with the same splits share one copy of the fields, as runs on a scenario do.
 """
 
 import functools
@@ -10,61 +10,61 @@ from pathlib import Path
 import numpy as np
 
 from crossreg.config import DataConfig
-from crossreg.data.files.load import digest_of, in_memory, read_part, units_of, used_bytes
-from crossreg.data.files.overlap import warn_of_overlap
-from crossreg.data.files.split import Part, check_repeated, split_source
+from crossreg.data.files.load import check_splits, digest_of, in_memory, read_part, units_of, used_bytes
+from crossreg.data.files.split import Part, split_source
 from crossreg.data.formats.source import Source, open_source, stamps_of
 from crossreg.data.pairs import Data, Pairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room, in_words
 
-# Splits that are kept: those of the program that trains, and of the one behind it.
+# Splits that are kept: those of the program that is training, and of the next one.
 _KEPT_SPLITS = 6
 
 
 class Pool:
-    """Own files, all of whose splits fit into memory."""
+    """Files all of whose splits fit into memory."""
 
     def __init__(self, source: Source):
         self.source = source
-        # What a split is read as, and its units, follow from the source and the part alone.
+        # A split, and its units, follow from the source and the part alone.
         self._read = functools.lru_cache(_KEPT_SPLITS)(read_part)
         self._units = functools.lru_cache(_KEPT_SPLITS)(units_of)
         self._checked: set[tuple[Part, ...]] = set()
 
     def parts(self, config: DataConfig) -> dict[str, Part]:
-        """The splits of a config; sizes that the files do not have, or memory has no room for, are refused.
+        """Return the splits of a config.
 
-        What may be held is what in_memory_gib says, however small the packed files are: a sweep has no other way.
+        However small the compressed files are, `in_memory_gib` is the limit: a sweep cannot read from files.
+
+        Raises:
+            InputError: if the files do not have as many trajectories, or memory has no room for them.
         """
         parts = split_source(self.source, config)
         if (size := used_bytes(self.source, parts)) > config.in_memory_gib * 2**30:
             raise InputError(
-                f"--data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
-                f" in_memory_gib in --config be more than {config.in_memory_gib:g}, or train each run"
+                f"data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
+                f" in_memory_gib in the config be more than {config.in_memory_gib:g}, or train each run"
             )
         if (every := tuple(parts.values())) not in self._checked:
-            check_room(2 * size, f"--data {self.source.path} in memory, by in_memory_gib: its splits")
-            if config.split == "trajectory":
-                check_repeated(self.source, parts)
-            warn_of_overlap(self.source, parts)
+            check_room(2 * size, f"data {self.source.path} in memory, by in_memory_gib: its splits")
+            check_splits(self.source, parts, config)
             self._checked.add(every)
         return parts
 
     def digest(self, config: DataConfig) -> str:
-        """What a run of this config knows the files by: every number that it holds of them counts."""
+        """Return the digest that a run of this config recognises the files by, of every number that it reads."""
         return digest_of(self.source, config, self.parts(config))
 
     def data(self, config: DataConfig) -> Data[Pairs]:
-        """The three splits of a config."""
+        """Return the three splits of a config."""
         parts = self.parts(config)
         units = self._units(self.source, parts["train"], observed_only=config.score_on == "observed")
         return in_memory(self.source, parts, config, units, self._read)
 
 
 def pool_of(config: DataConfig) -> Pool:
-    """The files of a config; once more the same where they are as they were."""
+    """Return the files of a config, opened only once unless they change."""
     path = Path(str(config.data))
     return _pool(path, config.field, config.axes, stamps_of(path))
 
@@ -75,10 +75,10 @@ def _pool(path: Path, field: str | None, axes: str | None, stamps: tuple) -> Poo
 
 
 def pool_trajectories(config: DataConfig, *others: DataConfig) -> Trajectories:
-    """Own files as what a sweep hands on: the fields of one run, and the one digest that all of them are known by.
+    """Return the fields of one run of a sweep, and the digest that all of its runs recognise the files by.
 
-    It is that of each run where they all know the files by the same: files that are small enough for memory, or one
-    division of larger ones. Otherwise it is the SHA-256 of theirs, which `origin` lists.
+    Runs agree on a digest if the files are within `in_memory_gib`, or if they divide larger files alike. Otherwise the
+    digest is the SHA-256 of theirs, which `origin` lists.
     """
     pool = pool_of(config)
     data = pool.data(config)
@@ -90,8 +90,8 @@ def pool_trajectories(config: DataConfig, *others: DataConfig) -> Trajectories:
 
 
 def shared_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
-    """The three splits of one run of a sweep; files that are others than `pool_trajectories` found are refused."""
+    """Return the three splits of one run of a sweep; raise InputError if files changed since `pool_trajectories`."""
     pool = pool_of(config)
     if pool.digest(config) not in trajectories.origin.get("known_by", "").split():
-        raise InputError(f"--data {config.data}: has changed since it was first read")
+        raise InputError(f"data {config.data}: has changed since it was first read")
     return pool.data(config)

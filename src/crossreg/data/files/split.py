@@ -1,6 +1,6 @@
 """Which trajectories of a source, or which times of each, are train, reg and test.
 
-Sizes that are not given are 10% for reg, 20% for test, at least one each, and what is left for train.
+Sizes that are not given are 10% for reg and 20% for test, at least one each, and the rest for train.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ NAMES = ("train", "reg", "test")
 
 
 class Part(NamedTuple):
-    """A split: some samples of a source, at some times."""
+    """The samples of a source, and the times, that a split has."""
 
     samples: tuple[int, ...]
     times: range
@@ -29,16 +29,20 @@ class Part(NamedTuple):
 
 
 def suggested_sizes(count: int) -> tuple[int, int, int]:
-    """70/10/20 of so many trajectories, or times: train, reg and test."""
+    """Divide a number of trajectories, or times, 70/10/20 among train, reg and test."""
     reg, test = (max(1, round(share * count)) for share in (_REG_SHARE, _TEST_SHARE))
     return count - reg - test, reg, test
 
 
 def split_source(source: Source, config: DataConfig) -> dict[str, Part]:
-    """The samples and times of train, reg and test."""
+    """Return the samples and times of train, reg and test.
+
+    Raises:
+        InputError: if there are too few trajectories or times for what the config asks.
+    """
     times = range(0, source.times, config.time_stride)
     if len(times) < 2:
-        raise InputError(f"--time-stride {config.time_stride}: leaves {len(times)} of {source.times} times")
+        raise InputError(f"time_stride is {config.time_stride}: leaves {len(times)} of {source.times} times")
     if config.split == "time":
         return _by_time(source, config, times)
     sizes = (config.train_size, config.reg_size, config.test_size)
@@ -47,9 +51,9 @@ def split_source(source: Source, config: DataConfig) -> dict[str, Part]:
         sizes = [len(pool) if size is None else size for pool, size in zip(pools, sizes, strict=True)]
         for name, size, pool in zip(NAMES, sizes, pools, strict=True):
             if size > len(pool):
-                raise InputError(f"--{name}-size {size}: {source.path} has {len(pool)} trajectories for {name}")
+                raise InputError(f"{name}_size is {size}: {source.path} has {len(pool)} trajectories for {name}")
         rng = np.random.default_rng(config.split_seed)
-        # All of a split in the order of its files; some of it as the seed has them.
+        # A whole split keeps the order of its files; a part is chosen by the seed.
         chosen = [
             pool if size == len(pool) else rng.permutation(pool)[:size].tolist()
             for size, pool in zip(sizes, pools, strict=True)
@@ -68,18 +72,18 @@ def _shuffled(source: Source, config: DataConfig) -> list[int]:
 
 
 def _cut(order: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Test first, reg behind it, then train: another train size leaves the others as they are."""
+    """Take test first, then reg, then train, so that another train size does not change the others."""
     train, reg, test = sizes
     order = list(order)
     return [order[test + reg : test + reg + train], order[test : test + reg], order[:test]]
 
 
 def _sizes(sizes: Sequence[int | None], count: int, where: str, what: str) -> list[int]:
-    """Sizes with those that were not given filled in; refused where there are not so many."""
+    """Return the sizes, with those that were not given filled in; raise InputError if there are not as many."""
     if count < 3 and None in sizes and what == "trajectories":
         raise InputError(
-            f"--data {where}: has {count} {'trajectory' if count == 1 else what}, one each for train, reg and test are"
-            " 3; --split time divides the times of each instead"
+            f"data {where}: has {count} {'trajectory' if count == 1 else what}, one each for train, reg and test are"
+            " 3; `split='time'` divides the times of each instead"
         )
     train, reg, test = sizes
     suggested = suggested_sizes(count)
@@ -87,22 +91,22 @@ def _sizes(sizes: Sequence[int | None], count: int, where: str, what: str) -> li
     train = count - reg - test if train is None else train
     if train < 1 or train + reg + test > count:
         raise InputError(
-            f"--train-size {train}, --reg-size {reg} and --test-size {test}: together at most {count} {what},"
+            f"train_size is {train}, reg_size is {reg} and test_size is {test}: together at most {count} {what},"
             f" at least one to train on ({where})"
         )
     return [train, reg, test]
 
 
 def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part]:
-    """The first times of every trajectory for train, the next for reg, the last for test: no step crosses a border."""
+    """Give the first times of every trajectory to train, the next to reg, the last to test: splits share no step."""
     if config.train_horizon is not None or config.test_horizon is not None:
-        raise InputError("--split time: sizes are steps already; leave --train-horizon and --test-horizon out")
+        raise InputError("split is time: sizes are steps already; leave `train_horizon` and `test_horizon` out")
     if source.splits is not None:
-        raise InputError(f"--split time: {source.path} has folders for train, reg and test, which are the splits")
+        raise InputError(f"split is time: {source.path} has folders for train, reg and test, which are the splits")
     # A part of n steps has n + 1 times, and parts share none.
     steps = len(times) - 3
     if steps < 3:
-        raise InputError(f"--split time: {len(times)} times are too few; train, reg and test need 6")
+        raise InputError(f"split is time: {len(times)} times are too few; train, reg and test need 6")
     asked = (config.train_size, config.reg_size, config.test_size)
     train, reg, test = _sizes(asked, steps, f"{source.path}: {len(times)} times", "steps")
     samples = tuple(range(source.samples))
@@ -113,10 +117,10 @@ def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part
 
 
 def check_repeated(source: Source, parts: Mapping[str, Part]) -> None:
-    """Refuses a trajectory that stands in two splits: what is scored must not be learned.
+    """Raise InputError if a trajectory is in two splits: what is scored must not be learned.
 
-    Two are the same where their first two fields are: equal starts alone may have other parameters. Fields that are the
-    same at every point, or missing, say nothing.
+    Trajectories are the same if their first two fields are: with one equal field, their parameters may differ. Fields
+    that are uniform or missing do not count.
     """
     seen: dict[bytes, tuple[int, str]] = {}
     for name, part in parts.items():
@@ -127,6 +131,6 @@ def check_repeated(source: Source, parts: Mapping[str, Part]) -> None:
             other, where = seen.setdefault(hashlib.sha256((fields + 0).tobytes()).digest(), (sample, name))
             if where != name:
                 raise InputError(
-                    f"--data {source.path}: trajectory {sample} of {name} begins as trajectory {other} of {where} does;"
+                    f"data {source.path}: trajectory {sample} of {name} begins as trajectory {other} of {where} does;"
                     " expected each trajectory once, so that what is scored is not learned"
                 )

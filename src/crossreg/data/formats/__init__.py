@@ -1,0 +1,13 @@
+"""Readers of file formats: each makes an `Opened` of a path, and all of them together a `Source`.
+
+    source.py        Source; which module reads a path (`_open_file`: a new format is added there)
+    axes.py          letters for axes, and arrays whose axes have letters
+    numpy_files.py   NPY, NPZ, and arrays in memory
+    hdf5_files.py    any HDF5 file; those of pdebench.py and the_well.py by their layout
+    pdebench.py      the layouts of PDEBench
+    the_well.py      the layout of The Well
+    xarray_files.py  NetCDF and Zarr, with the extra `xarray`
+    zarr_stores.py   checks of Zarr stores before they are read
+
+May import `errors` and `files`.
+"""

@@ -1,9 +1,10 @@
-"""Axes by letters: b sample, t time, c channel, x y z space. An array in a file is read as (time, channel, *space)."""
+"""Axes as letters, b sample, t time, c channel, x y z space, and arrays read by them as (time, channel, *space)."""
 
 import contextlib
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ SPACE = "xyz"
 MASK = "mask"
 # By the number of axes: sample, time, channel, space.
 DEFAULT_AXES = {4: "btcx", 5: "btcxy", 6: "btcxyz"}
-# A channel axis that nobody named: so many are always plausible, and more than this never.
+# A channel axis without a name is always plausible up to the first number, and never beyond the second.
 _FEW_CHANNELS, _MOST_CHANNELS = 4, 16
 _KNOWN = {
     "t": ("time", "t", "step", "valid_time", "lead_time"),
@@ -29,11 +30,11 @@ _ALLOWED = "b sample, t time, c channel, x y z space, each at most once, with t 
 
 
 def check_axes(axes: str) -> None:
-    """Refuses letters that say nothing of axes."""
+    """Raise InputError if letters do not describe axes."""
     space = "".join(sorted(letter for letter in axes if letter in SPACE))
     known = set(axes) <= set("btc" + SPACE) and len(set(axes)) == len(axes)
     if not known or "t" not in axes or space not in ("x", "xy", "xyz"):
-        raise InputError(f"--axes {axes}: expected one letter per axis: {_ALLOWED}")
+        raise InputError(f"axes is {axes}: expected one letter per axis: {_ALLOWED}")
 
 
 def axes_of(
@@ -49,22 +50,21 @@ def axes_of(
 
     Args:
         shape: the array's shape.
-        axes: the letters that --axes gave, which win over everything else.
+        axes: the user's letters, which win over everything else.
         where: the array's file and name, for errors.
-        names: what the file calls the axes, where it does.
-        coordinates: those of x, y and z for which the file has an array of coordinates.
-        stored: channels and grid of the run that the file is read for, where there is one already.
+        names: the file's names of the axes, where it has them.
+        coordinates: those of x, y and z for which the file has coordinates.
+        stored: shape (channel, *space) of a stored run's fields, if the file is read for one.
 
     Returns:
-        The letters of --axes; those that the file's names mean; or sample, time, channel and space, if the channels
-        are so few that they can be channels. The fields of a stored run are not guessed at again: the letters are
-        those that give its grid, where any do.
+        The letters in `axes`; those that the file's names mean; or sample, time, channel and space, if the third axis
+        is short enough for channels. For a stored run, the letters that give its grid, if any do.
     """
     ndim = len(shape)
     if axes is not None:
         check_axes(axes)
         if len(axes) != ndim:
-            raise InputError(f"{where}: has {ndim} axes, --axes {axes} names {len(axes)}")
+            raise InputError(f"{where}: has {ndim} axes, `axes='{axes}'` names {len(axes)}")
         return axes
     if stored is not None and (found := _as_stored(shape, names, stored)) is not None:
         return found
@@ -73,34 +73,34 @@ def axes_of(
     if ndim not in DEFAULT_AXES:
         raise InputError(
             f"{where}: has {ndim} axes, not sample, time, channel and one to three of space;"
-            f" name them with --axes, as in --axes btx ({_ALLOWED})"
+            f" name them with `axes`, as in `axes='btx'` ({_ALLOWED})"
         )
     check_channels(shape, DEFAULT_AXES[ndim], where, coordinates=coordinates)
     return DEFAULT_AXES[ndim]
 
 
 def _as_stored(shape: Sequence[int], names: Sequence[str] | None, stored: Sequence[int]) -> str | None:
-    """The letters by the names of a file, or those by default, under which an array has the grid of a stored run."""
+    """Return the letters, by the file's names or by default, with which an array has the grid of a stored run."""
     candidates = [DEFAULT_AXES[len(shape)]] if len(shape) in DEFAULT_AXES else []
     if names is not None:
-        with contextlib.suppress(InputError):  # an earlier version did not look at names
+        with contextlib.suppress(InputError):  # earlier versions did not read names
             candidates.insert(0, named_axes(names, ""))
     return next((axes for axes in candidates if gives(axes, shape, stored)), None)
 
 
 def gives(axes: str, shape: Sequence[int], stored: Sequence[int]) -> bool:
-    """Whether an array of this shape and these axes has the grid of some fields, and no more channels than they."""
+    """Return whether an array has the grid of fields (channel, *space), and no more channels than they."""
     sizes = dict(zip(axes, shape, strict=True))
     space = [sizes[letter] for letter in SPACE if letter in sizes]
     return space == list(stored[1:]) and sizes.get("c", 1) <= stored[0]
 
 
 def check_channels(shape: Sequence[int], axes: str, where: str, *, coordinates: Collection[str] = ()) -> None:
-    """Refuse a layout that nobody asked for, if it takes an axis of space for the channels.
+    """Raise InputError if a layout that was only guessed may take an axis of space for the channels.
 
-    More than 16 channels are as likely to be points, and so are more than half as many as the shortest axis of space
-    has points, unless they are at most 4. A file with coordinates along more axes of space than the layout has
-    contradicts it too. Whoever means it can say so by --axes.
+    More than 16 channels are as likely to be points, and so are more than 4 if the shortest axis of space has fewer
+    than twice as many points. A file with coordinates along more axes of space than the layout has contradicts it too.
+    Users can confirm the layout with `axes`.
     """
     sizes = dict(zip(axes, shape, strict=True))
     space = [size for letter, size in sizes.items() if letter in SPACE]
@@ -112,9 +112,9 @@ def check_channels(shape: Sequence[int], axes: str, where: str, *, coordinates: 
     meant = before + (SPACE[: len(inner) - 1] + "c" if has_channels else SPACE[: len(inner)])
     points = " × ".join(str(size) for letter, size in zip(meant, shape, strict=True) if letter in SPACE)
     raise InputError(
-        f"--data {where}: has shape {tuple(shape)}, which would be {sizes['c']} channels on"
-        f" {' × '.join(map(str, space))} points; say --axes {meant} if the grid has {points} points, or"
-        f" --axes {axes} if they are channels ({_ALLOWED})"
+        f"data {where}: has shape {tuple(shape)}, which would be {sizes['c']} channels on"
+        f" {' × '.join(map(str, space))} points; say `axes='{meant}'` if the grid has {points} points, or"
+        f" `axes='{axes}'` if they are channels ({_ALLOWED})"
     )
 
 
@@ -123,10 +123,10 @@ def _can_be_channels(count: int, space: Sequence[int]) -> bool:
 
 
 def named_axes(names: Sequence[str], where: str) -> str:
-    """Return a letter for each axis by what a file calls them.
+    """Return a letter for each axis by the names in a file.
 
-    Time, sample and channel go by their names, singular or plural. The others are space: x, y and z are themselves in
-    any order, other names are taken in the order of the file.
+    Time, sample and channel are recognised by name, singular or plural. The others are space: x, y and z in any order,
+    or other names in the order of the file.
     """
     plain = [name.lower() for name in names]
     letters = [_LETTER.get(name) or _LETTER.get(name.removesuffix("s")) or "" for name in plain]
@@ -135,28 +135,34 @@ def named_axes(names: Sequence[str], where: str) -> str:
     said = "".join(letter or in_order.get(name, "?") for name, letter in zip(plain, letters, strict=True))
     space = "".join(sorted(letter for letter in said if letter in SPACE))
     before, _, after = said.partition("t")
-    # An unknown name on the other side of time than the rest of space is rather a kind of sample.
+    # An unknown name that time separates from the rest of space is more likely a kind of sample.
     is_divided = bool(set(before) & set(SPACE) and set(after) & set(SPACE)) and not set(others) <= set(SPACE)
     if "?" in said or len(set(said)) < len(said) or "t" not in said or space not in ("x", "xy", "xyz") or is_divided:
         raise InputError(
-            f"--data {where}: has the dimensions {', '.join(names)}; expected a time, one to three of"
-            " space, and maybe samples and channels; name them with --axes, as in --axes btx"
+            f"data {where}: has the dimensions {', '.join(names)}; expected a time, one to three of"
+            " space, and maybe samples and channels; name them with `axes`, as in `axes='btx'`"
         )
     return said
 
 
 def check_numeric(dtype: np.dtype, where: str) -> None:
-    """Refuses an array that does not hold real numbers."""
+    """Raise InputError if an array does not hold real numbers."""
     if dtype.kind not in "fiub":
         raise InputError(f"{where}: has type {dtype}; expected real numbers")
+
+
+def check_there(fields: Sequence[str], there: Collection[str], path: Path, has: str) -> None:
+    """Raise InputError if a file has no array of a name that the user gave; `has` lists those that it has."""
+    if unknown := [name for name in fields if name not in there]:
+        raise InputError(f"field is {','.join(unknown)}: not in {path}; {has}")
 
 
 @dataclass(frozen=True, eq=False)
 class Variable:
     """An array in a file, read when it is indexed, with a letter for each axis.
 
-    A letter that is missing is an axis along which nothing varies. c may stand there twice (a tensor's components);
-    `keep` are the channels in use, all by default. `missing` is a number that stands for a value that is not there.
+    Along an axis whose letter is missing, nothing varies. c may occur twice (components of a tensor). `keep` are the
+    channels in use, all by default. `missing` is the number by which the array marks missing values.
     """
 
     array: Any
@@ -167,13 +173,13 @@ class Variable:
     missing: float | None = None
 
     def size(self, letter: str) -> int | None:
-        """How long an axis is, or None where nothing varies along it."""
+        """Return the length of an axis, or None where nothing varies along it."""
         sizes = [n for n, own in zip(self.array.shape, self.axes, strict=True) if own == letter]
         return math.prod(sizes) if sizes else None
 
     def read(self, sample: int, times: slice, count: int, space: tuple[int, ...]) -> Float[np.ndarray, "t c *space"]:
-        """The values of one sample at some times, `count` in number, as float32; what is missing is NaN."""
-        # The only sample, time or point of an axis of length 1 is that of all.
+        """Read one sample at some times, `count` in number, as float32; missing values are NaN."""
+        # An axis of length 1 stands for all samples, times or points.
         index = {"b": 0 if self.size("b") == 1 else sample, "t": slice(None) if self.size("t") == 1 else times}
         values = np.asarray(self.array[tuple(index.get(letter, slice(None)) for letter in self.axes)])
         letters = self.axes.replace("b", "")
@@ -192,9 +198,9 @@ class Variable:
 
 
 def mask_variable(array: Any, like: Variable, space: int, where: str) -> Variable:
-    """A mask in a file, for fields with the axes of `like`: of their shape, or of it without the channels.
+    """Return a mask in a file, for fields with the axes of `like`: of their shape, with or without the channels.
 
-    Leading axes may be left out, and axes of length 1 stand for all: a mask over space alone is that of every time.
+    Leading axes may be left out, and axes of length 1 stand for all: a mask over space alone holds at every time.
     """
     check_numeric(array.dtype, where)
     without = like.axes.replace("c", "")
@@ -214,7 +220,7 @@ def mask_variable(array: Any, like: Variable, space: int, where: str) -> Variabl
 def read_mask(
     mask: Variable, sample: int, times: slice, count: int, space: tuple[int, ...]
 ) -> Bool[np.ndarray, "time *space"]:
-    """Where the fields of one sample are observed; a mask for each channel observes a point where all do."""
+    """Read where one sample is observed; of masks for each channel, a point is observed where all observe it."""
     values = mask.read(sample, times, count, space)
     if not np.isin(values, (0, 1)).all():
         raise InputError(f"{mask.where}: expected only 0 (hidden) and 1 (observed)")
@@ -222,7 +228,7 @@ def read_mask(
 
 
 def missing_value(dataset: Any) -> float | None:
-    """The number that stands for a missing value, where an HDF5 dataset names one."""
+    """Return the number by which an HDF5 dataset marks missing values, if its attributes name one."""
     for name in ("_FillValue", "missing_value"):
         if name in dataset.attrs:
             return float(np.ravel(np.asarray(dataset.attrs[name]))[0])
@@ -230,12 +236,12 @@ def missing_value(dataset: Any) -> float | None:
 
 
 def channel_names(name: str, channels: int | None) -> tuple[str, ...]:
-    """The names of a field's channels."""
+    """Return the names of a field's channels."""
     return (name,) if channels in (None, 1) else tuple(f"{name}[{i}]" for i in range(channels))
 
 
 def listed(shapes: dict[str, Sequence[int]]) -> str:
-    """Arrays with their shapes, in words."""
+    """Return arrays and their shapes as text, for errors."""
     if not shapes:
         return "it has no array of numbers"
     shown = [f"{name} {tuple(shape)}" for name, shape in list(shapes.items())[:12]]

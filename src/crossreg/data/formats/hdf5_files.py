@@ -1,4 +1,4 @@
-"""HDF5 files: those of The Well and of PDEBench by their layout, any other by its dimensions' names, or by --axes.
+"""HDF5 files: those of The Well and of PDEBench by their layout, others by the names of their dimensions, or `axes`.
 
 Nothing is read before it is needed: an h5py dataset reads what it is indexed with.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from crossreg.data.formats.axes import MASK, SPACE, missing_value
 from crossreg.data.formats.numpy_files import choose_fields, coordinates_in, make_segment
 from crossreg.data.formats.pdebench import is_pdebench, open_pdebench
-from crossreg.data.formats.source import Opened
+from crossreg.data.formats.source import Opened, Wanted
 from crossreg.data.formats.the_well import is_the_well, open_the_well
 from crossreg.files.hdf5 import open_own
 
@@ -22,16 +22,13 @@ from crossreg.files.hdf5 import open_own
 _NAMES = ("_ARRAY_DIMENSIONS", "dims", "dimensions", "axes")
 
 
-def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None = None) -> Opened:
-    """The trajectories of one file. With --axes, a file is taken for what they say, whoever made it.
-
-    `stored` are channels and grid of the run that it is read for, where there is one already.
-    """
-    file = open_own(path, f"--data {path}")
-    if axes is None and is_the_well(file):
-        return open_the_well(path, file, fields)
-    if axes is None and is_pdebench(file):
-        return open_pdebench(path, file, fields, stored)
+def open_hdf5(path: Path, wanted: Wanted) -> Opened:
+    """Open the trajectories of one file. Where the user gives the axes, they hold, whoever made the file."""
+    file = open_own(path, f"data {path}")
+    if wanted.axes is None and is_the_well(file):
+        return open_the_well(path, file, wanted.fields)
+    if wanted.axes is None and is_pdebench(file):
+        return open_pdebench(path, file, wanted)
     arrays: dict[str, Any] = {}
 
     def add(name: str, item: Any) -> None:
@@ -40,10 +37,10 @@ def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None, stored: Seq
 
     file.visititems(add)
     mask = arrays.pop(MASK, None)
-    chosen, notes = choose_fields(path, arrays, fields, axes, dimension_names)
-    about: dict[str, Any] = {"names": dimension_names, "coordinates": coordinates_in(arrays), "stored": stored}
-    segment = make_segment(path, chosen, axes, mask, missing_value, **about)
-    if axes is None:
+    chosen, notes = choose_fields(path, arrays, wanted, dimension_names)
+    about: dict[str, Any] = {"names": dimension_names, "coordinates": coordinates_in(arrays)}
+    segment = make_segment(path, chosen, wanted, mask, missing_value, **about)
+    if wanted.axes is None:
         read = zip(chosen.items(), segment.variables, strict=True)
         named = [f"{name}: axes {variable.axes}" for (name, dataset), variable in read if dimension_names(dataset)]
         notes += tuple(f"{axes}, by the names in the file" for axes in named)
@@ -51,9 +48,9 @@ def open_hdf5(path: Path, fields: tuple[str, ...], axes: str | None, stored: Seq
 
 
 def dimension_names(dataset: Any) -> Sequence[str] | None:
-    """What a file calls the axes of a dataset: by labels, dimension scales or an attribute; None if it leaves one out.
+    """Return the names of a dataset's axes, from labels, dimension scales or an attribute; None if one is missing.
 
-    An attribute may hold a name for each axis, or all of them as text, as in "time lat lon" or "btxy".
+    An attribute may hold a name for each axis, or all of them in one text, as in "time lat lon" or "btxy".
     """
     names = [axis.label or (str(axis[0].name).rsplit("/", 1)[-1] if len(axis) else "") for axis in dataset.dims]
     if names and all(names):

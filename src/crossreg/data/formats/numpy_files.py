@@ -1,11 +1,11 @@
-"""NPY and NPZ files: (sample, time, channel, *space), or as --axes says.
+"""NPY and NPZ files, and arrays in memory: (sample, time, channel, *space), unless `axes` says otherwise.
 
-Of an NPZ file with several arrays, --field names the ones to take, which stand side by side as channels. One called
+Of an NPZ file with several arrays, `field` names those to take, which stand side by side as channels. An array called
 `mask` is the observation mask.
 """
 
 import zipfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,23 @@ from crossreg.data.formats.axes import (
     Variable,
     axes_of,
     channel_names,
+    check_axes,
     check_numeric,
+    check_there,
     listed,
     mask_variable,
 )
-from crossreg.data.formats.source import Opened, Segment
+from crossreg.data.formats.source import Opened, Segment, Source, Wanted, make_source
 from crossreg.errors import InputError
 from crossreg.files.arrays import map_npy, open_npz
 
-# What a file calls the axes of an array, or None.
+# The names that a file gives the axes of an array, or None.
+_SPLITS = ("train", "reg", "test")
 NamesOf = Callable[[Any], Sequence[str] | None]
 
 
 class Member:
-    """An array of an NPZ file, read as a whole when it is first needed: a ZIP file has no other way."""
+    """An array of an NPZ file, read as a whole when it is first needed: a ZIP file allows nothing else."""
 
     def __init__(self, path: Path, name: str):
         self._path, self._name, self._values = path, name, None
@@ -44,23 +47,47 @@ class Member:
         return self._values[index]
 
 
-def open_numpy(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None = None) -> Opened:
-    """The trajectories of one file; `stored` are channels and grid of the run that it is read for, if there is one."""
-    arrays, mask = _arrays(path, f"--data {path}"), None
+def open_numpy(path: Path, wanted: Wanted) -> Opened:
+    """Open the trajectories of one file."""
+    arrays, mask = _arrays(path, f"data {path}"), None
     if isinstance(arrays, dict):
         mask = arrays.get(MASK)
-        chosen, notes = choose_fields(path, {k: v for k, v in arrays.items() if k != MASK}, fields, axes)
+        chosen, notes = choose_fields(path, {k: v for k, v in arrays.items() if k != MASK}, wanted)
     else:
-        if fields:
-            raise InputError(f"--field {','.join(fields)}: {path} is a single array without a name")
+        if wanted.fields:
+            raise InputError(f"field is {','.join(wanted.fields)}: {path} is a single array without a name")
         chosen, notes = {"field": arrays}, ()
         arrays = {}
-    segment = make_segment(path, chosen, axes, mask, coordinates=coordinates_in(arrays), stored=stored)
+    segment = make_segment(path, chosen, wanted, mask, coordinates=coordinates_in(arrays))
     return Opened(path.suffix[1:].upper(), (segment,), notes)
 
 
+def open_arrays(arrays: Any, axes: str | None = None) -> Source:
+    """Return the trajectories of an array, or of a dictionary with an array each for train, reg and test.
+
+    Args:
+        arrays: NumPy or JAX arrays of shape (sample, time, channel, *space), or as `axes` says. They are not copied.
+        axes: a letter for each axis.
+    """
+    are_splits = isinstance(arrays, Mapping)
+    if are_splits and set(arrays) != set(_SPLITS):
+        raise InputError(
+            f"data: has arrays for {', '.join(map(str, arrays)) or 'nothing'}; expected train, reg and test"
+        )
+    if axes is not None:
+        check_axes(axes)
+    given = {name: arrays[name] for name in _SPLITS} if are_splits else {"array": arrays}
+    given = {name: np.asarray(array) for name, array in given.items()}
+    opened = {
+        name: [Opened("arrays", (make_segment(Path(name), {"field": array}, Wanted(axes=axes), None),))]
+        for name, array in given.items()
+    }
+    size = sum(array.nbytes for array in given.values())
+    return make_source(Path("arrays" if are_splits else "array"), opened, size, are_splits=are_splits)
+
+
 def _arrays(path: Path, where: str) -> Any:
-    """The array of an NPY file, not read into memory, or those of an NPZ file by their names."""
+    """Return the array of an NPY file, mapped but not read, or the arrays of an NPZ file by their names."""
     if not zipfile.is_zipfile(path):
         return map_npy(path, where)
     with open_npz(path, where) as archive:
@@ -68,32 +95,30 @@ def _arrays(path: Path, where: str) -> Any:
 
 
 def choose_fields(
-    path: Path, arrays: dict[str, Any], fields: tuple[str, ...], axes: str | None, names: NamesOf = lambda array: None
+    path: Path, arrays: dict[str, Any], wanted: Wanted, names: NamesOf = lambda array: None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arrays that were asked for, or the only one that fits; and what to say of the choice."""
+    """Return the arrays that `fields` names, or the only one that fits, and notes on the choice."""
 
     def fits(array: Any) -> bool:
-        if axes is not None:
-            return len(array.shape) == len(axes)
+        if wanted.axes is not None:
+            return len(array.shape) == len(wanted.axes)
         return 4 <= len(array.shape) <= 6 or names(array) is not None
 
     shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in "fiub"}
-    if fields:
-        unknown = [name for name in fields if name not in arrays]
-        if unknown:
-            raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
-        return {name: arrays[name] for name in fields}, ()
+    if wanted.fields:
+        check_there(wanted.fields, arrays, path, listed(shapes))
+        return {name: arrays[name] for name in wanted.fields}, ()
     fitting = [name for name in shapes if fits(arrays[name])]
     if len(fitting) == 1:
         return {fitting[0]: arrays[fitting[0]]}, (f"the field is {fitting[0]}",) if len(arrays) > 1 else ()
     if len(shapes) == 1:
         return {name: arrays[name] for name in shapes}, ()
-    why = "several arrays fit" if fitting else f"none has the axes {axes or 'sample, time, channel, space'}"
-    raise InputError(f"--data {path}: {why}; say --field NAME (or A,B), and --axes; {listed(shapes)}")
+    why = "several arrays fit" if fitting else f"none has the axes {wanted.axes or 'sample, time, channel, space'}"
+    raise InputError(f"data {path}: {why}; say `field=NAME` (or A,B), and `axes`; {listed(shapes)}")
 
 
 def coordinates_in(arrays: dict[str, Any]) -> set[str]:
-    """Those of x, y and z for which a file has an array of coordinates: `x`, `grid/y`, `z-coordinate`."""
+    """Return those of x, y and z for which a file has coordinates, as in `x`, `grid/y` or `z-coordinate`."""
     plain = {name.rsplit("/", 1)[-1].lower() for name, array in arrays.items() if len(array.shape) == 1}
     return {letter for letter in SPACE if plain & {letter, f"{letter}-coordinate", f"{letter}_coordinate"}}
 
@@ -101,32 +126,38 @@ def coordinates_in(arrays: dict[str, Any]) -> set[str]:
 def make_segment(
     path: Path,
     arrays: dict[str, Any],
-    axes: str | None,
+    wanted: Wanted,
     mask: Any,
     missing: Any = None,
     *,
     names: NamesOf = lambda array: None,
     coordinates: Collection[str] = (),
-    stored: Sequence[int] | None = None,
 ) -> Segment:
-    """Arrays of one file side by side as channels.
+    """Return arrays of one file side by side as channels.
 
-    `missing` and `names` give, of an array, the number that stands for a missing value and what the file calls its
-    axes; `coordinates` are those of x, y and z that the file has coordinates for, `stored` the channels and the grid of
-    the run that it is read for.
+    Args:
+        path: what errors call the file.
+        arrays: the arrays by their names.
+        wanted: the letters of the axes, where the user gave them or a stored run has them.
+        mask: the observation mask, if any.
+        missing: a function that returns the number by which an array marks missing values.
+        names: a function that returns the names of an array's axes.
+        coordinates: those of x, y and z for which the file has coordinates.
     """
     variables = []
     for name, array in arrays.items():
         where = str(path) if name == "field" else f"{path}: {name}"
         check_numeric(array.dtype, where)
-        letters = axes_of(array.shape, axes, where, names=names(array), coordinates=coordinates, stored=stored)
+        letters = axes_of(
+            array.shape, wanted.axes, where, names=names(array), coordinates=coordinates, stored=wanted.stored
+        )
         channels = dict(zip(letters, array.shape, strict=True)).get("c")
         gap = None if missing is None else missing(array)
         variables.append(Variable(array, letters, channel_names(name, channels), where, missing=gap))
     samples = {variable.size("b") or 1 for variable in variables}
     if len(samples) > 1:
         shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
-        raise InputError(f"--data {path}: its fields differ in shape: {shapes}")
+        raise InputError(f"data {path}: its fields differ in shape: {shapes}")
     first = variables[0]
     space = sum(letter in SPACE for letter in first.axes)
     observed = None if mask is None else mask_variable(mask, first, space, f"{path}: {MASK}")

@@ -1,4 +1,4 @@
-"""The layouts of PDEBench (Takamoto et al. 2022), as its files have them.
+"""The layouts of files of PDEBench (Takamoto et al. 2022).
 
 scalar, 1-D          tensor (b, t, x), x-coordinate, t-coordinate with one time more than the fields
 compressible flow    density, pressure, Vx, Vy, Vz, each (b, t, *space)
@@ -6,7 +6,6 @@ one group per seed   0000/data (t, *space, c), 0000/grid/x, …: diffusion-sorpt
 incompressible flow  velocity (b, t, x, y, 2), particles (b, t, x, y, 1), t (b, t), and a force that does not change
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,13 @@ from crossreg.data.formats.axes import (
     channel_names,
     check_channels,
     check_numeric,
+    check_there,
     gives,
     listed,
     mask_variable,
     missing_value,
 )
-from crossreg.data.formats.source import Opened, Segment
+from crossreg.data.formats.source import Opened, Segment, Wanted
 from crossreg.errors import InputError
 
 _FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
@@ -34,21 +34,21 @@ _EVENLY = 1e-2
 
 
 def _seeds(file: h5py.File) -> list[str]:
-    """The groups of a file with one for each seed."""
+    """Return the groups of a file that has one for each seed."""
     return [name for name, item in file.items() if name.isdigit() and isinstance(item, h5py.Group) and "data" in item]
 
 
 def is_pdebench(file: h5py.File) -> bool:
-    """Whether a file has one of these layouts."""
+    """Return whether a file has one of these layouts."""
     has_grid = any(str(name).endswith("-coordinate") for name in file)
     flow = {"density", "pressure", "Vx"} <= set(file)
     return ("tensor" in file and has_grid) or flow or {*_INCOMPRESSIBLE, "t"} <= set(file) or bool(_seeds(file))
 
 
-def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...], stored: Sequence[int] | None = None) -> Opened:
-    """The trajectories of one file; `stored` are channels and grid of the run that it is read for, if there is one."""
+def open_pdebench(path: Path, file: h5py.File, wanted: Wanted) -> Opened:
+    """Open the trajectories of one file."""
     if seeds := _seeds(file):
-        return _open_seeds(path, file, seeds, fields, stored)
+        return _open_seeds(path, file, seeds, wanted)
     times = file.get("t-coordinate")
     if "tensor" in file:
         names, trailing = ("tensor",), ""
@@ -58,66 +58,54 @@ def open_pdebench(path: Path, file: h5py.File, fields: tuple[str, ...], stored: 
         names, trailing = _INCOMPRESSIBLE, "c"
         times = file["t"]
     variables = []
-    for name in _chosen(path, file, names, fields):
-        dataset: Any = file[name]
-        where = f"{path}: {name}"
-        check_numeric(dataset.dtype, where)
-        space = len(dataset.shape) - 2 - len(trailing)
-        if not 1 <= space <= 3:
-            raise InputError(f"--data {where}: has shape {dataset.shape}; expected (b, t, *space); say --axes")
-        axes = "bt" + SPACE[:space] + trailing
-        if trailing and not (stored and gives(axes, dataset.shape, stored)):
-            check_channels(dataset.shape, axes, where)
-        names = channel_names(name, dataset.shape[-1] if trailing else 1)
-        variables.append(Variable(dataset, axes, names, where, missing=missing_value(dataset)))
+    shapes = {name: item.shape for name, item in file.items() if isinstance(item, h5py.Dataset)}
+    check_there(wanted.fields, file, path, listed(shapes))
+    for name in wanted.fields or names:
+        variables.append(_variable(f"{path}: {name}", name, file[name], "bt", trailing, wanted))
     samples = {variable.size("b") for variable in variables}
     if len(samples) > 1:
-        raise InputError(f"--data {path}: its fields differ in their number of samples")
+        raise InputError(f"data {path}: its fields differ in their number of samples")
     first = variables[0]
     notes = _notes_on_times(times, first.array.shape[1])
     mask: Any = file.get(MASK)
-    if mask is not None:  # not PDEBench's own, but a file of this layout may have one
+    if mask is not None:  # PDEBench has none, but a file with its layout may
         mask = mask_variable(mask, first, sum(letter in SPACE for letter in first.axes), f"{path}: {MASK}")
     return Opened("PDEBench", (Segment(first.array.shape[0], tuple(variables), mask),), notes)
 
 
-def _chosen(path: Path, file: h5py.File, names: tuple[str, ...], fields: tuple[str, ...]) -> tuple[str, ...]:
-    unknown = [name for name in fields if name not in file]
-    if unknown:
-        shapes = {name: item.shape for name, item in file.items() if isinstance(item, h5py.Dataset)}
-        raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
-    return fields or names
+def _variable(where: str, name: str, dataset: Any, before: str, trailing: str, wanted: Wanted) -> Variable:
+    """Return an array with the axes `before`, those of space, and `trailing`."""
+    check_numeric(dataset.dtype, where)
+    space = len(dataset.shape) - len(before) - len(trailing)
+    if not 1 <= space <= 3:
+        expected = ", ".join([*before, "*space", *trailing])
+        raise InputError(f"data {where}: has shape {dataset.shape}; expected ({expected}); say `axes`")
+    axes = before + SPACE[:space] + trailing
+    if trailing and not (wanted.stored and gives(axes, dataset.shape, wanted.stored)):
+        check_channels(dataset.shape, axes, where)
+    names = channel_names(name, dataset.shape[-1] if trailing else 1)
+    return Variable(dataset, axes, names, where, missing=missing_value(dataset))
 
 
-def _open_seeds(
-    path: Path, file: h5py.File, seeds: list[str], fields: tuple[str, ...], stored: Sequence[int] | None
-) -> Opened:
-    """One trajectory in each group."""
-    name = fields[0] if fields else "data"
-    if len(fields) > 1:
-        raise InputError(f"--field {','.join(fields)}: the groups of {path} have one array each")
+def _open_seeds(path: Path, file: h5py.File, seeds: list[str], wanted: Wanted) -> Opened:
+    """Open the trajectories of a file with one group for each."""
+    if len(wanted.fields) > 1:
+        raise InputError(f"field is {','.join(wanted.fields)}: the groups of {path} have one array each")
+    name = wanted.fields[0] if wanted.fields else "data"
     segments = []
     for seed in seeds:
         group: Any = file[seed]
         dataset = group.get(name)
         where = f"{path}: {seed}/{name}"
         if not isinstance(dataset, h5py.Dataset):
-            raise InputError(f"--data {where}: is not there; {', '.join(group)} are")
-        check_numeric(dataset.dtype, where)
-        space = len(dataset.shape) - 2
-        if not 1 <= space <= 3:
-            raise InputError(f"--data {where}: has shape {dataset.shape}; expected (t, *space, c)")
-        axes = "t" + SPACE[:space] + "c"
-        if not (stored and gives(axes, dataset.shape, stored)):
-            check_channels(dataset.shape, axes, where)
-        names = channel_names(name, dataset.shape[-1])
-        segments.append(Segment(1, (Variable(dataset, axes, names, where, missing=missing_value(dataset)),)))
+            raise InputError(f"data {where}: is not there; {', '.join(group)} are")
+        segments.append(Segment(1, (_variable(where, name, dataset, "t", "c", wanted),)))
     notes = _notes_on_times(file.get(f"{seeds[0]}/grid/t"), segments[0].variables[0].array.shape[0])
     return Opened("PDEBench, one group per seed", tuple(segments), notes)
 
 
 def _notes_on_times(times: Any, count: int) -> tuple[str, ...]:
-    """Whether the times, of which there may be one more than of fields, are evenly spaced."""
+    """Return a note if the times, of which there may be one more than fields, are not evenly spaced."""
     if not isinstance(times, h5py.Dataset) or times.ndim not in (1, 2):
         return ()
     steps = np.diff(np.asarray(times[:count] if times.ndim == 1 else times[0, :count], np.float64))

@@ -1,7 +1,7 @@
-"""Trajectories in files, read as needed, and the format that a path is of.
+"""A source of trajectories, in files or in arrays, which is read as needed, and the format of a path.
 
 Every format ends in the same `Source`: segments (files, or groups in a file) of some samples each, whose variables
-stand side by side as channels.
+stand side by side as channels. `_open_file` chooses the module that reads a file: a new format is added there.
 """
 
 import bisect
@@ -9,7 +9,7 @@ import contextlib
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,30 +24,40 @@ from crossreg.files.memory import in_words
 
 NUMPY, HDF5, NETCDF = (".npy", ".npz"), (".h5", ".hdf5", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
 _SPLIT_FOLDERS = {"train": "train", "valid": "reg", "val": "reg", "reg": "reg", "test": "test"}
-# What of a file is looked at to know it again, or to know the size of its numbers: all of it, or so many fields.
+# What is read of a source to recognise it, or to find the scale of its numbers: all of it, or so many fields.
 SAMPLED_BYTES, _SAMPLED_FIELDS = 2**26, 2048
-
-# What the number of a sample takes, in lists of them.
+# Bytes of a sample's number in a list.
 _SAMPLE_BYTES = 64
-# Of an array of a Zarr store, what is looked at besides its metadata to notice that it has changed.
+# The files of a Zarr array, besides some of its chunks, by which a change is noticed.
 ZARR_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
 _STAMPED_CHUNKS = 256
-# Open files of a process besides those of its data.
+# Files that a process has open besides those of its data.
 _OTHER_FILES = 256
-# Of each file its name, size, time and number.
+# The name, size, time and inode of each file.
 Stamps = tuple[tuple[str, int, int, int], ...]
 
 
 class Segment(NamedTuple):
-    """Samples that lie together: in one file, or in one group of a file."""
+    """Samples that are stored together: in one file, or in one group of a file."""
 
     samples: int
     variables: tuple[Variable, ...]
     mask: Variable | None = None
 
 
+class Wanted(NamedTuple):
+    """The arrays that a user names, the letters of their axes, and the shape (channel, *space) that a run has stored.
+
+    The axes of files that are opened again for a stored run follow from the shape of its fields.
+    """
+
+    fields: tuple[str, ...] = ()
+    axes: str | None = None
+    stored: Sequence[int] | None = None
+
+
 class Opened(NamedTuple):
-    """What a reader makes of one file. `notes` are for the user: what was chosen, what was left out."""
+    """The content of one file. `notes` tell the user what was chosen and what was left out."""
 
     kind: str
     segments: tuple[Segment, ...]
@@ -56,9 +66,9 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Trajectories of one shape, of `stored` bytes in their files.
+    """Trajectories of one shape, which take `stored` bytes in their files.
 
-    `splits` are the samples of each split, where the files themselves say so.
+    `splits` are the samples of each split, where the files themselves are divided.
     """
 
     path: Path
@@ -78,7 +88,7 @@ class Source:
 
     @property
     def samples(self) -> int:
-        """How many trajectories there are."""
+        """Number of trajectories."""
         return self._starts[-1]
 
     @property
@@ -88,12 +98,12 @@ class Source:
 
     @property
     def most_held(self) -> int:
-        """The most bytes of it that memory may hold: packed files can promise any number."""
+        """Bytes that memory may hold at most: compressed files can claim any size."""
         return most_unpacked(self.stored)
 
     @property
     def axes(self) -> str:
-        """The letters of the axes in the file, those of its first field."""
+        """Letters of the axes in the file, those of its first field."""
         return self.segments[0].variables[0].axes
 
     @property
@@ -111,7 +121,7 @@ class Source:
         return self.segments[number], sample - self._starts[number]
 
     def frames(self, sample: int, times: slice) -> Float[np.ndarray, "time channel *space"]:
-        """A sample at some times. What is missing is NaN; an infinite number is missing too."""
+        """Read a sample at some times. Missing values, infinite ones among them, are NaN."""
         segment, own = self._place(sample)
         count = len(range(*times.indices(self.times)))
         with said_in_one_line(str(self.path)):
@@ -120,7 +130,7 @@ class Source:
         return np.where(np.isfinite(values), values, np.float32(np.nan))
 
     def observed(self, sample: int, times: slice) -> Bool[np.ndarray, "time *space"]:
-        """Where the mask array of the files, if there is one, has a sample observed."""
+        """Read where a sample is observed: everywhere, unless the files have a mask."""
         segment, own = self._place(sample)
         count = len(range(*times.indices(self.times)))
         if segment.mask is None:
@@ -135,7 +145,7 @@ class Source:
 
     @functools.cached_property
     def known_parts(self) -> dict[tuple, str]:
-        """The digests of splits that were hashed already (`load.digest_of`)."""
+        """Digests of splits that were hashed before (`digest_of` in `files/load.py`)."""
         return {}
 
     @functools.cached_property
@@ -149,7 +159,7 @@ class Source:
         return self.digest_of(sampled_frames(self, range(self.samples), slice(0, self.times), SAMPLED_BYTES))
 
     def digest_of(self, places: Iterable[tuple[int, slice]], start: str = "") -> str:
-        """SHA-256 of the shape and of the numbers at some times of samples; `start` is what is hashed before them."""
+        """Return the SHA-256 of the shape and of the numbers at some times of samples, preceded by `start`."""
         sha = hashlib.sha256(f"{start}{self.names}{self.shape}{self.has_mask}".encode())
         for sample, times in places:
             sha.update(np.ascontiguousarray(self.frames(sample, times)).data)
@@ -158,16 +168,16 @@ class Source:
         return sha.hexdigest()
 
     def check_unchanged(self) -> None:
-        """Refuses files that somebody has written to, or replaced, since they were opened.
+        """Raise InputError if files have been written to, or replaced, since they were opened.
 
-        Others may come and go beside them: a run may be stored in the folder of its data.
+        Other files may appear beside them: a run may be stored in the folder of its data.
         """
         if _stamps(Path(name) for name, *_ in self.stamps) != self.stamps:
-            raise InputError(f"--data {self.path}: has changed since it was first read; train on it from the start")
+            raise InputError(f"data {self.path}: has changed since it was first read; train on it from the start")
 
 
 def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_bytes: int) -> list[tuple[int, slice]]:
-    """Evenly spaced times of evenly spaced samples, no more bytes than asked for; all of them where they fit."""
+    """Return evenly spaced times of evenly spaced samples, of at most `most_bytes`; all of them where they fit."""
     along = range(*times.indices(source.times))
     most = max(2, most_bytes // source.frame_bytes)
     if len(samples) * len(along) <= most:
@@ -179,17 +189,16 @@ def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_by
 
 
 def _evenly_spaced(count: int, most: int) -> list[int]:
-    """Numbers from 0 … count − 1, the first and the last among them; all of these where there are no more."""
+    """Return at most `most` numbers from 0 … count − 1, among them the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
 
 
 def stamps_of(path: Path) -> Stamps:
-    """Return, for each file that is read of a path, its name and what changes when it is written to or replaced.
+    """Return a stamp of each file of a path: its name, and what changes when it is written to or replaced.
 
-    They are compared at every look of a training, so that they must be few. A file is one stamp. A Zarr store may have
-    a file for every chunk: of each of its arrays the metadata count, and so many of the chunks and of the folders that
-    they lie in, evenly spaced, or all where there are no more. A folder's time changes when a chunk in it is new or was
-    replaced, as Zarr writes them, so that most changes of large stores are noticed too.
+    Stamps are compared often during a training, so that they must be few. A Zarr store may have a file for every chunk:
+    of each of its arrays, the metadata count, and at most 256 of the chunks and of their folders, evenly spaced. Zarr
+    replaces chunks, which changes their folder's time, so that most changes of large stores are noticed too.
     """
     groups, _ = _files_of(path)
     return _stamps(one for files in groups.values() for file in files for one in _stamped(file))
@@ -201,7 +210,7 @@ def _stamps(files: Iterable[Path]) -> Stamps:
 
 
 def _stamped(path: Path) -> Iterator[Path]:
-    """A file, or what is looked at of a store: nothing else that may lie in its folder."""
+    """Yield a file itself; of a store, the files and folders that are stamped, and no others in its folder."""
     if not path.is_dir():
         yield path
         return
@@ -217,33 +226,65 @@ def _stamped(path: Path) -> Iterator[Path]:
 def open_source(
     path: Path, *, field: str | None = None, axes: str | None = None, stored: Sequence[int] | None = None
 ) -> Source:
-    """The trajectories at a path: a file, a Zarr store, or a folder of files, with or without folders for splits.
+    """Open the trajectories in a file, a Zarr store, or a folder of files, with or without folders for the splits.
 
-    `stored` are channels and grid of the run that they are read for, where there is one already: its axes are known.
+    `field` is the array to take, or several, as in "u,v"; `axes` has a letter for each axis, which follow by default
+    from the format, names in the file, or the shape. `stored` is the shape (channel, *space) of a stored run's fields.
     """
+    wanted = _wanted(field, axes, stored)
+    if not path.exists():
+        raise InputError(f"data {path}: no such file or folder")
+    return _open_groups(path, *_files_of(path), stamps_of(path), wanted)
+
+
+def open_files(paths: Sequence[Path], *, field: str | None = None, axes: str | None = None) -> Source:
+    """Open the trajectories of several files, in this order, as `open_source` opens those of a folder."""
+    wanted = _wanted(field, axes)
+    if missing := [path for path in paths if not path.exists()]:
+        raise InputError(f"data {missing[0]}: no such file")
+    stamps = _stamps(one for path in paths for one in _stamped(path))
+    return _open_groups(paths[0].parent, {"all": list(paths)}, False, stamps, wanted)
+
+
+def _wanted(field: str | None, axes: str | None, stored: Sequence[int] | None = None) -> Wanted:
     if axes is not None:
         check_axes(axes)
-    if not path.exists():
-        raise InputError(f"--data {path}: no such file or folder")
-    stamps = stamps_of(path)
-    fields = tuple(name.strip() for name in field.split(",")) if field else ()
-    groups, splits = _files_of(path)
+    return Wanted(tuple(name.strip() for name in field.split(",")) if field else (), axes, stored)
+
+
+def _open_groups(
+    path: Path, groups: Mapping[str, Sequence[Path]], are_splits: bool, stamps: Stamps, wanted: Wanted
+) -> Source:
     _allow_open_files(sum(map(len, groups.values())))
-    opened = [_open_checked(file, fields, axes, stored) for files in groups.values() for file in files]
-    segments = tuple(segment for one in opened for segment in one.segments)
+    opened = {name: [_open_file(file, wanted) for file in files] for name, files in groups.items()}
+    size = sum(_stored_bytes(file) for files in groups.values() for file in files)
+    return make_source(path, opened, size, are_splits=are_splits, stamps=stamps)
+
+
+def make_source(
+    path: Path, opened: Mapping[str, Sequence[Opened]], size: int, *, are_splits: bool, stamps: Stamps = ()
+) -> Source:
+    """Join what was opened into one source.
+
+    Args:
+        path: what errors call the source.
+        opened: the files, or arrays, of each split, or all of them under one name.
+        size: bytes that they take where they are stored.
+        are_splits: whether the names in `opened` are splits.
+    """
+    every = [one for files in opened.values() for one in files]
+    segments = tuple(segment for one in every for segment in one.segments)
     names, times, space = _one_shape(segments, path)
     ranges = None
-    if splits:
+    if are_splits:
         start, ranges = 0, {}
-        numbers = iter(opened)
-        for split, files in groups.items():
-            count = sum(segment.samples for _ in files for segment in next(numbers).segments)
+        for split, files in opened.items():
+            count = sum(segment.samples for one in files for segment in one.segments)
             ranges[split] = range(start, start + count)
             start += count
-    # Texts in files may hold anything; these are shown on terminals and pages.
-    notes = tuple(dict.fromkeys(in_one_line(note) for one in opened for note in one.notes))
-    kinds = in_one_line("; ".join(dict.fromkeys(one.kind for one in opened)))
-    size = sum(_stored_bytes(file) for files in groups.values() for file in files)
+    # Texts in files may hold anything, and these are shown to users.
+    notes = tuple(dict.fromkeys(in_one_line(note) for one in every for note in one.notes))
+    kinds = in_one_line("; ".join(dict.fromkeys(one.kind for one in every)))
     source = Source(path, kinds, segments, notes, tuple(map(in_one_line, names)), times, space, size, ranges, stamps)
     _check_proportion(source)
     return source
@@ -255,14 +296,14 @@ def _stored_bytes(path: Path) -> int:
 
 
 def _check_proportion(source: Source) -> None:
-    """Refuse files that promise so much more than they hold that a step of it, or the list of samples, fills memory."""
+    """Raise InputError if files claim so much more than they hold that one step, or a list of samples, fills memory."""
     for size, what in (
         (_SAMPLE_BYTES * source.samples, f"the list of its {source.samples:,} trajectories"),
         (2 * source.frame_bytes, f"a step of its fields, {len(source.names)} channels on {source.space} points,"),
     ):
         if size > source.most_held:
             raise InputError(
-                f"--data {source.path}: {what} would take {in_words(size)}, and files of {in_words(source.stored)} may"
+                f"data {source.path}: {what} would take {in_words(size)}, and files of {in_words(source.stored)} may"
                 f" take at most {in_words(source.most_held)}"
             )
 
@@ -272,7 +313,7 @@ def _is_zarr(path: Path) -> bool:
 
 
 def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
-    """The files of each split, or all of them; and whether they come in splits."""
+    """Return the files of each split, or all files under one name, and whether they are divided into splits."""
     if not path.is_dir() or _is_zarr(path):
         return {"all": [path]}, False
     known = (*NUMPY, *HDF5, *NETCDF)
@@ -286,18 +327,18 @@ def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
         if folders.get("train"):
             empty = [name for name in ("reg", "test") if not folders.get(name)]
             if empty:
-                raise InputError(f"--data {path}: has files for train, but none for {' and '.join(empty)}")
+                raise InputError(f"data {path}: has files for train, but none for {' and '.join(empty)}")
             return {name: folders[name] for name in ("train", "reg", "test")}, True
     if not (found := files(path)):
-        raise InputError(f"--data {path}: a folder with no file that ends in {', '.join(known)}")
+        raise InputError(f"data {path}: a folder with no file that ends in {', '.join(known)}")
     return {"all": found}, False
 
 
 def _allow_open_files(count: int) -> None:
-    """Raises what the system lets a process have open, as far as it may be raised: files stay open to be read from."""
+    """Raise the limit on open files, as far as the system allows: files stay open to be read from."""
     try:
         import resource
-    except ImportError:  # not on Windows, which has no such bound
+    except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * count + _OTHER_FILES
@@ -308,34 +349,30 @@ def _allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _open_checked(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None) -> Opened:
+def _open_file(path: Path, wanted: Wanted) -> Opened:
+    """Open a file with the reader of its format; a new format is added here."""
     if not (path.is_file() or _is_zarr(path)):
-        raise InputError(f"--data {path}: neither a file nor a folder, as a pipe is; write the data to a file first")
-    with said_in_one_line(f"--data {path}"):
-        return _open_file(path, fields, axes, stored)
-
-
-def _open_file(path: Path, fields: tuple[str, ...], axes: str | None, stored: Sequence[int] | None) -> Opened:
-    """Reads what a file holds, by the reader for its kind."""
+        raise InputError(f"data {path}: neither a file nor a folder, as a pipe is; write the data to a file first")
     suffix = path.suffix.lower()
-    if suffix in NUMPY:
-        from crossreg.data.formats.numpy_files import open_numpy
+    with said_in_one_line(f"data {path}"):
+        if suffix in NUMPY:
+            from crossreg.data.formats.numpy_files import open_numpy
 
-        return open_numpy(path, fields, axes, stored)
-    if suffix in HDF5:
-        from crossreg.data.formats.hdf5_files import open_hdf5
+            return open_numpy(path, wanted)
+        if suffix in HDF5:
+            from crossreg.data.formats.hdf5_files import open_hdf5
 
-        return open_hdf5(path, fields, axes, stored)
-    if suffix in NETCDF or _is_zarr(path):
-        from crossreg.data.formats.xarray_files import open_xarray
+            return open_hdf5(path, wanted)
+        if suffix in NETCDF or _is_zarr(path):
+            from crossreg.data.formats.xarray_files import open_xarray
 
-        return open_xarray(path, fields, axes)
+            return open_xarray(path, wanted)
     known = ", ".join((*NUMPY, *HDF5, *NETCDF, ".zarr"))
-    raise InputError(f"--data {path}: of an unknown kind; known are {known}, and folders of such files")
+    raise InputError(f"data {path}: of an unknown kind; known are {known}, and folders of such files")
 
 
 def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
-    """The channels, the number of times and the grid that all segments have."""
+    """Return the channels, the number of times and the grid, which all segments must have in common."""
     found: dict[tuple, str] = {}
     for segment in segments:
         variables = segment.variables
@@ -344,20 +381,20 @@ def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...]
         def size(letter: str, variables=variables) -> int | None:
             sizes = {n for v in variables if (n := v.size(letter)) is not None}
             if len(sizes) > 1:
-                sizes.discard(1)  # one value stands for all
+                sizes.discard(1)  # an axis of length 1 stands for all
             if len(sizes) > 1:
                 shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
-                raise InputError(f"--data {path}: its fields differ in shape: {shapes}")
+                raise InputError(f"data {path}: its fields differ in shape: {shapes}")
             return sizes.pop() if sizes else None
 
         space = tuple(n for letter in SPACE if (n := size(letter)) is not None)
         found.setdefault((names, size("t") or 1, space), variables[0].where)
     if len(found) > 1:
         shapes = "; ".join(f"{where}: {key[1]} times of {key[0]} on {key[2]}" for key, where in list(found.items())[:2])
-        raise InputError(f"--data {path}: trajectories must have one shape, but there are {shapes}")
+        raise InputError(f"data {path}: trajectories must have one shape, but there are {shapes}")
     (names, times, space), where = next(iter(found.items()))
     if times < 2:
-        raise InputError(f"--data {where}: has {times} time; a step needs two")
+        raise InputError(f"data {where}: has {times} time; a step needs two")
     if min(space) < 4:
-        raise InputError(f"--data {where}: its grid is {space}; expected at least 4 points along each axis")
+        raise InputError(f"data {where}: its grid is {space}; expected at least 4 points along each axis")
     return names, times, space

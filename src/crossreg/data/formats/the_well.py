@@ -1,9 +1,9 @@
 """The layout of The Well (Ohana et al. 2024): HDF5 files with fields by the order of their tensors.
 
-t0_fields, t1_fields and t2_fields hold scalars, vectors and matrices, (b, t, *space) and their components behind.
-`sample_varying`, `time_varying` and `dim_varying` say which of these axes a field has. What does not vary in time is no
-state: it is left out unless --field names it, and then stands at every time and sample. The folders train, valid and
-test are the splits.
+t0_fields, t1_fields and t2_fields hold scalars, vectors and matrices, with axes (b, t, *space) and then those of their
+components. `sample_varying`, `time_varying` and `dim_varying` say which of these axes a field has. A field that does
+not vary in time is not part of the state: it is left out unless `field` names it, and is then repeated at every time
+and sample. The folders train, valid and test are the splits.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from crossreg.data.formats.axes import SPACE, Variable, check_numeric
+from crossreg.data.formats.axes import SPACE, Variable, check_numeric, check_there
 from crossreg.data.formats.source import Opened, Segment
 from crossreg.errors import InputError
 
@@ -22,7 +22,7 @@ _GROUPS = ("t0_fields", "t1_fields", "t2_fields")
 
 
 def is_the_well(file: h5py.File) -> bool:
-    """Whether a file has this layout."""
+    """Return whether a file has this layout."""
     return "dimensions" in file and any(name in file for name in _GROUPS)
 
 
@@ -31,11 +31,11 @@ def _text(value: Any) -> str:
 
 
 def open_the_well(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opened:
-    """The trajectories of one file."""
+    """Open the trajectories of one file."""
     dimensions: Any = file["dimensions"]
     axes = [_text(name) for name in np.ravel(dimensions.attrs.get("spatial_dims", []))]
     if not 1 <= len(axes) <= 3:
-        raise InputError(f"--data {path}: dimensions has the spatial_dims {axes}; expected one to three names")
+        raise InputError(f"data {path}: dimensions has the spatial_dims {axes}; expected one to three names")
     there, constant = {}, []
     for order, group_name in enumerate(_GROUPS):
         group: Any = file.get(group_name, {})
@@ -44,16 +44,14 @@ def open_the_well(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
             there[name] = _variable(path, group, group_name, name, order, axes)
             if "t" not in there[name].axes:
                 constant.append(name)
-    unknown = [name for name in fields if name not in there]
-    if unknown:
-        raise InputError(f"--field {','.join(unknown)}: not in {path}; it has {', '.join(there)}")
+    check_there(fields, there, path, f"it has {', '.join(there)}")
     chosen = [there[name] for name in fields] or [v for name, v in there.items() if name not in constant]
     if not any("t" in variable.axes for variable in chosen):
-        raise InputError(f"--data {path}: none of {', '.join(fields or there)} varies in time")
+        raise InputError(f"data {path}: none of {', '.join(fields or there)} varies in time")
     samples = {n for variable in there.values() if (n := variable.size("b")) is not None} or {1}
     count = int(file.attrs.get("n_trajectories", max(samples)))  # pyright: ignore[reportArgumentType]
     if samples != {count}:
-        raise InputError(f"--data {path}: says {count} trajectories and has fields of {sorted(samples)}")
+        raise InputError(f"data {path}: says {count} trajectories and has fields of {sorted(samples)}")
     notes = list(_boundaries(file))
     if constant and not fields:
         notes.append(f"left out, since nothing of it changes in time: {', '.join(constant)}")
@@ -62,10 +60,10 @@ def open_the_well(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
 
 
 def _variable(path: Path, group: Any, group_name: str, name: str, order: int, axes: list[str]) -> Variable:
-    """A field with the axes that its attributes give it."""
+    """Return a field with the axes that its attributes give it."""
     where = f"{path}: {group_name}/{name}"
     if name not in group:
-        raise InputError(f"--data {where}: is named in field_names and not there")
+        raise InputError(f"data {where}: is named in field_names and not there")
     dataset = group[name]
     check_numeric(dataset.dtype, where)
     varies = [bool(v) for v in np.ravel(dataset.attrs.get("dim_varying", np.ones(len(axes), bool)))]
@@ -79,12 +77,10 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
         if len(found.axes) == len(dataset.shape) and all(found.size(a) == 1 for a in set(space) - set(own)):
             letters = found.axes
     if len(varies) != len(axes) or len(letters) != len(dataset.shape):
-        raise InputError(
-            f"--data {where}: has shape {dataset.shape}, and by its attributes the axes {letters or 'none'}"
-        )
+        raise InputError(f"data {where}: has shape {dataset.shape}, and by its attributes the axes {letters or 'none'}")
     if order and math.prod(dataset.shape[len(letters.rstrip("c")) :]) != len(components):
         raise InputError(
-            f"--data {where}: has shape {dataset.shape}; expected {len(components)} components in {len(axes)}-D"
+            f"data {where}: has shape {dataset.shape}; expected {len(components)} components in {len(axes)}-D"
         )
     keep = range(len(components))
     if order == 2 and dataset.attrs.get("symmetric", False):
@@ -96,7 +92,7 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
 
 
 def _boundaries(file: h5py.File) -> list[str]:
-    """What the file says of boundaries that are not periodic."""
+    """Return a note on boundaries that are not periodic."""
     group: Any = file.get("boundary_conditions", {})
     kinds = [_text(item.attrs.get("bc_type", "")).upper() for item in group.values()]
     others = sorted({kind for kind in kinds if kind and kind != "PERIODIC"})

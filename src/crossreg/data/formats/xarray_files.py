@@ -1,11 +1,12 @@
-"""NetCDF files and Zarr stores, by xarray: dimensions go by their names.
+"""NetCDF files and Zarr stores, by xarray: dimensions are recognised by name.
 
-A dimension is time, sample or channel where its name says so; up to three others are space, in the order of the file.
---axes names them instead. Nothing is read before it is needed.
+A dimension is time, sample or channel if its name says so; up to three others are space, in the order of the file.
+`axes` names them instead. Nothing is read before it is needed.
 
-Values that the file marks as missing come as NaN. Where xarray would take it otherwise, the formats' own rules hold: a
-NetCDF variable that names no fill value has the default one of its type, which stands where nothing was written; and a
-Zarr array of version 2 has the fill value 0 unless someone chose one, so that its zeros are values, not gaps.
+Values that the file marks as missing are NaN. In two cases the formats' own rules hold rather than xarray's: a NetCDF
+variable without a fill value has the default one of its type, which stands where nothing was written; and the fill
+value 0 of a Zarr array of version 2 is Zarr's default unless an attribute says otherwise, so that zeros are values, not
+gaps.
 """
 
 from pathlib import Path
@@ -21,15 +22,16 @@ from crossreg.data.formats.axes import (
     axes_of,
     channel_names,
     check_numeric,
+    check_there,
     listed,
     mask_variable,
 )
-from crossreg.data.formats.source import NETCDF, Opened, Segment
+from crossreg.data.formats.source import NETCDF, Opened, Segment, Wanted
 from crossreg.data.formats.zarr_stores import check_store
 from crossreg.errors import InputError
 from crossreg.files.hdf5 import open_own
 
-# NC_FILL_FLOAT and its kin, by the type. Of single bytes every number may be a value.
+# NC_FILL_FLOAT and its kin, by type. Single bytes have none: any number may be a value.
 _DEFAULT_FILLS = {
     "f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i2": -32767, "u2": 65535, "i4": -2147483647,
     "u4": 4294967295, "i8": -9223372036854775806, "u8": 18446744073709551614,
@@ -46,19 +48,19 @@ class Lazy:
         return np.asarray(self._array[index].values)
 
 
-def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened:
-    """The trajectories of one file or store."""
+def open_xarray(path: Path, wanted: Wanted) -> Opened:
+    """Open the trajectories of one file or store."""
     try:
         import xarray
     except ImportError as error:
-        raise InputError(f"--data {path}: NetCDF and Zarr need the extra: pip install 'crossreg[xarray]'") from error
+        raise InputError(f"data {path}: NetCDF and Zarr need the extra: pip install 'crossreg[xarray]'") from error
     is_netcdf = path.suffix.lower() in NETCDF
     if not is_netcdf:
         check_store(path)
     elif h5py.is_hdf5(path):
-        open_own(path, f"--data {path}").close()
+        open_own(path, f"data {path}").close()
     try:
-        # Times are not decoded: their order is all that counts, and calendars need a further package.
+        # Times are not decoded: only their order counts, and calendars need a further package.
         options: dict[str, Any] = {"decode_times": False, "mask_and_scale": False}
         if is_netcdf:
             stored = xarray.open_dataset(path, **options)
@@ -71,9 +73,9 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
         dataset = xarray.decode_cf(stored, decode_times=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"--data {path}: not readable by xarray ({reason})") from error
+        raise InputError(f"data {path}: not readable by xarray ({reason})") from error
     arrays = {str(name): array for name, array in dataset.data_vars.items() if str(name) != MASK}
-    names, notes = _chosen(path, arrays, fields)
+    names, notes = _chosen(path, arrays, wanted.fields)
     notes += tuple(
         f"{name}: 0 is its array's fill value, Zarr's default, and taken for a value; an attribute _FillValue of 0"
         " would make it a gap"
@@ -84,12 +86,12 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
     for name in names:
         where = f"{path}: {name}"
         check_numeric(arrays[name].dtype, where)
-        letters = axes_of(arrays[name].shape, axes, where, names=[str(dim) for dim in arrays[name].dims])
+        letters = axes_of(arrays[name].shape, wanted.axes, where, names=[str(dim) for dim in arrays[name].dims])
         channels = dict(zip(letters, arrays[name].shape, strict=True)).get("c")
         variables.append(Variable(Lazy(arrays[name]), letters, channel_names(name, channels), where))
     samples = {n for variable in variables if (n := variable.size("b")) is not None}
     if len(samples) > 1:
-        raise InputError(f"--data {path}: its fields differ in their number of samples: {sorted(samples)}")
+        raise InputError(f"data {path}: its fields differ in their number of samples: {sorted(samples)}")
     mask = None
     if MASK in dataset.data_vars:
         mask = _mask(dataset[MASK], variables[0], arrays[names[0]].dims, f"{path}: {MASK}")
@@ -98,7 +100,7 @@ def open_xarray(path: Path, fields: tuple[str, ...], axes: str | None) -> Opened
 
 
 def _add_default_fills(dataset: Any) -> None:
-    """Gives the variables of a NetCDF file that name no fill value the default one of their type."""
+    """Give variables of a NetCDF file that have no fill value the default one of their type."""
     for name, array in dataset.data_vars.items():
         default = _DEFAULT_FILLS.get(array.dtype.str[1:])
         if (
@@ -110,16 +112,16 @@ def _add_default_fills(dataset: Any) -> None:
 
 
 def _widen(dataset: Any) -> None:
-    """Scales whole numbers of four bytes and more in float64: in float32, a fill value is not told from others."""
+    """Scale integers of four bytes and more in float64: in float32, a fill value may equal other values."""
     for array in dataset.data_vars.values():
         if array.dtype.kind in "iu" and array.dtype.itemsize >= 4 and "scale_factor" in array.attrs:
             array.attrs["scale_factor"] = np.float64(array.attrs["scale_factor"])
 
 
 def _drop_default_zeros(path: Path, dataset: Any) -> tuple[str, ...]:
-    """Takes the fill value 0 from arrays of a store that name none; returns their names.
+    """Remove the fill value 0 where no attribute of a store's array names it, and return the names of these arrays.
 
-    What xarray calls `_FillValue` in a store of version 2 is the fill value of the array; an attribute is a choice.
+    In a store of version 2, xarray's `_FillValue` is the fill value of the array; an attribute is somebody's choice.
     """
     import zarr
 
@@ -132,23 +134,21 @@ def _drop_default_zeros(path: Path, dataset: Any) -> tuple[str, ...]:
 
 
 def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
-    """The variables that were asked for, or all that have the dimensions of the largest."""
+    """Return the variables that `fields` names, or all that have the dimensions of the largest, and notes."""
     shapes = {name: array.shape for name, array in arrays.items()}
-    unknown = [name for name in fields if name not in arrays]
     if not arrays:
-        raise InputError(f"--data {path}: has no variable at its root; groups inside of it are not looked into")
-    if unknown:
-        raise InputError(f"--field {','.join(unknown)}: not in {path}; {listed(shapes)}")
+        raise InputError(f"data {path}: has no variable at its root; groups inside of it are not looked into")
+    check_there(fields, arrays, path, listed(shapes))
     if fields:
         return list(fields), ()
     largest = max(arrays.values(), key=lambda array: array.size)
-    # By name: a store lists them in any order.
+    # Sorted: a store lists them in any order.
     names = sorted(name for name, array in arrays.items() if set(array.dims) == set(largest.dims))
     return names, (f"the fields are {', '.join(names)}",) if len(arrays) > 1 else ()
 
 
 def _mask(array: Any, like: Variable, dims: tuple[Any, ...], where: str) -> Variable:
-    """The mask, its dimensions by their names."""
+    """Return the mask, whose dimensions are matched by name."""
     if set(array.dims) <= set(dims) and len(array.dims):
         letter = dict(zip(dims, like.axes, strict=True))
         check_numeric(array.dtype, where)

@@ -1,7 +1,7 @@
-"""Zarr stores that may come from anywhere: what their metadata say is looked at before any chunk is unpacked.
+"""Checks of Zarr stores, which may come from anywhere: of their metadata, before any chunk is unpacked.
 
-A codec is a program that a store names. Those on the list turn bytes into numbers; others, as `pickle`, run what the
-chunks say.
+A codec is a program that a store names. Those listed here turn bytes into numbers; others, such as `pickle`, run what
+the chunks contain.
 """
 
 import math
@@ -16,7 +16,7 @@ from crossreg.files.arrays import most_unpacked
 from crossreg.files.memory import in_words
 from crossreg.files.whole import read_json
 
-# By their names in numcodecs, which stores of version 2 use; in version 3 these begin with "numcodecs.".
+# Names in numcodecs, which stores of version 2 use; in version 3 they begin with "numcodecs.".
 _NUMCODECS = {
     "adler32", "astype", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32",
     "gzip", "lz4", "lzma", "packbits", "quantize", "shuffle", "vlen-utf8", "zlib", "zstd",
@@ -27,14 +27,14 @@ _LARGEST_ITEM = 16
 
 
 def check_store(path: Path) -> None:
-    """Refuse a store that reaches out of its folder, names an unknown codec, or has parts far larger than itself.
+    """Raise InputError if a store links out of its folder, names an unknown codec, or has parts far larger than itself.
 
-    Parts are what is read as a whole: a chunk, and an array along one dimension, which is a coordinate.
+    A part is what is read as a whole: a chunk, or a one-dimensional array, which is a coordinate.
     """
     size, metadata = 0, []
     for file in path.rglob("*"):
         if file.is_symlink() or not (file.is_dir() or file.is_file()):
-            raise InputError(f"--data {file}: is a link, or no file; expected all of the store in its folder")
+            raise InputError(f"data {file}: is a link, or no file; expected all of the store in its folder")
         size += file.stat().st_size if file.is_file() else 0
         metadata += [file] if file.name in (".zarray", "zarr.json") else []
     most = most_unpacked(size)
@@ -42,7 +42,7 @@ def check_store(path: Path) -> None:
         about = read_json(file, "the metadata of a Zarr array or group")
         if about.get("node_type") == "group":
             continue
-        where = f"--data {path}: {file.parent.relative_to(path).as_posix()}"
+        where = f"data {path}: {file.parent.relative_to(path).as_posix()}"
         for codec in _codecs(about):
             if codec not in _KNOWN:
                 known = ", ".join(sorted(_NUMCODECS))
@@ -57,7 +57,7 @@ def check_store(path: Path) -> None:
 
 
 def _codecs(about: dict[str, Any]) -> Iterator[str]:
-    """The names of all codecs of an array, those inside of others too."""
+    """Yield the names of all codecs of an array, including those inside of others."""
     if about.get("zarr_format") == 2:
         for codec in (about.get("compressor"), *(about.get("filters") or ())):
             if codec is not None:
@@ -75,9 +75,9 @@ def _chunk(about: dict[str, Any]) -> list[int]:
 
 
 def _item_bytes(about: dict[str, Any]) -> int:
-    """Bytes of a number or a text; those of a type that NumPy has no such name for are taken to be many.
+    """Return the bytes of an item of a type, estimated high where NumPy does not know the type's name.
 
-    Types of version 3 with settings, as texts of a fixed length, say their bytes in these.
+    Types of version 3 with settings, such as texts of a fixed length, state their bytes there.
     """
     kind = about["dtype"] if about["zarr_format"] == 2 else about["data_type"]
     if isinstance(kind, dict):
@@ -89,7 +89,7 @@ def _item_bytes(about: dict[str, Any]) -> int:
 
 
 def _lengths(kind: Any) -> Iterator[int]:
-    """All lengths in bytes that the description of a type names, those of a record's fields among them."""
+    """Yield all lengths in bytes in the description of a type, including those of a record's fields."""
     parts = kind.items() if isinstance(kind, dict) else enumerate(kind) if isinstance(kind, list) else ()
     for name, part in parts:
         if name == "length_bytes" and isinstance(part, int):

@@ -28,9 +28,8 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from crossreg.data.files.streamed import StreamedPairs, hold
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Pairs
+from crossreg.data.pairs import GridPairs
 from crossreg.errors import InputError
 from crossreg.predictive.in_units import Predictive, error_of, standardized
 from crossreg.predictors.predictor import Predictor, SurrogatePredictor
@@ -60,7 +59,7 @@ _GRID = np.linspace(-5, 5, 41)
 
 def compute_test_fields(
     predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
+    pairs: GridPairs,
     *,
     trajectories: int = _MOST_TRAJECTORIES,
     scanned: int | None = None,
@@ -73,7 +72,7 @@ def compute_test_fields(
     those of the channels.
     """
     num_rows, key = int(pairs.num_rows), evaluation_key(0)
-    if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
+    if pairs.in_files:  # not all of a file that is too large for memory
         scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
     scanned = min(scanned or num_rows, num_rows)
     points = pairs.horizon * math.prod(pairs.field_shape[:2])
@@ -107,7 +106,7 @@ def compute_test_fields(
 
 def _whole_fields(
     predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
+    pairs: GridPairs,
     key: PRNGKeyArray,
     rows: Sequence[int],
     times: Int[np.ndarray, " time"],
@@ -126,7 +125,7 @@ def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
 
 def _windows(
     predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
+    pairs: GridPairs,
     key: PRNGKeyArray,
     regions: Sequence[Region],
     rows: Sequence[int],
@@ -156,7 +155,7 @@ def _windows(
     return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
 
 
-def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
+def _planes(predictor: Predictor, pairs: GridPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
     """The first, the middle and the last step of trajectories in a plane, one after the other: they may be large."""
     times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
     channels, *space = pairs.field_shape
@@ -169,7 +168,7 @@ def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArra
     parts = []
     for number in (kept[:, None] * pairs.horizon + times).ravel():
         index = np.asarray([number])
-        fields = _values_of(predictor, hold(pairs, index, 1), key, jnp.asarray(index))
+        fields = _values_of(predictor, pairs.hold(index, 1), key, jnp.asarray(index))
         parts.append({name: np.asarray(values[cut][0]) for name, values in fields.items()})
     whole = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     shaped = {name: values.reshape(len(kept), len(times), *values.shape[1:]) for name, values in whole.items()}
@@ -183,7 +182,7 @@ def _only_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _fields(
     predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
+    pairs: GridPairs,
     key: PRNGKeyArray,
     index: Int[np.ndarray, "row time"],
     line: Int[np.ndarray, "row time axis"],
@@ -199,7 +198,7 @@ def _fields(
             # Filled up with the last pair: one program serves all chunks.
             numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
             arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
-            ready = hold(pairs, index[numbers], chunk)
+            ready = pairs.hold(index[numbers], chunk)
             fields, own = jax.device_get(_fields_of(predictor, ready, key, *arguments))
             parts.append({name: values[: len(index) - start] for name, values in fields.items()})
             sums.append([values[: len(index) - start] for values in own])
@@ -213,7 +212,7 @@ def _fields(
 @eqx.filter_jit
 def _fields_of(
     predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
+    pairs: GridPairs,
     key: PRNGKeyArray,
     index: Int[Array, " batch"],
     line: Int[Array, "batch axis"],
@@ -226,12 +225,12 @@ def _fields_of(
 
 @eqx.filter_jit
 def _values_of(
-    predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
+    predictor: Predictor, pairs: GridPairs, key: PRNGKeyArray, index: Int[Array, " batch"]
 ) -> dict[str, Float[Array, "batch ..."] | Bool[Array, "batch ..."]]:
     return _predicted(predictor, pairs, key, index)[0]
 
 
-def _predicted(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
+def _predicted(predictor: Predictor, pairs: GridPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
     """Fields of some pairs, with the prediction and the pairs that they are of."""
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 from crossreg.config import Config
-from crossreg.data.pairs import check_split
+from crossreg.data.load import check_split
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from crossreg.config import DataConfig, changed_fields
-from crossreg.data.pairs import AbstractPairs, make_data, trajectories_of
+from crossreg.data.load import make_data, trajectories_of
+from crossreg.data.pairs import AbstractPairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
 from crossreg.methods.early import Trained

@@ -1,0 +1,157 @@
+"""From any source of trajectories, an APEBench scenario, files or arrays, to the pairs of train, reg and test."""
+
+import difflib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from crossreg.config import DataConfig
+from crossreg.data.apebench import cached_file, load_trajectories, scenario_names
+from crossreg.data.checks import check_trajectories
+from crossreg.data.files.load import load_files, load_source, own_config
+from crossreg.data.files.pool import pool_of, pool_trajectories, shared_data
+from crossreg.data.formats.numpy_files import open_arrays
+from crossreg.data.formats.source import open_files
+from crossreg.data.pairs import Data, Pairs, make_pairs
+from crossreg.data.split import Split, split_trajectories
+from crossreg.data.trajectories import Trajectories
+from crossreg.errors import InputError
+
+
+def load(source: Any = "diff_ks", **fields: Any) -> Data:
+    """Return the train, reg and test pairs of an APEBench scenario, of files, or of arrays.
+
+    Args:
+        source: one of
+
+            - the name of an APEBench scenario;
+            - the path of a file (NPY, NPZ, HDF5, NetCDF, Zarr) or of a folder of such files, or a list of paths of
+              files with trajectories of one shape;
+            - an array (NumPy or JAX) of trajectories of shape (sample, time, channel, *space), which is divided like a
+              file, or a dictionary with an array each for `train`, `reg` and `test`.
+        fields: settings, the fields of [`DataConfig`][]: how trajectories are divided and observed. Files and arrays
+            are by default used whole (70% train, 10% reg, 20% test) and fully observed.
+
+    Returns:
+        The three splits.
+
+    Raises:
+        InputError: if `source` is neither a scenario nor a file, or what it holds cannot be used with these settings.
+
+    Example:
+        ```python
+        data = xr.load("diff_ks", train_size=20, observed_fraction=0.4)
+        data = xr.load("flow.npz", field="u,v", axes="btxy")
+        data = xr.load(np.load("flow.npy"), split="time")
+        ```
+    """
+    if isinstance(source, str | os.PathLike):
+        if isinstance(source, str) and _names_a_scenario(source):
+            config = DataConfig(scenario=source, **fields)
+            names = () if cached_file(config).exists() else scenario_names()
+            if names and source not in names:
+                raise _unknown(source)
+            return load_config(config)
+        if not Path(source).exists():
+            raise _unknown(str(source))
+        return load_config(own_config(str(source), fields))
+    if isinstance(source, Mapping | np.ndarray | jax.Array):
+        config = own_config("array", fields)
+        if config.field is not None:
+            raise InputError(f"field is {config.field}: names an array of a file, and `source` is an array")
+        return load_source(open_arrays(source, config.axes), config)
+    if isinstance(source, Sequence) and source and all(isinstance(path, str | os.PathLike) for path in source):
+        config = own_config(", ".join(map(str, source)), fields)
+        return load_source(open_files([Path(path) for path in source], field=config.field, axes=config.axes), config)
+    raise InputError(
+        "source: expected the name of a scenario, the path of a file, a list of paths, an array, or a dictionary of"
+        f" arrays, not a {type(source).__name__}"
+    )
+
+
+def _names_a_scenario(source: str) -> bool:
+    """Return whether a source means a scenario: a name is a file only if there is one and no scenario is called so."""
+    return source.isidentifier() and (not Path(source).exists() or source in scenario_names())
+
+
+def _unknown(source: str) -> InputError:
+    folder = Path(source).parent
+    files = [str(path) for path in folder.iterdir()] if folder.is_dir() else []
+    close = difflib.get_close_matches(source, [*scenario_names(), *files])
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return InputError(f"{source}: neither one of APEBench's scenarios nor a file or folder{hint}")
+
+
+def load_config(config: DataConfig, stored: Sequence[int] | None = None) -> Data:
+    """Return the pairs that a config describes, of its files or of its scenario, generated if they are not cached.
+
+    `stored` is the shape (channel, *space) of a stored run's fields, if the data are loaded for one.
+    """
+    if config.data is not None:
+        return load_files(config, stored)
+    check_split(config)  # before data are generated for it
+    return make_data(load_trajectories(config), config, check=False)
+
+
+def load_data(config: DataConfig) -> Data:
+    """Deprecated: use [`load`][]."""
+    warnings.warn("load_data(config) is deprecated: use load(source, **fields)", DeprecationWarning, stacklevel=2)
+    return load_config(config)
+
+
+def check_split(config: DataConfig) -> Split:
+    """Return the trajectories of each split.
+
+    Raises:
+        InputError: if the files, or the scenario's pools, do not have as many.
+    """
+    if config.data is not None:
+        parts = pool_of(config).parts(config)
+        return Split(**{name: range(len(part.samples)) for name, part in parts.items()})
+    return split_trajectories(*config.sizes, one_pool=config.one_pool)
+
+
+def trajectories_of(config: DataConfig, *others: DataConfig) -> Trajectories:
+    """Return what the runs of a sweep share, for `make_data`: trajectories of a scenario or of files.
+
+    `others` are the configs of further runs: the digest of files covers all that these runs read.
+    """
+    return load_trajectories(config) if config.data is None else pool_trajectories(config, *others)
+
+
+def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = True) -> Data[Pairs]:
+    """Split, observe and pair trajectories that are already in memory.
+
+    Args:
+        trajectories: the trajectories. Those of files are divided by `data/files/pool.py`, which reads the same files.
+        config: sizes of the splits, and how inputs are observed.
+        check: whether to check the trajectories first: finite fields on one grid that vary, and splits without a field
+            in common.
+
+    Raises:
+        InputError: if a check fails, there are too few trajectories, or files have changed since they were read.
+    """
+    if config.data is not None:
+        return shared_data(trajectories, config)
+    split = check_split(config)
+    if check:
+        trajectories = check_trajectories(trajectories, split)
+    pool, test = jnp.asarray(trajectories.train), jnp.asarray(trajectories.test)
+    for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
+        if rows and rows[-1] >= array.shape[0]:
+            raise InputError(
+                f"{name}_size is {len(rows)}: needs trajectories up to number {rows[-1]}, the data have"
+                f" {array.shape[0]}"
+            )
+    return Data(
+        make_pairs(pool, split.train, 0, config),
+        make_pairs(pool, split.reg, 1, config),
+        make_pairs(test, split.test, 2, config),
+        trajectories.digest,
+    )
