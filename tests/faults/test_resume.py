@@ -224,7 +224,7 @@ def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeyp
     with pytest.raises(InputError, match=r"number of cores .*, is 64; jaxlib: was .*, is 0.0.1.*--force-resume"):
         train_run(tiny, folder, progress=False)
     train_run(tiny, folder, progress=False, saving=Saving(force=True))
-    assert "goes on under other conditions" in capsys.readouterr().err
+    assert "resumes under other conditions" in capsys.readouterr().err
 
 
 def test_a_run_is_not_scored_on_another_machine_unless_forced(whole, tiny, tmp_path, monkeypatch):

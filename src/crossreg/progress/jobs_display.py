@@ -1,17 +1,15 @@
 """What a person sees while the jobs of a sweep run elsewhere: how much of all is trained, and the time left."""
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from crossreg.files.regular import open_regular
 from crossreg.progress.display import clock
+from crossreg.progress.history import last_line
 from crossreg.progress.sweep_display import SweepDisplay
 
 _SECONDS_BETWEEN_LOOKS = 5.0
-_LONGEST_LINE = 4096
 
 
 class Part(NamedTuple):
@@ -53,7 +51,8 @@ class JobsDisplay(SweepDisplay):
         for name, part in self._parts.items():
             if name in self._ended:
                 continue
-            step = min(_last_step(self._folder / "trained" / f"{name}.jsonl"), part.steps)
+            last = last_line(self._folder / "trained" / f"{name}.jsonl")
+            step = min(last["step"] if last else 0, part.steps)
             if step != self._at_step[name]:
                 self._at_step[name] = self._at = step
                 self._label, self._program, self._steps = part.label, name, part.steps
@@ -92,15 +91,3 @@ class JobsDisplay(SweepDisplay):
                 f"jobs open {self._waiting}",
             )
         )
-
-
-def _last_step(path: Path) -> int:
-    """The step of the last whole line of a history; 0 where there is none."""
-    try:
-        with open_regular(path) as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _LONGEST_LINE))
-            lines = file.read().split(b"\n")[:-1]
-        return int(json.loads(lines[-1])["step"])
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return 0

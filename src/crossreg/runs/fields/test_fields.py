@@ -45,8 +45,9 @@ from crossreg.runs.fields.stored_fields import (
     read_test_fields,
     write_test_fields,
 )
+from crossreg.runs.final_scores import SCORED_PAIRS
 from crossreg.runs.manifest import check_files, entered, read_manifest
-from crossreg.runs.run_folder import SCORED_PAIRS, channel_names, identity_of, load_run
+from crossreg.runs.run_folder import channel_names, identity_of, load_run
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000
