@@ -1,4 +1,4 @@
-"""Files of older versions give their scores under the names of now: "sharpness" is the mean total standard deviation."""
+"""Scores in files of older versions get their current names: "sharpness" is the mean total standard deviation."""
 
 import json
 
