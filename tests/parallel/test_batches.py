@@ -168,7 +168,7 @@ def test_a_port_that_is_taken_is_refused_at_once(tmp_path, capsys):
 
 
 def test_a_process_without_others_says_that_it_waits_and_ends(start):
-    program = "from crossreg import hosts; hosts._SECONDS_OF_SILENCE, hosts._SECONDS_TO_JOIN = 0.1, 1;"
+    program = "from crossreg.machine import hosts; hosts._SECONDS_OF_SILENCE, hosts._SECONDS_TO_JOIN = 0.1, 1;"
     alone = start(1, "-c", f"{program} hosts.join_hosts('{free_port()}', 2, 1)")
     waits, ends = finish(alone, 2)[1].splitlines()
     assert waits.endswith("waiting for the other processes …")
