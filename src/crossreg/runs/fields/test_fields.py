@@ -1,19 +1,19 @@
-r"""What a run says of some test trajectories at every point, and where in all of them it is worst.
+r"""Predictions of some test trajectories at every point, and where in all of them a run is worst.
 
 `test_fields.npz` in a run folder holds, for a few test trajectories, the truth, the error of the mean m, Std_ω[μ],
 √U_pred, √U_gen and some quantiles of the prediction; and, over all test trajectories, the histogram of PIT values and
 the regions where the run is wrong (`runs/fields/regions.py`).
 
-Of a region in a trajectory that is not among these, or beside the line that is kept, it holds a window: some steps
-around it, along a line through its middle. So every region that is listed can be looked at.
+For a region in another trajectory, or off the line that is kept, the file holds a window: some steps around the region,
+along a line through its middle. So every region that is listed can be shown.
 
 Of a field in more than one dimension a line is kept, along the first axis through the middle of the others, and the
 whole plane at the first, the middle and the last step; of a long or wide one fewer trajectories, then fewer times. The
 noise is that of the scores.
 
-The prediction is kept at every point. Where a target is not known truth and error are NaN: where it was not measured,
-and, with `score_on="observed"`, where the files' own mask hides it, since anything may stand there. A point that is
-hidden otherwise has a truth, whether it is scored or not. `runs/fields/stored_fields.py` has the file.
+The prediction is kept at every point. Where a target is unknown, truth and error are NaN: where it was not measured,
+and, with `score_on="observed"`, where the files' own mask hides it, since any value may stand there. A point that is
+hidden otherwise has a truth, whether it is scored or not. `runs/fields/stored_fields.py` has the format of the file.
 """
 
 import contextlib
@@ -68,10 +68,16 @@ def compute_test_fields(
     names: tuple[str, ...] = (),
     progress: bool = False,
 ) -> StoredFields:
-    """Looks through the first `scanned` trajectories of a split (all), and keeps the fields of a few `trajectories`.
+    """Predict a few trajectories of a split, and find where in all of them the predictor is wrong.
 
-    These are the first ones, and in place of the last of them the one with the region that is furthest off. `names` are
-    those of the channels.
+    Args:
+        predictor: The predictor.
+        pairs: The split.
+        trajectories: How many trajectories to keep at most: the first ones, the last of them replaced by the one with
+            the worst region.
+        scanned: How many trajectories to search for regions, by default all.
+        names: The names of the channels.
+        progress: Whether to show how far it is.
     """
     num_rows, key = int(pairs.num_rows), evaluation_key(0)
     if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
@@ -80,7 +86,7 @@ def compute_test_fields(
     points = pairs.horizon * math.prod(pairs.field_shape[:2])
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
     times = np.arange(0, pairs.horizon, math.ceil(points / _MOST_POINTS))
-    if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both: what takes long is to compile it
+    if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both, since compiling takes longest
         fields, sums = _whole_fields(predictor, pairs, key, rows, times, progress)
         found = join([part[: scanned * pairs.horizon] for part in sums], pairs.horizon)
     else:
@@ -114,14 +120,14 @@ def _whole_fields(
     times: Int[np.ndarray, " time"],
     progress: bool,
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Fields of some trajectories and times along the line through the middle; and the pairs' sums."""
+    """Return fields of some trajectories and times along the line through the middle, and the pairs' sums."""
     index = np.asarray(rows)[:, None] * pairs.horizon + times
     line = np.broadcast_to(_middle(pairs.field_shape[1:]), (*index.shape, len(pairs.field_shape) - 2))
     return _fields(predictor, pairs, key, index, line, progress)
 
 
 def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
-    """The places on all axes but the first of the line that is kept."""
+    """Return the place of the line that is kept, on all axes but the first."""
     return np.asarray([size // 2 for size in space[1:]], int)
 
 
@@ -133,7 +139,7 @@ def _windows(
     rows: Sequence[int],
     progress: bool,
 ) -> Windows | None:
-    """Windows for regions that the stored trajectories do not show, the first of the list first; None for none."""
+    """Return windows for regions that the stored trajectories do not show, in the order of the list, or None."""
     middle, length = _middle(pairs.field_shape[1:]), min(_WINDOW_STEPS, pairs.horizon)
     chosen: list[tuple[int, int, tuple[int, ...]]] = []  # a trajectory, the first time, a line
 
@@ -158,7 +164,7 @@ def _windows(
 
 
 def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
-    """The first, the middle and the last step of trajectories in a plane, one after the other: they may be large."""
+    """Return the first, the middle and the last step of trajectories in a plane, computed one by one: they may be large."""
     times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
     channels, *space = pairs.field_shape
     stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
@@ -178,7 +184,7 @@ def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArra
 
 
 def _only_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Fields without the mean at gaps where there are none."""
+    """Return fields without the mean at gaps where there are no gaps."""
     return fields if np.isnan(fields["truth"]).any() else {k: v for k, v in fields.items() if k != "gap_mean"}
 
 
@@ -190,14 +196,14 @@ def _fields(
     line: Int[np.ndarray, "row time axis"],
     progress: bool,
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Fields, offsets of quantiles and masks of some pairs along a line each; and the pairs' sums."""
+    """Return fields, offsets of quantiles and masks of some pairs along a line each, and the pairs' sums."""
     shape, index, line = index.shape, index.ravel(), line.reshape(index.size, -1)
-    # As many for windows as for whole trajectories: one program serves both.
+    # The same size for windows and for whole trajectories, so that one program serves both.
     chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, pairs.horizon))
     parts, sums = [], []
     with CountDisplay("predicting test fields", enabled=progress) as display:
         for start in range(0, len(index), chunk):
-            # Filled up with the last pair: one program serves all chunks.
+            # Padded with the last pair, so that one program serves all chunks.
             numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
             arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
             ready = hold(pairs, index[numbers], chunk)
@@ -233,11 +239,11 @@ def _values_of(
 
 
 def _predicted(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
-    """Fields of some pairs, with the prediction and the pairs that they are of."""
+    """Return fields of some pairs, with the prediction and the pairs themselves."""
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
     known = pairs.known(index)
-    # What was not measured is no truth: shown as 0 it would look like an error.
+    # A value that was not measured is no truth: shown as 0 it would look like an error.
     truth = jnp.where(known, batch.y, jnp.nan)
     fields = {
         "truth": truth,
@@ -269,10 +275,19 @@ def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
 
 
 def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = False) -> StoredFields:
-    """The fields of a run. A folder without the file gets it now, where its model and its data are at hand."""
+    """Load the fields of a run.
+
+    Args:
+        folder: The folder of the run.
+        compute: Whether to compute and store them where the file is missing, which needs the model and the data.
+        progress: Whether to show how far it is.
+
+    Raises:
+        InputError: If the file is corrupted, or can neither be read nor made.
+    """
     path = folder / TEST_FIELDS
     own = None
-    with contextlib.suppress(InputError):  # of an older version, which has not written what it is of
+    with contextlib.suppress(InputError):  # of an older version, which stored no identity
         own = identity_of(folder)
     if path.exists() or not compute:
         check_files(folder, [TEST_FIELDS])
@@ -282,14 +297,14 @@ def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = Fals
     predictor = SurrogatePredictor(run.model, run.config.train.evaluation_samples)
     data = run.load_data()
     stored = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
-    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # in a folder that may only be read, none
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # a read-only folder gets no file
         entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, TEST_FIELDS))
         write_test_fields(path, stored, identity=own or "-", announce=entry)
     return stored
 
 
 def _named(stored: StoredFields, folder: Path) -> StoredFields:
-    """Fields of an older version with the names that the run folder has for their channels."""
+    """Return fields of an older version with the channel names of the run folder."""
     with contextlib.suppress(InputError):
         names = channel_names(folder)
         return stored._replace(names=names if len(names) == stored.truth.shape[2] else ())
