@@ -98,12 +98,8 @@ def stored_study(folder: Path) -> CarStudy:
 
 def _differences(stored: CarStudy, study: CarStudy) -> list[str]:
     """Return the settings in which two studies differ, methods aside, with both values."""
-    pairs = [
-        (name, old, settings_of(study)[group][name])
-        for group, values in settings_of(stored).items()
-        for name, old in values.items()
-    ]
-    return [f"{name} is {old}, now {new}" for name, old, new in pairs if name != "methods" and old != new]
+    old, new = ({k: v for part in settings_of(one).values() for k, v in part.items()} for one in (stored, study))
+    return [f"{k} is {v}, now {new[k]}" for k, v in old.items() if k != "methods" and v != new[k]]
 
 
 def with_both_methods(stored: CarStudy, study: CarStudy) -> CarStudy:

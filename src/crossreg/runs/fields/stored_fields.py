@@ -2,7 +2,8 @@ r"""The format of `test_fields.npz`: predictions of some test trajectories, and 
 
 The file is small. Values are float16 in units of a power of two near the RMS of the channel's truth, less its mean
 where that is far larger than its spread: pressures of 10⁵ Pa beside velocities keep their digits. The error is kept
-in place of the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24.
+in place of the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to
+1/24.
 
 Where the truth is unknown, truth and error are NaN, and the mean is in an array of its own, `gap_mean`, which is there
 only if there are such places. Files of older versions do not have it: their mean is NaN there.
@@ -38,8 +39,15 @@ Stored = Float[np.ndarray, "trajectory time channel x"]
 Plane = Float[np.ndarray, "trajectory plane channel x y"]
 
 
-def _mean(truth: np.ndarray, error: np.ndarray, gap_mean: np.ndarray | None) -> np.ndarray:
-    return truth + error if gap_mean is None else np.where(np.isnan(truth), gap_mean, truth + error)
+def _mean_of(part: "Planes | StoredFields") -> np.ndarray:
+    """The mean of the prediction, also where the truth is unknown."""
+    mean = part.truth + part.error
+    return mean if part.gap_mean is None else np.where(np.isnan(part.truth), part.gap_mean, mean)
+
+
+def _std_of(part: "Planes | StoredFields") -> np.ndarray:
+    """√U_tot, where U_tot = U_pred + U_gen."""
+    return np.hypot(part.std_predictive, part.std_generalization)
 
 
 class Windows(NamedTuple):
@@ -75,15 +83,7 @@ class Planes(NamedTuple):
     std_generalization: Plane
     gap_mean: Plane | None = None
 
-    @property
-    def mean(self) -> Plane:
-        """The mean of the prediction, also where the truth is not known."""
-        return _mean(self.truth, self.error, self.gap_mean)
-
-    @property
-    def std(self) -> Plane:
-        """√U_tot, where U_tot = U_pred + U_gen."""
-        return np.hypot(self.std_predictive, self.std_generalization)
+    mean, std = property(_mean_of), property(_std_of)
 
 
 class StoredFields(NamedTuple):
@@ -112,15 +112,7 @@ class StoredFields(NamedTuple):
     gap_mean: Stored | None = None
     names: tuple[str, ...] = ()
 
-    @property
-    def mean(self) -> Stored:
-        """The mean of the prediction, also where the truth is not known."""
-        return _mean(self.truth, self.error, self.gap_mean)
-
-    @property
-    def std(self) -> Stored:
-        """√U_tot, where U_tot = U_pred + U_gen."""
-        return np.hypot(self.std_predictive, self.std_generalization)
+    mean, std = property(_mean_of), property(_std_of)
 
     @property
     def quantiles(self) -> Float[np.ndarray, "level trajectory time channel x"]:

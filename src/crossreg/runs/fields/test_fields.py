@@ -20,6 +20,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -59,6 +60,15 @@ _POINTS_PER_CALL = 2**12
 _GRID = np.linspace(-5, 5, 41)
 
 
+class _Source(NamedTuple):
+    """A predictor, the split that it predicts, the key of the noise, and whether to show progress."""
+
+    predictor: Predictor
+    pairs: Pairs | StreamedPairs
+    key: PRNGKeyArray
+    progress: bool
+
+
 def compute_test_fields(
     predictor: Predictor,
     pairs: Pairs | StreamedPairs,
@@ -79,7 +89,8 @@ def compute_test_fields(
         names: The names of the channels.
         progress: Whether to show how far it is.
     """
-    num_rows, key = int(pairs.num_rows), evaluation_key(0)
+    source = _Source(predictor, pairs, evaluation_key(0), progress)
+    num_rows = int(pairs.num_rows)
     if isinstance(pairs, StreamedPairs):  # not all of a file that is too large for memory
         scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
     scanned = min(scanned or num_rows, num_rows)
@@ -87,16 +98,16 @@ def compute_test_fields(
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
     times = np.arange(0, pairs.horizon, math.ceil(points / _MOST_POINTS))
     if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both, since compiling takes longest
-        fields, sums = _whole_fields(predictor, pairs, key, rows, times, progress)
+        fields, sums = _whole_fields(source, rows, times)
         found = join([part[: scanned * pairs.horizon] for part in sums], pairs.horizon)
     else:
-        found = scan(predictor, pairs.of(range(scanned)), key=key, progress=progress)
+        found = scan(predictor, pairs.of(range(scanned)), key=source.key, progress=progress)
         fields = None
     unaware, aware = rank_regions(found, pairs.horizon, pairs.field_shape[1:])
     if fields is None:
         if unaware and unaware[0].trajectory not in rows and len(rows) > 1:
             rows[-1] = unaware[0].trajectory
-        fields, _ = _whole_fields(predictor, pairs, key, rows, times, progress)
+        fields, _ = _whole_fields(source, rows, times)
     return StoredFields(
         trajectories=np.asarray(rows),
         steps=times + 1,
@@ -106,24 +117,19 @@ def compute_test_fields(
         aware=aware,
         scanned=scanned,
         space=pairs.field_shape[1:],
-        windows=_windows(predictor, pairs, key, [*unaware, *aware], rows, progress),
-        planes=_planes(predictor, pairs, key, rows) if len(pairs.field_shape) > 2 else None,
+        windows=_windows(source, [*unaware, *aware], rows),
+        planes=_planes(source, rows) if len(pairs.field_shape) > 2 else None,
         names=names,
     )
 
 
 def _whole_fields(
-    predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
-    key: PRNGKeyArray,
-    rows: Sequence[int],
-    times: Int[np.ndarray, " time"],
-    progress: bool,
+    source: _Source, rows: Sequence[int], times: Int[np.ndarray, " time"]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Return fields of some trajectories and times along the line through the middle, and the pairs' sums."""
-    index = np.asarray(rows)[:, None] * pairs.horizon + times
-    line = np.broadcast_to(_middle(pairs.field_shape[1:]), (*index.shape, len(pairs.field_shape) - 2))
-    return _fields(predictor, pairs, key, index, line, progress)
+    index = np.asarray(rows)[:, None] * source.pairs.horizon + times
+    middle = _middle(source.pairs.field_shape[1:])
+    return _fields(source, index, np.broadcast_to(middle, (*index.shape, len(middle))))
 
 
 def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
@@ -131,15 +137,9 @@ def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
     return np.asarray([size // 2 for size in space[1:]], int)
 
 
-def _windows(
-    predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
-    key: PRNGKeyArray,
-    regions: Sequence[Region],
-    rows: Sequence[int],
-    progress: bool,
-) -> Windows | None:
+def _windows(source: _Source, regions: Sequence[Region], rows: Sequence[int]) -> Windows | None:
     """Return windows for regions that the stored trajectories do not show, in the order of the list, or None."""
+    pairs = source.pairs
     middle, length = _middle(pairs.field_shape[1:]), min(_WINDOW_STEPS, pairs.horizon)
     chosen: list[tuple[int, int, tuple[int, ...]]] = []  # a trajectory, the first time, a line
 
@@ -159,12 +159,13 @@ def _windows(
     trajectories, firsts, lines = (np.asarray(part, int) for part in zip(*chosen, strict=True))
     times = firsts[:, None] + np.arange(length)
     line = np.broadcast_to(lines.reshape(len(chosen), 1, -1), (*times.shape, len(middle)))
-    fields, _ = _fields(predictor, pairs, key, trajectories[:, None] * pairs.horizon + times, line, progress)
+    fields, _ = _fields(source, trajectories[:, None] * pairs.horizon + times, line)
     return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
 
 
-def _planes(predictor: Predictor, pairs: Pairs | StreamedPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
-    """Return the first, the middle and the last step of trajectories in a plane, computed one by one: they may be large."""
+def _planes(source: _Source, rows: Sequence[int]) -> Planes:
+    """Return the first, the middle and the last step of trajectories in a plane, one by one: they may be large."""
+    predictor, pairs, key, _ = source
     times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
     channels, *space = pairs.field_shape
     stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
@@ -189,14 +190,10 @@ def _only_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _fields(
-    predictor: Predictor,
-    pairs: Pairs | StreamedPairs,
-    key: PRNGKeyArray,
-    index: Int[np.ndarray, "row time"],
-    line: Int[np.ndarray, "row time axis"],
-    progress: bool,
+    source: _Source, index: Int[np.ndarray, "row time"], line: Int[np.ndarray, "row time axis"]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Return fields, offsets of quantiles and masks of some pairs along a line each, and the pairs' sums."""
+    predictor, pairs, key, progress = source
     shape, index, line = index.shape, index.ravel(), line.reshape(index.size, -1)
     # The same size for windows and for whole trajectories, so that one program serves both.
     chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, pairs.horizon))
