@@ -70,7 +70,7 @@ class JobsDisplay(SweepDisplay):
         """Return the time left at the pace of all workers together; the jobs include the scoring."""
         trained = self._done - self._done_before
         if self._done >= self._total:
-            return f"{clock(0.0)}{' + scoring' * (self._scored < self._points)}"
+            return f"{clock(0.0)}{' + scoring' * (self._scored < self._trials)}"
         if trained <= 0:
             return "–"
         return f"about {clock((time.perf_counter() - self._begun) / trained * (self._total - self._done))}"
@@ -85,7 +85,7 @@ class JobsDisplay(SweepDisplay):
         return "  ".join(
             (
                 f"trained {self._trained():4.0%}",
-                f"scored {self._scored}/{self._points}",
+                f"scored {self._scored}/{self._trials}",
                 f"left {self._left()}",
                 f"programs {len(self._ended)}/{self._programs}",
                 f"jobs open {self._waiting}",

@@ -17,8 +17,8 @@ class SweepDisplay(LiveDisplay):
     Args:
         work: The training still to be done, in any unit to which time is about proportional.
         programs: The number of programs.
-        points: The number of rows.
-        scored: The number of rows that were scored before.
+        trials: The number of trials, finished or not.
+        scored: The number of trials that were scored before.
         seconds_per_work: A first guess of the pace, until something was timed.
         scoring_work: A first guess of the work of scoring a row, until one was scored.
         folder: Where `progress.json` is kept.
@@ -30,7 +30,7 @@ class SweepDisplay(LiveDisplay):
         self,
         work: float,
         programs: int,
-        points: int,
+        trials: int,
         *,
         scored: int = 0,
         seconds_per_work: float | None = None,
@@ -42,7 +42,7 @@ class SweepDisplay(LiveDisplay):
         super().__init__(enabled=enabled, stream=stream)
         self._file = None if folder is None else ProgressFile(folder)
         self._program = ""
-        self._total, self._programs, self._points = work, programs, points
+        self._total, self._programs, self._trials = work, programs, trials
         self._guess, self._scoring_work = seconds_per_work, scoring_work
         self._done = self._base = self._timed = 0.0
         self._number, self._scored, self._before = 0, scored, scored
@@ -129,7 +129,7 @@ class SweepDisplay(LiveDisplay):
 
     def _left(self) -> str:
         """Return the time left, as far as it is known; before the first score, the time of scoring is a guess."""
-        train_left, score_left = self._total - self._done, self._points - self._scored
+        train_left, score_left = self._total - self._done, self._trials - self._scored
         rate = self._seconds["train"] / self._timed if self._timed else self._guess
         if train_left > 0 and rate is None:
             return "–"
@@ -152,7 +152,7 @@ class SweepDisplay(LiveDisplay):
         return self._done / self._total if self._total else 1.0
 
     def _text(self) -> str:
-        shares = f"trained {self._trained():4.0%}", f"scored {self._scored}/{self._points}", f"left {self._left()}"
+        shares = f"trained {self._trained():4.0%}", f"scored {self._scored}/{self._trials}", f"left {self._left()}"
         return "  ".join(filter(None, (*shares, self.label, self._step, self._scores)))
 
     def _panel(self):
@@ -173,7 +173,7 @@ class SweepDisplay(LiveDisplay):
             "steps": self._steps,
             "trained": self._trained(),
             "scored": self._scored,
-            "points": self._points,
+            "points": self._trials,
             "left": self._left(),
             "now": self._now(),
         }

@@ -19,10 +19,10 @@ import jax
 from crossreg.errors import InputError
 from crossreg.files.whole import read_json
 from crossreg.machine.devices import devices_in_use
+from crossreg.machine.processor import num_cores, processor_name
 from crossreg.training.parallel import Layout
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
-_CPU_INFO = Path("/proc/cpuinfo")
 _NUMERICS = {
     "machine": "kind of machine",
     "processor": "processor",
@@ -54,10 +54,13 @@ def _version(package: str) -> str:
 
 
 def _conditions() -> dict[str, str]:
+    # The compiler uses all instructions that a CPU has, and cuts programs for as many threads as it has cores: what they
+    # add up, they add up in as many parts. XLA reads NPROC before it counts cores.
+    on_cpu = jax.default_backend() == "cpu"
     return {
         "machine": platform.machine(),
-        "processor": _processor(),
-        "cores": _cores(),
+        "processor": processor_name() if on_cpu else "-",
+        "cores": (os.environ.get("NPROC") or str(num_cores())) if on_cpu else "-",
         "jaxlib": _version("jaxlib"),
         "device": jax.local_devices()[0].device_kind,
         "devices": str(len(devices_in_use()) * jax.process_count()),
@@ -70,27 +73,6 @@ def source_digest() -> str:
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def _processor() -> str:
-    """Return the model of the CPU, if models train on it: the compiler uses all the instructions that it has."""
-    if jax.default_backend() != "cpu":
-        return "-"
-    try:
-        lines = _CPU_INFO.read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-def _cores() -> str:
-    """Return the number of threads of a CPU's programs, which add numbers up in as many parts."""
-    if jax.default_backend() != "cpu":
-        return "-"
-    # XLA reads this variable before it counts cores.
-    if asked := os.environ.get("NPROC"):
-        return asked
-    return str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())  # not on macOS
 
 
 def numerics(layout: Layout) -> dict[str, str]:
