@@ -54,8 +54,8 @@ def _version(package: str) -> str:
 
 
 def _conditions() -> dict[str, str]:
-    # The compiler uses all instructions that a CPU has, and cuts programs for as many threads as it has cores: what they
-    # add up, they add up in as many parts. XLA reads NPROC before it counts cores.
+    # On a CPU the compiler uses all instructions that there are, and programs add numbers up in as many parts as there
+    # are cores. XLA reads NPROC before it counts cores.
     on_cpu = jax.default_backend() == "cpu"
     return {
         "machine": platform.machine(),
