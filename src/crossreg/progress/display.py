@@ -184,7 +184,7 @@ class CountDisplay:
     """A context that counts what is done and shows the time left; work of less than two seconds shows nothing.
 
     Args:
-        what: What is counted, as "pairs scored".
+        what: The things that are counted, as "pairs scored".
         enabled: Whether anything is shown.
         stream: Where to show it, by default the standard error.
         folder: The folder of a run that is scored, whose `progress.json` is kept.

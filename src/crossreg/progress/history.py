@@ -78,7 +78,7 @@ def parse_lines(text: bytes) -> tuple[list[Any], int]:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a history as they are.
+    """Read the lines of a history, unchanged.
 
     Args:
         path: The file; a training that has none yet has no lines.

@@ -68,7 +68,7 @@ class SweepDisplay(LiveDisplay):
         """Show that a program starts.
 
         Args:
-            label: What trains in it.
+            label: The methods that train in it.
             steps: Its number of steps.
             work: Its part of the whole.
             program: The name of its files.

@@ -1,6 +1,6 @@
 """All that lies on disk: folders of runs, sweeps and car experiments, each with one reader and one writer.
 
-- What a folder is: `kinds`.
+- The kind of a folder: `kinds`.
 - Runs: `run_folder` (read), `run_writer` (written), `final_scores`, `input_range`, `fields/` (predictions of some test
   trajectories), `prediction` (a run applied to new fields).
 - Sweeps: `sweep_folder` (what was asked for, and the rows), `programs` (trained models), `archive` (one of them).

@@ -114,7 +114,7 @@ def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarr
     Args:
         x: The fields.
         mask: Where they are observed.
-        where: What messages call the fields.
+        where: The name of the fields in messages.
 
     Returns:
         Warnings about channels of which nothing is observed in some field. Data may have such gaps, but most have none.
@@ -149,7 +149,7 @@ def check_hidden(
         x: The fields.
         mask: Where they are observed.
         known: The range of the inputs in training.
-        where: What messages call the fields.
+        where: The name of the fields in messages.
 
     Returns:
         A warning where a field has many more hidden points than any field in training.
@@ -190,7 +190,7 @@ def check_range(
         x: The fields.
         mask: Where they are observed.
         known: The range of the inputs in training.
-        where: What messages call the fields.
+        where: The name of the fields in messages.
 
     Returns:
         Warnings about channels that lie outside the range, or vary much less.

@@ -32,7 +32,7 @@ def locked(folder: Path, who: str, *, inside: Iterable[str] = ()) -> Iterator[No
 
     Args:
         folder: The folder, which is made where there is none.
-        who: What works there, for errors: "training", "sweep".
+        who: The name of this process in errors, as "training" or "sweep".
         inside: The folders in it that this process writes to. Nothing is removed from the others, which may belong to
             other processes.
 

@@ -2,7 +2,7 @@
 
 Before a file is replaced, the manifest lists both digests, that of the old file and that of the new one; afterwards it
 lists the new one alone. So a kill at any moment leaves files that match their manifest, and a file that does not match
-is corrupted. A corrupted manifest is detected too: its bytes must be exactly those that its entries are written as,
+is corrupted. A corrupted manifest is detected too: its bytes must be exactly those to which its entries are written,
 their own digest included.
 
 Files that grow (histories during training, the rows of a sweep) are listed once they are complete, or have a digest in

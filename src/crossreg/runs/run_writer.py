@@ -72,7 +72,7 @@ def open_run(folder: Path, config: Config, data: Data, identity: str | None = No
         folder: The folder. It may hold files of others, but none by the name of a file of a run.
         config: The settings of the run.
         data: The splits of the run.
-        identity: What the seals of the run's files say.
+        identity: The identity in the seals of the run's files.
     """
     if taken := [name for name in OWN if os.path.lexists(folder / name)]:
         raise InputError(f"--out {folder}: holds {min(taken)} already; choose another folder or remove it")
@@ -120,7 +120,7 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
     Args:
         folder: The folder of the run.
         digest: The digest of the data.
-        identity: What the seals of the run's files say.
+        identity: The identity in the seals of the run's files.
 
     Raises:
         InputError: If the folder holds a run of other settings or data.

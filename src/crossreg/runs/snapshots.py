@@ -52,7 +52,7 @@ class SnapshotStore(NamedTuple):
     Attributes:
         folder: The folder of the run, sweep or car experiment.
         name: The name of the training in the names of the files.
-        identity: What their seals say, which follows from settings and data.
+        identity: The identity in their seals, which follows from settings and data.
         saving: How often they are written, and whether they may come from another machine.
     """
 

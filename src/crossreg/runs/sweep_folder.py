@@ -62,7 +62,7 @@ def open_sweep(
 
     Args:
         folder: The folder.
-        asked: What the command asks for, which `sweep.json` will hold.
+        asked: The content of `sweep.json`: the trials that the command asks for.
         keys: The keys of the rows that are wanted.
         saving: Whether to resume under other conditions than before.
         machine: The conditions that the numbers depend on, by default those of this machine.

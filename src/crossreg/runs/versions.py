@@ -1,4 +1,4 @@
-"""What numbers depend on besides settings and data: versions of packages, and the kind of machine.
+"""The conditions that numbers depend on besides settings and data: versions of packages, and the kind of machine.
 
 A training gives the same bits again on the same kind of processor with as many cores, with the same compiler (jaxlib),
 the same number of devices and the same number of replicas side by side. These are stored with every snapshot and

@@ -128,7 +128,7 @@ def write_test_fields(
     Args:
         path: The file.
         stored: Its content.
-        identity: What its seal says, which names the run.
+        identity: The identity in its seal, which is that of the run.
         announce: As in `replacing`.
     """
     unit = _unit_of(stored.truth)
@@ -254,7 +254,7 @@ def read_test_fields(path: Path, *, identity: str | None = None) -> StoredFields
 
     Args:
         path: The file.
-        identity: What its seal must say, if known.
+        identity: The identity that its seal must have, if known.
 
     Raises:
         InputError: If the file is corrupted, or holds the predictions of another run.
