@@ -28,8 +28,7 @@ def kind_of(folder: Path) -> Kind | None:
         `if kind_of(folder) == "sweep": ...`
     """
     names = {name for name in (CONFIG, PLAN, SUMMARY, TEST_CARS) if (folder / name).exists()}
-    needs_settings = CONFIG in names and not names & {PLAN, TEST_CARS}
-    return kind_by(names, read_sections(folder / CONFIG) if needs_settings else {})
+    return kind_by(names, read_sections(folder / CONFIG))
 
 
 def kind_by(names: Container[str], settings: Mapping[str, Any]) -> Kind | None:

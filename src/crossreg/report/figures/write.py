@@ -27,7 +27,7 @@ from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.report.page.folders import walk
 from crossreg.runs.archive import Archive
 from crossreg.runs.car_folder import FIGURES
-from crossreg.runs.kinds import SUMMARY, TEST_CARS, kind_of
+from crossreg.runs.kinds import CONFIG, SUMMARY, TEST_CARS, kind_by, kind_of, read_sections
 from crossreg.runs.sweep_folder import ROWS, asked_rows, data_digest, load_trials, trial_key
 from crossreg.studies.sweep.fields import load_sweep_fields
 from crossreg.studies.sweep.scoring import trainings_of
@@ -80,7 +80,7 @@ def _below(folder: Path) -> tuple[list[Path], dict[str, str]]:
     for path, names in walk(folder):
         name = path.relative_to(folder).as_posix()
         own = f"`crossreg figures {path}` draws it"
-        kind = kind_of(path) if names else None
+        kind = kind_by(names, read_sections(path / CONFIG))
         if kind == "sweep":
             skipped[name] = f"a sweep; {own}"
         elif kind == "cars":

@@ -30,7 +30,7 @@ from crossreg.report.page.unfinished import (
 )
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
-from crossreg.runs.kinds import CONFIG, PLAN, SUMMARY, TEST_CARS, Kind, kind_of
+from crossreg.runs.kinds import CONFIG, PLAN, SUMMARY, TEST_CARS, Kind, kind_by, read_sections
 from crossreg.runs.programs import TRAINED_FOLDER
 from crossreg.runs.run_folder import HISTORY, METRICS, VERSIONS, check_scored
 from crossreg.runs.sweep_folder import ROWS, all_rows, asked_rows, load_trials, trial_key
@@ -117,7 +117,7 @@ def find(folder: Path, *, progress: bool = False) -> Found:
     with CountDisplay("folders read", enabled=progress and len(places) > 1) as display:
         for done, (path, names) in enumerate(places, start=1):
             name = found.name if path == folder else path.relative_to(folder).as_posix()
-            kind = kind_of(path) if names else None
+            kind = kind_by(names, read_sections(path / CONFIG))
             try:
                 if kind is None:
                     raise InputError(f"what is below was not looked at: it is more than {_DEPTH} folders down")
