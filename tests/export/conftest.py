@@ -13,7 +13,8 @@ from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.nn.build import build_model
 from crossreg.runs.manifest import vouch
-from crossreg.runs.run_folder import MODEL, open_run
+from crossreg.runs.run_folder import MODEL
+from crossreg.runs.run_writer import open_run
 from crossreg.training.checkpoint import save_model
 
 

@@ -17,7 +17,7 @@ from crossreg.errors import InputError
 from crossreg.files import whole as files
 from crossreg.machine.stopping import Stopped
 from crossreg.runs.locks import locked
-from crossreg.runs.run_folder import check_same
+from crossreg.runs.run_writer import check_same
 from crossreg.runs.saving import Saving
 from crossreg.studies import train as module
 from crossreg.studies.launchers import work

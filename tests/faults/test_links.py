@@ -205,9 +205,9 @@ def test_the_log_of_a_worker_is_no_link(tmp_path):
 
 # Modules that read what is not in a run folder: the system, the package's own code and pages, and the user's settings.
 ELSEWHERE = {
-    "config.py", "memory.py", "training/cost.py", "studies/planning/device_costs.py", "runs/versions.py",
-    "machine/memory_maps.py", "report/page/write.py", "report/shared/__init__.py", "report/watch/server.py",
-    "report/cars/page.py", "export/readme.py",
+    "config/__init__.py", "files/memory.py", "training/cost.py", "studies/planning/device_costs.py", "runs/versions.py",
+    "machine/memory_maps.py", "machine/processor.py", "report/page/write.py", "report/shared/__init__.py",
+    "report/watch/server.py", "report/cars/page.py", "export/readme.py",
 }  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def test_nothing_else_reads_a_run_folder():
     root, found = Path(crossreg.__file__).parent, set()
     for path in root.rglob("*.py"):
         name = path.relative_to(root).as_posix()
-        if name.startswith(("data/", "export/examples/")):
+        if name.startswith(("data/", "cars/meshes/", "export/examples/")):  # files that a user names
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -227,4 +227,4 @@ def test_nothing_else_reads_a_run_folder():
             of_system = isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
             if node.func.attr in ("read_text", "read_bytes") or (is_open and not zipped and not of_system):
                 found.add(name)
-    assert found - {"regular_files.py"} <= ELSEWHERE
+    assert found <= ELSEWHERE

@@ -135,7 +135,7 @@ def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(both, whole, tiny
     said = capsys.readouterr().err
     assert f"{newer}: not a readable checkpoint" in said
     goes_on = f"goes on from step {int(older.name.split('.')[1])}"
-    assert ("no snapshot is good; begins again" if both else goes_on) in said
+    assert ("no snapshot is good; trains from the beginning" if both else goes_on) in said
     assert (goes_on in said) is not both
     assert state_hash(tmp_path / "run") == state_hash(whole)
 
@@ -224,7 +224,7 @@ def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeyp
     with pytest.raises(InputError, match=r"number of cores .*, is 64; jaxlib: was .*, is 0.0.1.*--force-resume"):
         train_run(tiny, folder, progress=False)
     train_run(tiny, folder, progress=False, saving=Saving(force=True))
-    assert "goes on under other conditions" in capsys.readouterr().err
+    assert "resumes under other conditions" in capsys.readouterr().err
 
 
 def test_a_run_is_not_scored_on_another_machine_unless_forced(whole, tiny, tmp_path, monkeypatch):

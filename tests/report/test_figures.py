@@ -18,10 +18,10 @@ from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
+from crossreg.progress.history import read_history
 from crossreg.report.figures import drawing as figures
 from crossreg.report.figures import looks
 from crossreg.report.figures import write as module
-from crossreg.report.figures.run import read_history
 from crossreg.report.figures.write import draw_figures
 from crossreg.report.shared import shared_file
 from crossreg.runs.fields.stored_fields import Planes

@@ -10,7 +10,7 @@ def test_it_says_what_goes_on(tmp_path):
     (tmp_path / "trained").mkdir()
     out = io.StringIO()
     parts = {"a": Part("xreg × 4", 100, 3.0), "b": Part("dropout × 4", 100, 1.0)}
-    display = JobsDisplay(parts, work=4.0, programs=2, points=8, folder=tmp_path, stream=out)
+    display = JobsDisplay(parts, work=4.0, programs=2, trials=8, folder=tmp_path, stream=out)
 
     def state() -> tuple[str, int, float]:
         display._show(force=True)

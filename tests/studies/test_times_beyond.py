@@ -20,7 +20,7 @@ from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.report.page.rows import row_of_run, scored_row
 from crossreg.report.page.write import write_report
 from crossreg.report.tables.scores import mean_times, times_cells, times_sentence, times_sentences
-from crossreg.runs.run_folder import final_metrics
+from crossreg.runs.final_scores import final_metrics
 from crossreg.runs.sweep_folder import read_rows, sealed_row
 from crossreg.studies.sweep.scoring import score_trials
 from made_fields import fields

@@ -45,9 +45,9 @@ from crossreg.runs.car_folder import (
     with_both_methods,
     write_settings,
 )
+from crossreg.runs.final_scores import finite_or_none
 from crossreg.runs.locks import locked
 from crossreg.runs.manifest import record_json, recorded
-from crossreg.runs.run_folder import finite_or_none
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS
 from crossreg.runs.versions import check_versions

@@ -91,10 +91,11 @@ def train(command: Train) -> int:
 
 def evaluate(command: Evaluate) -> None:
     """Score a run again."""
-    from crossreg.runs.car_folder import SUMMARY, is_car_folder
-    from crossreg.runs.run_folder import final_metrics, load_run
+    from crossreg.runs.final_scores import final_metrics
+    from crossreg.runs.kinds import SUMMARY, kind_of
+    from crossreg.runs.run_folder import load_run
 
-    if is_car_folder(command.folder):
+    if kind_of(command.folder) == "cars":
         where = command.folder / SUMMARY
         raise InputError(f"{command.folder}: is a car experiment; its scores are in {where} and on its page, car.html")
     run = load_run(command.folder)
@@ -132,11 +133,11 @@ def data(command: DataFiles) -> None:
 
 def predict(command: Predict) -> None:
     """Apply a run to the fields of a file, or a car experiment to cars."""
-    from crossreg.runs.car_folder import is_car_folder
+    from crossreg.runs.kinds import kind_of
     from crossreg.runs.prediction import predict_file
     from crossreg.runs.run_folder import load_run
 
-    if is_car_folder(command.folder):
+    if kind_of(command.folder) == "cars":
         _predict_cars(command)
         return
     if command.method is not None:

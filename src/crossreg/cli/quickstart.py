@@ -20,25 +20,20 @@ from crossreg.data.pairs import Data
 from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
+from crossreg.files.whole import check_not_file
 from crossreg.methods import TRAINED
 from crossreg.metrics.evaluation import evaluate_all, point_scores
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.tables.scores import scores_table, sigma_lines
+from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.final_scores import final_metrics, finite_or_none
 from crossreg.runs.locks import LOCK, locked
 from crossreg.runs.manifest import MANIFEST, claim, entered, is_sound, read_manifest, record_json, recorded, vouch
-from crossreg.runs.run_folder import (
-    CONFIG,
-    HISTORY,
-    METRICS,
-    OWN,
-    TEST_FIELDS,
-    final_metrics,
-    finite_or_none,
-    scored_name,
-)
+from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, scored_name
+from crossreg.runs.run_writer import OWN
 from crossreg.runs.sweep_folder import PLAN
 from crossreg.studies.train import identity, train_side_by_side
 
@@ -100,8 +95,7 @@ def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = 
     """Run the comparison in `folder` and print its scores as a table, or as JSON."""
     base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
     configs = {name: TRAINED[name](base) for name in _METHODS}
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder}: exists and is not a folder")
+    check_not_file(folder)
     if not (folder / LOCK).exists():  # not even a lock is written into a folder of something else
         check_own(folder)
     data = load_config(base.data)

@@ -14,10 +14,11 @@ import numpy as np
 from crossreg.config import from_dict
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
+from crossreg.files.whole import write_json
 from crossreg.nn.build import model_like
 from crossreg.nn.groups import groups
 from crossreg.nn.surrogate import Surrogate
-from crossreg.runs.run_folder import Run, units_in, write_json
+from crossreg.runs.run_folder import Run, units_in
 from crossreg.training.checkpoint import named_arrays
 
 TENSORS, CONFIG = "model.safetensors", "config.json"

@@ -27,6 +27,7 @@ from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
 from crossreg.files.whole import made_whole
 from crossreg.nn.surrogate import Surrogate
+from crossreg.runs.kinds import kind_of
 from crossreg.runs.prediction import check_levels
 from crossreg.runs.run_folder import Run, channel_names, load_run
 
@@ -126,9 +127,9 @@ def _check_output(output: Path) -> None:
 
 def _load(folder: Path) -> Run:
     """The run of a folder; of others, why they cannot be exported."""
-    if (folder / "sweep.json").exists():
+    if (kind := kind_of(folder)) == "sweep":
         raise InputError(f"{folder}: is a sweep; `crossreg extract` makes a run of one of its models, to export")
-    if (folder / "test_cars.npz").exists():
+    if kind == "cars":
         raise InputError(f"{folder}: is a car experiment, whose model is bound to a map for each car; expected a run")
     return load_run(folder)
 

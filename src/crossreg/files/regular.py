@@ -10,8 +10,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_NO_LINK = os.O_NOFOLLOW
 
 
 def open_regular(path: Path, *, follow_links: bool = False) -> BufferedReader:

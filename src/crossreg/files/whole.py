@@ -79,6 +79,15 @@ def make_folder(folder: Path, *, parents: bool = False) -> None:
 
 
 @contextlib.contextmanager
+def writing_to(where: str) -> Iterator[None]:
+    """A block that writes files: an `OSError` in it becomes one line that starts with `where`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{where}: cannot write here ({error.strerror})") from error
+
+
+@contextlib.contextmanager
 def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
     """Make a folder with all of its files, or none.
 
@@ -89,7 +98,7 @@ def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
     Yields:
         A folder beside it to write to, which replaces it if the block ends without an error, or is removed.
     """
-    try:
+    with writing_to(f"{flag} {folder}"):
         make_folder(folder.parent, parents=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
             made = Path(temporary) / "made"
@@ -99,8 +108,6 @@ def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
                 folder.rmdir()
             made.rename(folder)
         _sync_folder(folder.parent)
-    except OSError as error:
-        raise InputError(f"{flag} {folder}: cannot write here ({error.strerror})") from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -123,6 +130,12 @@ def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
     except OSError as error:
         raise InputError(f"{flag} {path}: cannot write here ({error.strerror})") from error
     raise InputError(f"{flag} {path}: exists already, and crossreg has not written it; name another file, or remove it")
+
+
+def check_not_file(folder: Path) -> None:
+    """Raise InputError if something other than a folder stands where a folder is to be made."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder}: exists and is not a folder")
 
 
 def check_is_folder(path: Path) -> None:
@@ -154,3 +167,14 @@ def read_json(path: Path, expected: str) -> Any:
         raise InputError(f"{path}: {error.strerror}; expected {expected}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{path}: not readable ({error}); expected {expected}") from error
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a value as the text of a JSON file; NaN and infinities are refused, since JSON has none."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file in one move."""
+    with replacing(path) as file:
+        file.write(json_bytes(value))

@@ -1,6 +1,6 @@
-"""Which devices of this machine train, and what memory they have.
+"""The devices of this machine that train, and their memory.
 
-How many is said once for a process, as by `--devices`: it is where things run, not what they are.
+Their number is set once per process, as by `--devices`. It says where things run, and is no setting of a training.
 """
 
 import os
@@ -14,7 +14,7 @@ _in_use: int | None = None
 
 
 def use_devices(count: int | None) -> None:
-    """Trains on the first so many devices of this machine from now on; None: on all of them."""
+    """Train on the first `count` devices of this machine from now on; on all of them with None."""
     global _in_use  # noqa: PLW0603 (a process has one set of devices)
     there = jax.local_device_count()
     if count is not None and not 1 <= count <= there:
@@ -25,12 +25,12 @@ def use_devices(count: int | None) -> None:
 
 
 def devices_in_use() -> list[Any]:
-    """The devices of this machine that train."""
+    """Return the devices of this machine that train."""
     return jax.local_devices()[:_in_use]
 
 
 def device_bytes() -> int:
-    """All memory of one device."""
+    """Return the total memory of one device."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])

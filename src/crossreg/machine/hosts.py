@@ -1,7 +1,7 @@
 """Several processes, on one host or on many, that train one model together (`jax.distributed`).
 
-Each runs the same command. Process 0 alone writes and speaks; all begin together or not at all, and stop together at
-the same step. With one process, all of this is nothing.
+Each runs the same command. Process 0 alone writes files and messages. All begin together or not at all, and stop at the
+same step. With one process, every function here does nothing or returns its argument.
 """
 
 import collections
@@ -27,7 +27,17 @@ _SECONDS_TO_JOIN, _SECONDS_OF_SILENCE = 300.0, 10.0
 
 
 def join_hosts(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Makes this process one of several; what is None a cluster's environment says, as Slurm's does."""
+    """Make this process one of several.
+
+    Args:
+        coordinator: The address of process 0, as HOST:PORT; None where the environment of a cluster says it, as Slurm's
+            does. The others are then None too.
+        num_processes: The number of processes.
+        process_id: The number of this process.
+
+    Raises:
+        InputError: If the arguments do not fit together, or if the others are not found.
+    """
     given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
     missing = [flag for flag, value in given.items() if value is None]
     if 0 < len(missing) < len(given):
@@ -40,7 +50,7 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
     if coordinator is not None:
         where = f"--coordinator {coordinator}"
         _check_address(where, coordinator, listens=process_id == 0)
-    # Its own handler of signals would take the place of ours, which stops all processes.
+    # JAX's own handler of signals would replace ours, which stops all processes.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         with _waited_for(where):
@@ -58,7 +68,7 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
 
 
 def check_even(owners: Sequence[int]) -> None:
-    """Refuses, in all processes alike, devices of which some process has more than others: parts are equal."""
+    """Raise InputError in all processes unless each has as many devices, since the parts of a batch are equal."""
     counts = sorted(set(collections.Counter(owners).values()))
     if len(counts) > 1:
         leave_hosts()
@@ -69,8 +79,8 @@ def check_even(owners: Sequence[int]) -> None:
 def in_company() -> Iterator[None]:
     """A block of one process among several, which all leave together.
 
-    What goes wrong where the others cannot hear of it ends this process without them: they would wait for it in a sum
-    over all, and it for them at the end. JAX ends them as soon as it is gone.
+    An error that the others cannot hear of ends this process at once. Otherwise they would wait for it in a sum over
+    all, and it would wait for them at the end. JAX ends them as soon as this process is gone.
     """
     try:
         yield
@@ -82,7 +92,7 @@ def in_company() -> Iterator[None]:
 
 
 def _check_address(where: str, coordinator: str, *, listens: bool) -> None:
-    """Refuses at once what JAX would wait for until it aborts."""
+    """Raise InputError at once for an address at which JAX would wait until it aborts."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
         raise InputError(f"{where}: expected HOST:PORT, with a port in 1 … 65535")
@@ -99,19 +109,17 @@ def _check_address(where: str, coordinator: str, *, listens: bool) -> None:
 
 @contextlib.contextmanager
 def _waited_for(where: str) -> Iterator[None]:
-    """A block in which JAX waits for the others: it says so after a while, and ends the process with one line.
+    """A block in which JAX waits for the others: a message says so after a while, and in the end the process exits.
 
-    JAX itself would abort it, with a stack of its own functions; its call cannot be left otherwise.
+    JAX itself would abort with a stack of its own functions, and its call cannot be left otherwise.
     """
 
     def say() -> None:
         print(f"crossreg: {where}: waiting for the other processes …", file=sys.stderr, flush=True)
 
     def give_up() -> None:
-        line = (
-            f"crossreg: {where}: not all processes are there after {_SECONDS_TO_JOIN:g} s; each needs the same command"
-        )
-        print(line, file=sys.stderr, flush=True)
+        late = f"not all processes are there after {_SECONDS_TO_JOIN:g} s; each needs the same command"
+        print(f"crossreg: {where}: {late}", file=sys.stderr, flush=True)
         os._exit(2)
 
     timers = [threading.Timer(_SECONDS_OF_SILENCE, say), threading.Timer(_SECONDS_TO_JOIN, give_up)]
@@ -126,33 +134,33 @@ def _waited_for(where: str) -> Iterator[None]:
 
 
 def leave_hosts() -> None:
-    """Waits until all have come so far, and is one process again."""
+    """Wait until all processes call this, and be one process again."""
     jax.distributed.shutdown()
 
 
 def is_writer() -> bool:
-    """Whether this is the process that writes and speaks."""
+    """Return whether this is the process that writes files and messages."""
     return jax.process_index() == 0
 
 
 def from_writer(value: int) -> int:
-    """The number that process 0 has."""
+    """Return the number that process 0 has."""
     return value if jax.process_count() == 1 else int(multihost_utils.broadcast_one_to_all(np.asarray(value)))
 
 
 def tree_from_writer(tree: Tree) -> Tree:
-    """The arrays that process 0 has."""
+    """Return the arrays that process 0 has."""
     return tree if jax.process_count() == 1 else multihost_utils.broadcast_one_to_all(tree)
 
 
 def _most(value: int) -> int:
-    """The largest number that a process has."""
+    """Return the largest number that a process has."""
     return value if jax.process_count() == 1 else int(multihost_utils.process_allgather(np.asarray(value)).max())
 
 
 @contextlib.contextmanager
 def all_or_none() -> Iterator[None]:
-    """A block that all processes end, or none: what goes wrong in one is said there, and ends the others too."""
+    """A block that all processes complete, or none: an error in one is raised there, and ends the others too."""
     try:
         yield
     except BaseException:
@@ -165,9 +173,12 @@ def all_or_none() -> Iterator[None]:
 
 
 def check_alike(what: Mapping[str, str]) -> None:
-    """Refuses, in all processes, where one of them has another value of something than process 0.
+    """Raise InputError in all processes if one of them differs from process 0.
 
-    They would train different models as one, or wait for each other forever. All must call it, with the same names.
+    They would train different models as one, or wait for each other forever. All must call this with the same names.
+
+    Args:
+        what: Values by what messages call them.
     """
     if jax.process_count() == 1:
         return
@@ -180,7 +191,7 @@ def check_alike(what: Mapping[str, str]) -> None:
 
 
 def stop_together() -> None:
-    """Raises `Stopped` in all processes if one was asked to stop."""
+    """Raise `Stopped` in all processes if one was asked to stop."""
     if jax.process_count() > 1 and (number := _most(asked_to_stop())):
         leave_hosts()
         raise Stopped(number)

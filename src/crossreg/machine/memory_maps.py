@@ -1,7 +1,7 @@
 """Room for compiled programs.
 
-On a CPU a compiled program holds some hundred memory maps, and Linux lets a process have 65,530 of them. Where none is
-left, XLA does not say so: it crashes.
+On a CPU a compiled program holds some hundred memory maps, and Linux allows a process 65,530 of them. Where none is
+left, XLA crashes without a message.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def share_of_maps() -> float:
-    """How much of the memory maps that the process may have it has; 0 where the system does not say."""
+    """Return the share of the allowed memory maps that this process holds; 0 where the system does not say."""
     try:
         with _MAPS.open("rb") as file:
             return sum(1 for _ in file) / int(_LIMIT.read_text())
@@ -21,6 +21,6 @@ def share_of_maps() -> float:
 
 
 def release_programs(*, share: float = 0.3) -> None:
-    """Forgets all compiled programs where they take more than a share: what is needed again is read from the cache."""
+    """Forget all compiled programs if they take more than a share; those needed again are read from the cache."""
     if share_of_maps() > share:
         jax.clear_caches()

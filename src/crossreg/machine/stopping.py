@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM: what trains is saved, and the process ends within seconds, whatever it is doing.
+"""Ctrl-C and SIGTERM: trainings are saved, and the process ends within seconds, whatever it is doing.
 
-The signal raises `Stopped` in the main thread, which is usually between two looks at a training and unwinds from
-there. While a compiler or a long program runs, no exception gets through: then a thread that waits for signals saves
-the state of the last look and ends the process itself. Of several processes that train together none may leave alone:
-there a stop waits for the next look, where all hear of it (`hosts.py`). No JAX here.
+The signal raises `Stopped` in the main thread, which is usually between two looks at a training and unwinds from there.
+While a compiler or a long program runs, no exception gets through. Then a thread that waits for signals saves the state
+of the last look and ends the process itself. Of several processes that train together none may leave alone: there a
+stop waits for the next look, where all hear of it (`hosts.py`). No JAX here.
 """
 
 import contextlib
@@ -16,17 +16,19 @@ from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _GRACE = 2.0
-# Less than the 30 s that a cluster leaves between asking and killing.
+# Less than the 30 s that a cluster leaves between SIGTERM and SIGKILL.
 _GRACE_TOGETHER = 20.0
 _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
 _together = threading.Event()
 _at_once = threading.Event()
-_came: list[int] = []  # the signal that the block below has heard: some libraries make another exception of `Stopped`
+_came: list[
+    int
+] = []  # the signal that `stops_in_time` has received: some libraries turn `Stopped` into another exception
 
 
 class Stopped(KeyboardInterrupt):
-    """A stop that was asked for. `code` is what a shell says of a process that the signal has ended."""
+    """A stop that was asked for. `code` is the exit code of a process that the signal has ended."""
 
     def __init__(self, number: int = signal.SIGINT):
         super().__init__()
@@ -34,13 +36,13 @@ class Stopped(KeyboardInterrupt):
 
 
 def code_of(stop: KeyboardInterrupt) -> int:
-    """The exit code of a stop: 130 after Ctrl-C, 143 after SIGTERM."""
+    """Return the exit code of a stop: 130 after Ctrl-C, 143 after SIGTERM."""
     return stop.code if isinstance(stop, Stopped) else 128 + (_came[-1] if _came else signal.SIGINT)
 
 
 @contextlib.contextmanager
 def stopped_together(several: bool) -> Iterator[None]:
-    """A block in which, with several processes, a signal raises nothing: whoever looks at `asked_to_stop` stops."""
+    """A block in which, with several processes, a signal raises nothing: the code in it checks `asked_to_stop`."""
     if several:
         _together.set()
     try:
@@ -50,22 +52,23 @@ def stopped_together(several: bool) -> Iterator[None]:
 
 
 def end_at_once() -> None:
-    """From now on this process ends without taking itself apart, which could wait for others."""
+    """Make this process end without cleaning up from now on, since that could wait for other processes."""
     _at_once.set()
 
 
 def ends_at_once() -> bool:
+    """Return whether this process must end without cleaning up."""
     return _at_once.is_set()
 
 
 def asked_to_stop() -> int:
-    """The signal that has come, or 0."""
+    """Return the signal that has come, or 0."""
     return _came[0] if _came else 0
 
 
 @contextlib.contextmanager
 def saved_on_stop(save: Callable[[], None]) -> Iterator[None]:
-    """A block that can be stopped anywhere; `save` is then called, once or twice, perhaps by another thread."""
+    """A block that may be stopped anywhere; `save` is then called, once or twice, perhaps from another thread."""
     _savers.append(save)
     try:
         yield
@@ -78,7 +81,7 @@ def saved_on_stop(save: Callable[[], None]) -> Iterator[None]:
 
 
 def save_now() -> None:
-    """Saves what trains, and goes on."""
+    """Save all trainings, and return."""
     with _saving:
         for save in list(_savers):
             save()
@@ -86,7 +89,7 @@ def save_now() -> None:
 
 @contextlib.contextmanager
 def stops_in_time(last_words: str) -> Iterator[None]:
-    """A block that SIGINT and SIGTERM end within seconds; `last_words` are said where nobody else can say them."""
+    """A block that SIGINT and SIGTERM end within seconds; `last_words` are printed if the main thread cannot."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -96,7 +99,7 @@ def stops_in_time(last_words: str) -> Iterator[None]:
     _came.clear()
 
     def handle(number: int, _) -> None:
-        if not _came:  # whoever asks twice gets it no sooner: seconds are left
+        if not _came:  # a second signal changes nothing: the process ends within seconds
             _came.append(number)
             if not _together.is_set():
                 raise Stopped(number)
@@ -107,11 +110,11 @@ def stops_in_time(last_words: str) -> Iterator[None]:
                 continue
             if over.wait(_GRACE_TOGETHER if _together.is_set() else _GRACE):
                 return
-            with _saving:  # not in the middle of what the main thread saves
+            with _saving:  # not while the main thread saves
                 try:
                     save_now()
                     print(last_words, file=sys.stderr, flush=True)
-                except OSError as error:  # a folder that has vanished, a reader who has left
+                except OSError as error:  # a vanished folder, or a closed standard error
                     with contextlib.suppress(OSError):
                         print(f"crossreg: not saved ({error.strerror})", file=sys.stderr, flush=True)
                 finally:

@@ -1,22 +1,30 @@
-"""Lines of a history as numbers, whoever wrote them: `metrics.jsonl` of a run, `trained/*.jsonl` of a sweep.
+"""Histories: JSON lines with losses, scores and σ over the steps, in `metrics.jsonl` of a run and `*.jsonl` elsewhere.
 
-Of a site's σ its geometric mean is kept,
+A history may still be growing, and a kill may have cut its last line short. Of a site's σ the geometric mean is kept,
 
     exp(mean over channels of log σ),
 
 since they range over orders of magnitude. A σ that has underflowed to 0 has no logarithm and is left out.
 """
 
+import contextlib
+import json
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+from crossreg.errors import InputError
+from crossreg.files.regular import open_regular
+from crossreg.files.whole import read_stored
 
 CURVES = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
 _NUMBERS = (*CURVES, "reg_std_mu")
+TAIL = 2**16  # bytes at the end of a history that hold its last line
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None: a file may hold anything."""
+    """Return a finite number, or None: a file may hold anything."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -26,26 +34,26 @@ def number(value: Any) -> float | None:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number of a size that counts steps, or None."""
+    """Return a whole number of a size that counts steps, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else None
 
 
 def mean_log(values: Iterable[Any]) -> float | None:
-    """The mean logarithm of those values that have one; None where none has."""
+    """Return the mean logarithm of the positive numbers among some values; None where there is none."""
     logs = [math.log(known) for value in values if (known := number(value)) is not None and known > 0]
     return math.fsum(logs) / len(logs) if logs else None
 
 
 def geometric_mean(values: Iterable[Any]) -> float | None:
-    """The geometric mean of those values that are positive; None where none is."""
+    """Return the geometric mean of the positive numbers among some values; None where there is none."""
     mean = mean_log(values)
     return None if mean is None else math.exp(mean)
 
 
 def history_line(line: Any) -> dict[str, Any] | None:
-    """What is kept of a line of a history, with one σ for each site; None where it is no such line.
+    """Return the numbers of a line of a history, with one σ per site; None where it is no such line.
 
-    `diverged_at` is −1 where the training goes on.
+    `diverged_at` is −1 unless the training has diverged.
     """
     step = whole(line.get("step")) if isinstance(line, dict) else None
     if step is None:
@@ -58,3 +66,50 @@ def history_line(line: Any) -> dict[str, Any] | None:
         "diverged_at": -1 if diverged_at is None else diverged_at,
         "sigma": {str(site): geometric_mean(v) if isinstance(v, list) else None for site, v in sites},
     }
+
+
+def parse_lines(text: bytes) -> tuple[list[Any], int]:
+    """Return the values of JSON lines, and the number of lines that cannot be read."""
+    lines, texts = [], text.splitlines()
+    for line in texts:
+        with contextlib.suppress(ValueError, RecursionError):
+            lines.append(json.loads(line))
+    return lines, len(texts) - len(lines)
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of a history, unchanged.
+
+    Args:
+        path: The file; a training that has none yet has no lines.
+
+    Returns:
+        The lines, without a last one that is not complete.
+
+    Raises:
+        InputError: If a line is no JSON object.
+    """
+    text = read_stored(path) if path.exists() else b""
+    lines, broken = parse_lines(text[: text.rfind(b"\n") + 1])
+    if broken or not all(isinstance(line, dict) for line in lines):
+        raise InputError(f"{path}: not readable; expected one JSON object per line")
+    return lines
+
+
+def last_of(tail: bytes) -> dict[str, Any] | None:
+    """Return the numbers of the last complete line of a history, given the end of its file."""
+    for line in reversed(tail[: tail.rfind(b"\n") + 1].splitlines()):
+        with contextlib.suppress(ValueError, RecursionError):
+            if kept := history_line(json.loads(line)):
+                return kept
+    return None
+
+
+def last_line(path: Path) -> dict[str, Any] | None:
+    """Return the numbers of the last complete line of a history; None where there is none."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            return last_of(file.read())
+    except OSError:
+        return None

@@ -1,21 +1,19 @@
-"""What a person sees while the jobs of a sweep run elsewhere: how much of all is trained, and the time left."""
+"""The display of a sweep whose jobs run elsewhere: how much of it is trained and scored, and the time left."""
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from crossreg.files.regular import open_regular
 from crossreg.progress.display import clock
+from crossreg.progress.history import last_line
 from crossreg.progress.sweep_display import SweepDisplay
 
 _SECONDS_BETWEEN_LOOKS = 5.0
-_LONGEST_LINE = 4096
 
 
 class Part(NamedTuple):
-    """A program among several that train: what trains in it, for how many steps, and its part of the whole."""
+    """A program among several in training: its label, its number of steps, and its part of the whole work."""
 
     label: str
     steps: int
@@ -23,7 +21,7 @@ class Part(NamedTuple):
 
 
 class JobsDisplay(SweepDisplay):
-    """The display of a sweep whose programs train side by side: their histories in the folder say how far they are."""
+    """A context that shows the progress of programs that train side by side, read from their histories in `folder`."""
 
     def __init__(self, parts: Mapping[str, Part], *, folder: Path, **extent):
         super().__init__(folder=folder, **extent)
@@ -34,18 +32,18 @@ class JobsDisplay(SweepDisplay):
         self._waiting = 0
 
     def stored(self, names: set[str]) -> None:
-        """These programs were trained before."""
+        """Count programs that were trained before."""
         self._ended |= names & self._parts.keys()
         self._done_before = self._done = self._sum()
 
     def ended(self, name: str) -> None:
-        """A program is trained."""
+        """Show that a program is trained."""
         self._ended.add(name)
         self._done = self._sum()
         self._show(force=True)
 
     def look(self, waiting: int) -> None:
-        """Looks where the programs stand, now and then; `waiting` jobs have not ended yet."""
+        """Read now and then how far the programs are; `waiting` jobs have not ended yet."""
         self._waiting = waiting
         if (now := time.perf_counter()) - self._looked < _SECONDS_BETWEEN_LOOKS:
             return
@@ -53,7 +51,8 @@ class JobsDisplay(SweepDisplay):
         for name, part in self._parts.items():
             if name in self._ended:
                 continue
-            step = min(_last_step(self._folder / "trained" / f"{name}.jsonl"), part.steps)
+            last = last_line(self._folder / "trained" / f"{name}.jsonl")
+            step = min(last["step"] if last else 0, part.steps)
             if step != self._at_step[name]:
                 self._at_step[name] = self._at = step
                 self._label, self._program, self._steps = part.label, name, part.steps
@@ -68,16 +67,16 @@ class JobsDisplay(SweepDisplay):
         return sum((self._parts[name].work * share for name, share in shares.items()), 0.0)
 
     def _left(self) -> str:
-        """From the pace of all workers together, once there is one; scoring is part of the jobs."""
+        """Return the time left at the pace of all workers together; the jobs include the scoring."""
         trained = self._done - self._done_before
         if self._done >= self._total:
-            return f"{clock(0.0)}{' + scoring' * (self._scored < self._points)}"
+            return f"{clock(0.0)}{' + scoring' * (self._scored < self._trials)}"
         if trained <= 0:
             return "–"
         return f"about {clock((time.perf_counter() - self._begun) / trained * (self._total - self._done))}"
 
     def _now(self) -> str:
-        """Of several things that go on, the one that is first on the way: steps, once there are any."""
+        """Return the activity that is furthest, in one word."""
         if len(self._ended) == len(self._parts):
             return "scoring"
         return "step" if any(self._at_step.values()) else "compiling"
@@ -86,21 +85,9 @@ class JobsDisplay(SweepDisplay):
         return "  ".join(
             (
                 f"trained {self._trained():4.0%}",
-                f"scored {self._scored}/{self._points}",
+                f"scored {self._scored}/{self._trials}",
                 f"left {self._left()}",
                 f"programs {len(self._ended)}/{self._programs}",
                 f"jobs open {self._waiting}",
             )
         )
-
-
-def _last_step(path: Path) -> int:
-    """The step of the last whole line of a history; 0 where there is none."""
-    try:
-        with open_regular(path) as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _LONGEST_LINE))
-            lines = file.read().split(b"\n")[:-1]
-        return int(json.loads(lines[-1])["step"])
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return 0

@@ -1,9 +1,9 @@
-"""`progress.json`: what trains in a folder now, for those who watch from outside (`crossreg watch`).
+"""`progress.json`: what trains in a folder now, for `crossreg watch`.
 
-It is there while something trains or is scored, and is removed at the end, also after Ctrl-C. The file is replaced in
-one move, at every look at the monitored split and otherwise at most every two seconds; in between, while a program
-compiles or a large one is scored, a thread touches it now and then. So one that nobody has touched for two minutes is
-of a process that was killed.
+The file exists while something trains or is scored, and is removed at the end, also after Ctrl-C. It is replaced in one
+move, at every look at the monitored split and otherwise at most every two seconds. In between, while a program compiles
+or a large one is scored, a thread touches it now and then. So a file that has not been touched for two minutes belongs
+to a process that was killed.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from crossreg.files.whole import replacing
+from crossreg.progress.history import CURVES
 from crossreg.training.replicas import Record
 
 PROGRESS = "progress.json"
@@ -27,17 +28,16 @@ SECONDS_BETWEEN_BEATS = 15.0
 
 
 def replicas_of(record: Record) -> list[dict[str, Any]]:
-    """Losses and scores of every replica at its last look, and the step at which it diverged, or −1."""
-    names = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
-    columns = [np.asarray(getattr(record, name), float).tolist() for name in names]
+    """Return losses and scores of every replica at its last look, and the step at which it diverged, or −1."""
+    columns = [np.asarray(getattr(record, name), float).tolist() for name in CURVES]
     return [
-        {k: v if math.isfinite(v) else None for k, v in zip(names, values, strict=True)} | {"diverged_at": int(at)}
+        {k: v if math.isfinite(v) else None for k, v in zip(CURVES, values, strict=True)} | {"diverged_at": int(at)}
         for *values, at in zip(*columns, record.diverged_at, strict=True)
     ]
 
 
 class ProgressFile:
-    """Writes the file of one folder. A disk that is full must not end a training: what cannot be written is not."""
+    """Writes the `progress.json` of one folder. A failed write is ignored: a full disk must not end a training."""
 
     def __init__(self, folder: Path):
         self._path = folder / PROGRESS
@@ -46,7 +46,7 @@ class ProgressFile:
         self._ended: threading.Event | None = None
 
     def write(self, state: Mapping[str, Any], record: Record | None = None, *, force: bool = False) -> None:
-        """Takes in how far it is; `record` is the newest look at the monitored split, if there was one just now."""
+        """Write how far the training is; `record` is the look at the monitored split, if there was one just now."""
         if record is not None:
             self._replicas = replicas_of(record)
         now = time.monotonic()
@@ -60,17 +60,17 @@ class ProgressFile:
             threading.Thread(target=self._beat, args=(self._ended,), daemon=True).start()
 
     def _beat(self, ended: threading.Event) -> None:
-        """Touches the file while the process lives."""
+        """Touch the file while the process lives."""
         while not ended.wait(SECONDS_BETWEEN_BEATS):
             with contextlib.suppress(OSError):
                 os.utime(self._path)
 
     def forget_replicas(self) -> None:
-        """Other models train from here on."""
+        """Forget the scores, since other models train from here on."""
         self._replicas = []
 
     def remove(self) -> None:
-        """Nothing trains here any more."""
+        """Remove the file, since nothing trains here any more."""
         if self._ended is not None:
             self._ended.set()
             self._ended = None

@@ -1,7 +1,5 @@
-"""The finished programs of a sweep's folder, to look single trainings up in."""
+"""The archive of a sweep: models and histories of its finished programs, looked up by training."""
 
-import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +9,54 @@ from crossreg.data.units import Units
 from crossreg.files.whole import read_stored
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
+from crossreg.progress.history import parse_lines
 from crossreg.runs.manifest import check_files
 from crossreg.runs.programs import Finished, Program, read_programs
 
 
 class Archive:
-    """Finished programs, by the keys of their trainings."""
+    """The finished programs of a sweep's folder, by the keys of their trainings.
+
+    Example:
+        ```python
+        archive = Archive(folder)
+        if key in archive:
+            lines = archive.history(key)
+        ```
+    """
 
     def __init__(self, folder: Path):
         self._folder = folder
         done = [program for program in read_programs(folder) if program.is_done(folder)]
-        self._homes = {key: (program, i) for program in done for i, key in enumerate(program.trainings)}
+        self._places = {key: (program, i) for program in done for i, key in enumerate(program.trainings)}
         self._histories: dict[str, list[dict[str, Any]]] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._homes
+        return key in self._places
 
     def _read_history(self, program: Program) -> list[dict[str, Any]]:
-        """The lines of a program; one that a kill cut short is left out."""
-        path, lines = program.file(self._folder, ".jsonl"), []
-        check_files(self._folder, (), growing=[path.relative_to(self._folder).as_posix()])
-        for line in read_stored(path).decode().splitlines() if path.exists() else []:
-            with contextlib.suppress(ValueError):
-                lines.append(json.loads(line))
-        return lines
+        """Read the lines of a program, without one that a kill has cut short."""
+        path = program.file(self._folder, ".jsonl")
+        check_files(self._folder, (), growing=[program.name_of(".jsonl")])
+        return parse_lines(read_stored(path))[0] if path.exists() else []
 
     def history(self, key: str) -> list[dict[str, Any]]:
-        """One dictionary per evaluation on the monitored split."""
-        program, _ = self._homes[key]
+        """Return the history of a training: one dictionary per evaluation on the monitored split."""
+        program, _ = self._places[key]
         if program.name not in self._histories:
             self._histories[program.name] = self._read_history(program)
         return [line for line in self._histories[program.name] if line["training"] == key]
 
     def model(self, key: str, channels: int, space: tuple[int, ...], units: Units | None = None) -> Surrogate:
-        """The model as it was at its last step."""
-        program, replica = self._homes[key]
+        """Return the model of a training at its last step.
+
+        Args:
+            key: The key of the training.
+            channels: The number of channels of a field.
+            space: The number of points along each axis.
+            units: The units of your data.
+        """
+        program, replica = self._places[key]
         config = program.trainings[key].config
         like = model_like(config.model, channels + config.data.mask_channel, (channels, *space), units)
         arrays, static = eqx.partition(like, lambda leaf: hasattr(leaf, "dtype"))

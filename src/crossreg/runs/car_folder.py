@@ -1,18 +1,19 @@
-"""The folder of a car run: what its files are called, and how they are written.
+"""The folder of a car experiment: the names of its files, its settings, and its summary.
 
-config.yaml          every setting; versions.json says what it ran on
-summary.json         scores of every method on the test cars, in the data's units (`car_summary`)
-test_cars.npz        the test cars, one behind the other
+config.yaml          every setting
+versions.json        packages and device
+summary.json         scores of every method on the test cars, in the data's units (`cars/summary.py`)
+test_cars.npz        the test cars, one after the other
 predictions/*.npz    mean and standard deviations on them, of the first seed
 history/*.jsonl      losses, scores on reg and σ per site while training, of the first seed
-models/*.npz         the trained arrays; the same command on the same folder takes them as they are
+models/*.npz         the trained arrays, which the same command on the same folder uses again
 manifest.json        the SHA-256 of each of them (`runs/manifest.py`)
-snapshots/           what a killed training goes on from (`runs/snapshots.py`); lock keeps a second process out
+snapshots/           what a killed training resumes from (`runs/snapshots.py`)
+lock                 keeps a second process out (`runs/locks.py`)
 """
 
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,26 +23,20 @@ import yaml
 from crossreg.designs.car_study import CarStudy, methods_of, settings_of, study_of
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
-from crossreg.files.whole import is_temporary
+from crossreg.files.whole import is_temporary, writing_to
 from crossreg.files.yaml_files import parse_settings
 from crossreg.progress.progress_file import PROGRESS
+from crossreg.runs.kinds import CONFIG, SUMMARY, TEST_CARS
 from crossreg.runs.locks import LOCK
-from crossreg.runs.manifest import (
-    MANIFEST,
-    begin_again,
-    is_sound,
-    read_manifest,
-    record_json,
-    recorded,
-    vouch,
-)
+from crossreg.runs.manifest import MANIFEST, adopt, is_sound, read_manifest, record_json, recorded
 from crossreg.runs.older_names import with_current_names
 from crossreg.runs.snapshots import SNAPSHOTS
 from crossreg.runs.versions import describe_machine
 
-SETTINGS, SUMMARY, VERSIONS, TEST_CARS = "config.yaml", "summary.json", "versions.json", "test_cars.npz"
+SETTINGS, VERSIONS = CONFIG, "versions.json"
 PREDICTIONS, HISTORY, MODELS = "predictions", "history", "models"
-_SUFFIXES = (".json", ".jsonl", ".npz")
+FIGURES = "figures"  # where figures go unless another folder is named
+_SUFFIXES = (".yaml", ".json", ".jsonl", ".npz")
 _MOST_SHOWN = 4  # settings that differ
 
 
@@ -50,22 +45,30 @@ def _text(study: CarStudy) -> str:
 
 
 def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
-    """The study that a folder holds, if it may go on as this one; None if it holds none.
+    """Check that a folder may be used for a study.
 
-    It may where nothing but the methods differs: those of both are then run.
+    Args:
+        folder: The folder, which need not exist.
+        study: The study that is asked for.
+
+    Returns:
+        The study that the folder holds; None if it holds none.
+
+    Raises:
+        InputError: If it holds anything else, or a study that differs in more than its methods.
     """
     try:
         names = {path.name for path in folder.iterdir() if not is_temporary(path)} if folder.exists() else set()
         if not names - {LOCK, MANIFEST}:
             return None
-        # Where settings are corrupted, its other files say that it is a car experiment.
-        lost = TEST_CARS in names and _is_harmed(folder, SETTINGS)
-        stored = None if lost else stored_study(folder)
+        # Where the settings are corrupted, the other files show that it is a car experiment.
+        is_lost = TEST_CARS in names and _is_corrupted(folder, SETTINGS)
+        stored = None if is_lost else stored_study(folder)
     except (OSError, InputError):
         raise InputError(
             f"--out {folder}: holds something else than this experiment; choose a new or empty folder"
         ) from None
-    stored = _recovered(folder, study) if stored is None else stored
+    stored = stored or _recovered(folder, study)
     if differ := _differences(stored, study):
         more = len(differ) - _MOST_SHOWN
         shown = ", ".join(differ[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -74,7 +77,7 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
 
 
 def _recovered(folder: Path, study: CarStudy) -> CarStudy:
-    """The study of a folder whose settings were corrupted: its summary has them too, and the manifest their digest."""
+    """Return the study of a folder whose settings are corrupted, from its summary or from their digest."""
     if is_sound(folder, SUMMARY):
         return study_of(json.loads(read_regular(folder / SUMMARY))["settings"])
     if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
@@ -83,7 +86,7 @@ def _recovered(folder: Path, study: CarStudy) -> CarStudy:
 
 
 def stored_study(folder: Path) -> CarStudy:
-    """The settings of the car experiment in a folder."""
+    """Read the settings of the car experiment in a folder."""
     path = folder / SETTINGS
     try:
         return study_of(parse_settings(read_regular(path), str(path)))
@@ -94,34 +97,25 @@ def stored_study(folder: Path) -> CarStudy:
 
 
 def _differences(stored: CarStudy, study: CarStudy) -> list[str]:
-    """The settings in which two studies differ, methods aside, with both values."""
-    pairs = [
-        (name, old, settings_of(study)[group][name])
-        for group, values in settings_of(stored).items()
-        for name, old in values.items()
-    ]
-    return [f"{name} is {old}, now {new}" for name, old, new in pairs if name != "methods" and old != new]
+    """Return the settings in which two studies differ, methods aside, with both values."""
+    old, new = ({k: v for part in settings_of(one).values() for k, v in part.items()} for one in (stored, study))
+    return [f"{k} is {v}, now {new[k]}" for k, v in old.items() if k != "methods" and v != new[k]]
 
 
 def with_both_methods(stored: CarStudy, study: CarStudy) -> CarStudy:
-    """The study with the methods that a folder has, and behind them those that it has not."""
+    """Return the study with the methods that a folder has, followed by those that are new."""
     has, asked = ([method.name for method in methods_of(one)] for one in (stored, study))
-    both = [*has, *(name for name in asked if name not in has)]
+    both = list(dict.fromkeys([*has, *asked]))
     return study if both == asked else study.replace(methods=",".join(both))
 
 
 def is_newer(path: Path, other: Path) -> bool:
-    """Whether a file is there and was made after another."""
+    """Return whether a file is there and was made after another."""
     return path.exists() and path.stat().st_mtime_ns >= other.stat().st_mtime_ns
 
 
-def is_car_folder(folder: Path) -> bool:
-    """Whether a folder is one of `crossreg car`."""
-    return (folder / TEST_CARS).exists()
-
-
-def _is_harmed(folder: Path, name: str) -> bool:
-    """Whether a good manifest says that a file is not as it was written."""
+def _is_corrupted(folder: Path, name: str) -> bool:
+    """Return whether a good manifest says that a file is not as it was written."""
     try:
         return name in (read_manifest(folder) or {}) and not is_sound(folder, name)
     except InputError:
@@ -129,33 +123,25 @@ def _is_harmed(folder: Path, name: str) -> bool:
 
 
 def open_folder(folder: Path, study: CarStudy) -> None:
-    """Writes what is known before training, and looks at what an earlier process has left."""
-    try:
-        there = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".yaml", *_SUFFIXES)]
+    """Check what an earlier process has left, and write what is known before training."""
+    with writing_to(f"--out {folder}"):
+        there = [path for path in folder.rglob("*") if path.is_file() and path.suffix in _SUFFIXES]
         names = [name for p in there if (name := p.relative_to(folder).as_posix()) not in (MANIFEST, PROGRESS)]
-        names = [name for name in names if not name.startswith(SNAPSHOTS)]
-        try:
-            if read_manifest(folder) is None and names:  # of an older version: taken as it is
-                vouch(folder, *names)
-        except InputError as error:
-            print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-            begin_again(folder)
+        adopt(folder, [name for name in names if not name.startswith(SNAPSHOTS)])
         if not is_sound(folder, SETTINGS):
             write_settings(folder, study)
-        if not is_sound(folder, VERSIONS):  # of what has trained here, whoever goes on
+        if not is_sound(folder, VERSIONS):  # of the machine that began to train, whichever resumes
             record_json(folder, VERSIONS, describe_machine())
-    except OSError as error:
-        raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
 
 
 def write_settings(folder: Path, study: CarStudy) -> None:
-    """Says what the folder is of; once it has more methods than before, when these are scored."""
+    """Write the settings; after an experiment with more methods than before, once these are scored."""
     with recorded(folder, SETTINGS) as file:
         file.write(_text(study).encode())
 
 
 def finished_summary(folder: Path, study: CarStudy, methods: Sequence[str]) -> dict[str, Any] | None:
-    """The summary of a folder, if all that it holds is whole, of these settings, and has these methods."""
+    """Return the summary of a folder that holds these settings and methods, if none of its files is corrupted."""
     if not is_sound(folder, SUMMARY):
         return None
     summary = with_current_names(json.loads(read_regular(folder / SUMMARY)))
@@ -163,7 +149,3 @@ def finished_summary(folder: Path, study: CarStudy, methods: Sequence[str]) -> d
         return None
     names = [*(read_manifest(folder) or ()), *(f"{PREDICTIONS}/{name}.npz" for name in summary["methods"])]
     return summary if all(is_sound(folder, name) for name in names) else None
-
-
-# Where the figures of a folder are, in it, unless another place is named.
-FIGURES = "figures"

@@ -1,7 +1,7 @@
-"""The range of the inputs that a run was trained on, and what is said of fields far outside of it.
+"""The range of the inputs that a run was trained on, and checks that fields to predict from lie within it.
 
-A network answers anything, with error bars of the size that it has learned: of fields in other units, or of none at
-all, they mean nothing.
+A network gives an answer for any input, with error bars of the size that it has learned. For fields in other units, or
+fields of which nothing is observed, they mean nothing.
 """
 
 from typing import Any, NamedTuple
@@ -15,20 +15,23 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.build import scale_pairs
 
-# How far beyond the range, in units of its width, a value may lie before it is warned of, and before it is refused.
+# How far beyond the range, in units of its width, a value may lie before there is a warning, and before it is refused.
 _WARNED, _REFUSED = 1.0, 10.0
-# A field that varies by less than this share of the range is warned of, unless the run was trained on such: it may be
-# in other units.
+# There is a warning for a field that varies by less than this share of the range, unless the run was trained on such
+# fields: it may be in other units.
 _SMALL = 0.01
-# Where only mean and standard deviation are known, as of runs of older versions: values lie within so many of these.
+# Of runs of older versions only mean and standard deviation are known: values lie within so many of these.
 _USUAL = 4.0
 
 
 class InputRange(NamedTuple):
-    """The smallest and the largest value of each channel, and by how much the field that varies least does.
+    """The range of the inputs in training. The last two are None for runs of older versions.
 
-    `hidden` is the largest share of points that was hidden in an input. The last two are not known of runs of older
-    versions.
+    Attributes:
+        low: The smallest value of each channel.
+        high: The largest value of each channel.
+        least_spread: The smallest range, over all fields, of the values of one field, for each channel.
+        hidden: The largest share of points that was hidden in an input.
     """
 
     low: tuple[float, ...]
@@ -38,16 +41,16 @@ class InputRange(NamedTuple):
 
 
 def input_range(pairs: AbstractPairs) -> InputRange:
-    """Return the range of the inputs of a split, as a model sees them; of a large split, of evenly spaced pairs."""
+    """Return the range of the inputs of a split as a model sees them; of a large split, that of evenly spaced pairs."""
     numbers = scale_pairs(pairs)
     x, mask = map(np.asarray, _inputs(pairs.hold(np.asarray(numbers)), numbers))
     axes = (0, *range(2, x.ndim))
     spreads = _spreads(np.where(mask, x.astype(np.float64), np.nan))
     least = np.nanmin(spreads, axis=0, initial=np.inf)
-    # Of a channel that is nowhere seen, nothing is far below what was trained on.
+    # Of a channel that is never observed, no field varies too little.
     least = np.where(np.isfinite(least), least, 0.0)
     hidden = float(1 - mask.reshape(len(mask), -1).mean(axis=1).min())
-    # Rare gaps may lie in other pairs than those that were looked at.
+    # Rare gaps may lie in other pairs than these.
     is_whole = isinstance(pairs, Pairs) and not pairs.has_gaps and pairs.observed is None
     low, high, least = (tuple(values.tolist()) for values in (x.min(axes), x.max(axes), least))
     return InputRange(low, high, least, hidden if hidden or is_whole else None)
@@ -60,16 +63,25 @@ def _inputs(pairs: AbstractPairs, numbers):
 
 
 def _spreads(values: Float[np.ndarray, "batch channel *space"]) -> Float[np.ndarray, "batch channel"]:
-    """By how much each channel of each field varies, NaN where nothing of it is seen."""
+    """Return the range of the values of each channel of each field, NaN where none is observed."""
     flat = values.reshape(*values.shape[:2], -1)
     low, high = np.nanmin(flat, axis=-1, initial=np.inf), np.nanmax(flat, axis=-1, initial=-np.inf)
     return np.where(low <= high, high - low, np.nan)
 
 
 def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> InputRange | None:
-    """The range in a description of a run's fields; of an older one, what its units say, or None.
+    """Return the range in the content of a `fields.json`.
 
-    What cannot be a range is a `ValueError`.
+    Args:
+        fields: The content.
+        channels: The number of channels.
+        units: The units of the fields, from which the range follows where an older version did not store it.
+
+    Returns:
+        The range; None where neither it nor the units are known.
+
+    Raises:
+        ValueError: If it is no range.
     """
     if "input_low" not in fields:
         if units is None:
@@ -90,10 +102,24 @@ def stored_range(fields: dict[str, Any], channels: int, units: Units | None) -> 
     return InputRange(low, high, least, hidden)
 
 
-def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], where: str) -> list[str]:
-    """Refuse fields of which nothing is seen: every value is NaN or hidden by the mask.
+def described_range(known: InputRange) -> dict[str, Any]:
+    """Return a range as `fields.json` holds it."""
+    return {f"input_{name}": values for name, values in known._asdict().items() if values is not None}
 
-    Return warnings of channels of which nothing is seen in some field: data may have such gaps, and most have none.
+
+def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], where: str) -> list[str]:
+    """Check that something of each field is observed, neither NaN nor hidden by the mask.
+
+    Args:
+        x: The fields.
+        mask: Where they are observed.
+        where: The name of the fields in messages.
+
+    Returns:
+        Warnings about channels of which nothing is observed in some field. Data may have such gaps, but most have none.
+
+    Raises:
+        InputError: If nothing of a field is observed.
     """
     by_channel = np.any((np.isfinite(x) & mask).reshape(*x.shape[:2], -1), axis=-1)
     seen = by_channel.any(axis=-1)
@@ -113,10 +139,22 @@ def check_seen(x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarr
 def check_hidden(
     x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], known: InputRange, where: str
 ) -> list[str]:
-    """Refuse hidden points where a run was trained without any; return warnings of fields with many more than it knows.
+    """Check that a run was trained with hidden points, if fields have any.
 
-    What a hidden point does to a prediction is learned: a run that never saw one takes its 0 for a value, and gives
-    error bars that know nothing of it.
+    A model learns what a hidden point means. Without any in training, it takes the 0 that stands there for a value, and
+    its error bars ignore that the value is unknown.
+
+    Args:
+        x: The fields.
+        mask: Where they are observed.
+        known: The range of the inputs in training.
+        where: The name of the fields in messages.
+
+    Returns:
+        A warning where a field has many more hidden points than any field in training.
+
+    Raises:
+        InputError: If a field has hidden points, and the run was trained without any.
     """
     if known.hidden is None:
         return []
@@ -135,7 +173,7 @@ def check_hidden(
 
 
 def _which(fields: Bool[np.ndarray, " batch"]) -> str:
-    """The first of some fields, and how many more there are."""
+    """Return the number of the first of some fields, and how many more there are."""
     more = int(fields.sum()) - 1
     return f"field {int(np.argmax(fields))}" + (f" and {more} more" if more else "")
 
@@ -143,10 +181,21 @@ def _which(fields: Bool[np.ndarray, " batch"]) -> str:
 def check_range(
     x: Float[np.ndarray, "batch channel *space"], mask: Bool[np.ndarray, "*space"], known: InputRange, where: str
 ) -> list[str]:
-    """Refuse fields far outside the range that a run was trained on; return warnings of others that are unlike it.
+    """Check that fields lie within the range that a run was trained on, each channel by itself.
 
-    Only what is seen counts: finite values that the mask does not hide. Every channel of every field is looked at by
-    itself.
+    Only observed values count: finite ones that the mask does not hide.
+
+    Args:
+        x: The fields.
+        mask: Where they are observed.
+        known: The range of the inputs in training.
+        where: The name of the fields in messages.
+
+    Returns:
+        Warnings about channels that lie outside the range, or vary much less.
+
+    Raises:
+        InputError: If a value lies far outside the range.
     """
     warnings = []
     spreads = _spreads(np.where(np.isfinite(x) & mask, x.astype(np.float64), np.nan))

@@ -1,4 +1,4 @@
-"""One process for one folder."""
+"""Locks: one process at a time in the folder of a run, a sweep or a car experiment."""
 
 import contextlib
 import fcntl
@@ -9,47 +9,57 @@ from typing import TextIO
 
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
-from crossreg.files.whole import check_no_link, is_temporary, make_folder
+from crossreg.files.whole import check_no_link, is_temporary, make_folder, writing_to
 
 LOCK = "lock"
 
 
 def open_lock(path: Path) -> TextIO:
-    """Open a lock file, and make it where there is none.
+    """Open a lock file, and create it where there is none.
 
-    What it holds is neither written over nor cut off: it may be somebody else's file, and is no link to one.
+    A file that is there is neither overwritten nor truncated, since it may be somebody else's. A link is refused with
+    an `OSError`.
     """
     return os.fdopen(open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC), "r+")
 
 
 @contextlib.contextmanager
 def locked(folder: Path, who: str, *, inside: Iterable[str] = ()) -> Iterator[None]:
-    """Makes a folder and keeps others out of it; the system lets go of it when the process ends, however it does.
+    """Make a folder and keep other processes out of it during this block.
 
-    `inside` are the folders in it that the process writes to. In the others nothing is removed, as they may be those of
-    other processes, and one of `inside` that is a link to somewhere else is refused.
+    The system releases the lock when the process ends, however it ends. Temporary files that a killed process has left
+    are removed.
+
+    Args:
+        folder: The folder, which is made where there is none.
+        who: The name of this process in errors, as "training" or "sweep".
+        inside: The folders in it that this process writes to. Nothing is removed from the others, which may belong to
+            other processes.
+
+    Raises:
+        InputError: If another process has the lock, if the folder cannot be written to, or if one of `inside` is a
+            link.
     """
-    places = [folder, *(folder / name for name in inside)]
-    try:
+    where, places = f"--out {folder}", [folder / name for name in inside]
+    with writing_to(where):
         make_folder(folder, parents=True)
-    except OSError as error:
-        raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
     try:
         lock = open_lock(folder / LOCK)
     except OSError as error:
-        raise InputError(f"--out {folder}: cannot be locked ({LOCK}: {error.strerror})") from error
+        raise InputError(f"{where}: cannot be locked ({LOCK}: {error.strerror})") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(f"--out {folder}: another {who} is at work there") from error
+            raise InputError(f"{where}: another {who} is at work there") from error
         except OSError as error:
-            raise InputError(f"--out {folder}: its file system gives no lock ({error.strerror})") from error
-        for place in places[1:]:
+            raise InputError(f"{where}: its file system gives no lock ({error.strerror})") from error
+        for place in places:
             try:
                 check_no_link(place)
             except OSError as error:
-                raise InputError(f"--out {folder}: cannot write here ({place.name}: {error.strerror})") from error
-        for rest in filter(is_temporary, (path for place in places for path in place.glob("*.tmp"))):
-            rest.unlink(missing_ok=True)  # of a process that was killed: nobody else has the lock
+                raise InputError(f"{where}: cannot write here ({place.name}: {error.strerror})") from error
+        for rest in (path for place in [folder, *places] for path in place.glob("*.tmp")):
+            if is_temporary(rest):  # left by a process that was killed, since nobody else has the lock
+                rest.unlink(missing_ok=True)
         yield

@@ -1,24 +1,26 @@
 """`manifest.json`: the SHA-256 of every file of a folder that a later command reads.
 
-A file is announced before it takes its place: the manifest then has both digests, the old one's and the new one's, and
-afterwards the new one's alone. So a kill at any moment leaves files that match their manifest, and a file that does
-not match is corrupted. The manifest detects its own corruption: it must be, byte for byte, what its entries are written
-as, with their digest.
+Before a file is replaced, the manifest lists both digests, that of the old file and that of the new one; afterwards it
+lists the new one alone. So a kill at any moment leaves files that match their manifest, and a file that does not match
+is corrupted. A corrupted manifest is detected too: its bytes must be exactly those to which its entries are written,
+their own digest included.
 
-Files that grow (histories in training, the rows of a sweep) get their entry at their end, or guard every line.
+Files that grow (histories during training, the rows of a sweep) are listed once they are complete, or have a digest in
+each line.
 """
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from crossreg.errors import InputError
 from crossreg.files.regular import open_regular, read_regular
 from crossreg.files.sealed import has_seal
-from crossreg.files.whole import replacing
+from crossreg.files.whole import json_bytes, replacing
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -26,9 +28,13 @@ _MODELS = ("model.npz", "trained/*.npz", "models/*.npz")  # of runs, of sweeps, 
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digests(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
+    return {name: [file_digest(folder / name)] for name in names}
 
 
 def _render(files: Mapping[str, Sequence[str]]) -> bytes:
@@ -37,10 +43,21 @@ def _render(files: Mapping[str, Sequence[str]]) -> bytes:
     return (json.dumps(own | {"sha256": digest}, indent=1) + "\n").encode()
 
 
-def read_manifest(folder: Path) -> dict[str, list[str]] | None:
-    """The digests of each file, of which it must have one; None where a folder has no manifest (older versions).
+def _write(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
+    with replacing(folder / MANIFEST) as file:
+        file.write(_render(files))
 
-    Versions that write no manifest do not seal their models either: with a sealed model, the manifest has been lost.
+
+def read_manifest(folder: Path) -> dict[str, list[str]] | None:
+    """Read the manifest of a folder.
+
+    Returns:
+        The digests by file name; a file must have one of its digests. None where a folder has no manifest, because an
+        older version wrote it.
+
+    Raises:
+        InputError: If the manifest is corrupted, or missing beside a sealed model. Versions that wrote no manifest did
+            not seal their models either, so there the manifest has been lost.
     """
     path = folder / MANIFEST
     try:
@@ -61,9 +78,15 @@ def read_manifest(folder: Path) -> dict[str, list[str]] | None:
 
 
 def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = ()) -> None:
-    """Refuses files that are not as they were written; those that are missing are for their readers to miss.
+    """Check files against the manifest of their folder; missing files are left to their readers.
 
-    Those that are `growing` need an entry only once they have ended.
+    Args:
+        folder: The folder of the manifest. Without a manifest, nothing is checked.
+        names: Files that must be listed.
+        growing: Files that are listed only once they are complete.
+
+    Raises:
+        InputError: If a file is corrupted, or is not listed.
     """
     files = read_manifest(folder)
     if files is None:
@@ -74,7 +97,7 @@ def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = 
             continue
         if name not in files:
             raise InputError(f"{path}: is not in {MANIFEST}; expected what crossreg wrote")
-        # A writer may have replaced both while they were read: then the manifest of now has it.
+        # A writer may have replaced the file and the manifest between the two reads: then the new manifest lists it.
         if not _fits(path, files[name]) and not is_sound(folder, name):
             raise InputError(
                 f"{path}: is corrupted (its SHA-256 is not the one in {MANIFEST});"
@@ -90,81 +113,92 @@ def _fits(path: Path, digests: Sequence[str]) -> bool:
 
 
 def is_sound(folder: Path, name: str) -> bool:
-    """Whether a file is there as it was written. In a folder without a manifest, what is there counts."""
+    """Return whether a file is there as it was written; in a folder without a manifest, whether it is there."""
     files = read_manifest(folder)
     if files is None:
         return (folder / name).exists()
     return name in files and _fits(folder / name, files[name])
 
 
-def _write(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
-    with replacing(folder / MANIFEST) as file:
-        file.write(_render(files))
-
-
-class Entry:
-    """Puts the entry of one file: called with the whole temporary file, then closed when it has taken its place."""
-
-    def __init__(self, folder: Path, name: str):
-        self._folder, self._name = folder, name
-        self._files: dict[str, list[str]] = {}
-        self._replaces: list[str] = []
-
-    def __call__(self, temporary: Path) -> None:
-        digest = file_digest(temporary)
-        self._files = read_manifest(self._folder) or {}
-        before = self._files.get(self._name, []) if (self._folder / self._name).exists() else []
-        self._files[self._name] = [digest]
-        self._replaces = [old for old in before if old != digest]
-        _write(self._folder, self._files | {self._name: [*self._replaces, digest]})
-
-    def close(self) -> None:
-        """The file has taken its place."""
-        if self._replaces:
-            _write(self._folder, self._files)
-
-
 @contextlib.contextmanager
-def entered(folder: Path, name: str) -> Iterator[Entry]:
-    """What `announce` of a writer needs for a file of this name."""
-    entry = Entry(folder, name)
-    yield entry
-    entry.close()
+def entered(folder: Path, name: str) -> Iterator[Callable[[Path], None]]:
+    """List a file that is written in this block.
+
+    Args:
+        folder: The folder of the manifest.
+        name: The file, relative to the folder.
+
+    Yields:
+        A function for the `announce` of a writer. It is called with the complete temporary file, before that takes the
+        place of the old file.
+    """
+    files: dict[str, list[str]] = {}
+    replaces: list[str] = []
+
+    def announce(temporary: Path) -> None:
+        digest = file_digest(temporary)
+        files.update(read_manifest(folder) or {})
+        before = files.get(name, []) if (folder / name).exists() else []
+        files[name] = [digest]
+        replaces.extend(old for old in before if old != digest)
+        _write(folder, files | {name: [*replaces, digest]})
+
+    yield announce
+    if replaces:
+        _write(folder, files)
 
 
 @contextlib.contextmanager
 def recorded(folder: Path, name: str) -> Iterator[BinaryIO]:
-    """`replacing` for a file of a folder with a manifest."""
-    with entered(folder, name) as entry, replacing(folder / name, announce=entry) as file:
+    """Open a file of a folder with a manifest to write it, as `replacing` does, and list it."""
+    with entered(folder, name) as announce, replacing(folder / name, announce=announce) as file:
         yield file
 
 
 def record_json(folder: Path, name: str, value: Any) -> None:
-    """Writes JSON and its entry."""
+    """Write a JSON file and list it."""
     with recorded(folder, name) as file:
-        file.write((json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+        file.write(json_bytes(value))
 
 
 def vouch(folder: Path, *names: str) -> None:
-    """Enters files that are known to be good."""
-    _write(folder, (read_manifest(folder) or {}) | {name: [file_digest(folder / name)] for name in names})
-
-
-def claim(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Puts a manifest in place that lists only files which are about to be written, by what they will hold."""
-    _write(folder, {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()})
+    """List files that are known to be good."""
+    _write(folder, (read_manifest(folder) or {}) | _digests(folder, names))
 
 
 def begin_again(folder: Path, *names: str) -> None:
-    """Puts a manifest of these files alone in place of one that was corrupted.
+    """Replace a corrupted manifest by one that lists these files alone.
 
-    In one move: of a folder without any, as older versions left them, every file would be taken as it is.
+    In one move: without any manifest the folder would be one of an older version, whose files are not checked.
     """
-    _write(folder, {name: [file_digest(folder / name)] for name in names})
+    _write(folder, _digests(folder, names))
+
+
+def adopt(folder: Path, names: Sequence[str], sealed: Callable[[], Iterable[str]] = lambda: ()) -> None:
+    """Make sure that a folder, which an earlier process may have left, has a good manifest.
+
+    Args:
+        folder: The folder.
+        names: The files that are there. Where there are some and no manifest, an older version wrote them, and all
+            are listed.
+        sealed: Names the files that can be checked without a manifest. Where the manifest is corrupted, they alone are
+            listed, and a warning is printed.
+    """
+    try:
+        if read_manifest(folder) is None and names:
+            vouch(folder, *names)
+    except InputError as error:
+        print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
+        begin_again(folder, *sealed())
+
+
+def claim(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a manifest that lists only files which are about to be written, given their contents."""
+    _write(folder, {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()})
 
 
 def drop(folder: Path, *names: str) -> None:
-    """Takes entries out: these files are about to be made again."""
+    """Remove files from the manifest: they are about to be made again."""
     files = read_manifest(folder) or {}
     if any(name in files for name in names):
         _write(folder, {name: digests for name, digests in files.items() if name not in names})

@@ -1,4 +1,4 @@
-"""A trained run applied to a user's own fields."""
+"""A trained run applied to new fields: `crossreg predict`."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from crossreg.data.checks import check_mask, finite
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
-from crossreg.files.whole import read_array, replacing
+from crossreg.files.whole import read_array, replacing, writing_to
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive.in_units import Predictive
 from crossreg.progress.display import CountDisplay
@@ -24,14 +24,22 @@ from crossreg.training.cohort import prediction_bytes
 # Points per compiled call: bounds memory and changes no number.
 _POINTS_PER_CALL = 2**16
 _MOST_LEVELS = 1000
-# Besides the levels: the input as it is and as it is seen, the mean and three standard deviations, as parts and whole.
+# Besides the levels: the input as given and as observed, the mean and three standard deviations, in parts and joined.
 _FIELDS_KEPT = 10
 
 
 def check_input(
     x: np.ndarray, channels: int, num_dims: int, name: str, *, gaps: bool = False
 ) -> Float[np.ndarray, "batch channel *space"]:
-    """The input as float32, if it is a finite batch of fields with the run's channels; with `gaps`, NaN is allowed."""
+    """Return an input as float32, if it is a batch of fields with the run's channels.
+
+    Args:
+        x: The array.
+        channels: The number of channels of a field.
+        num_dims: The number of axes in space.
+        name: The name of the file, for errors.
+        gaps: Whether NaN is allowed, as a value that is missing.
+    """
     wanted = f"(batch, {channels}, {', '.join('xyz'[:num_dims])})"
     if x.ndim != num_dims + 2 or x.shape[1] != channels:
         raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
@@ -41,7 +49,7 @@ def check_input(
 
 
 def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
-    """The observation mask to apply: the run's own, a file's, or none."""
+    """Return the observation mask to apply: that of the run, that of a file, or one that hides nothing."""
     if mask_file is not None and no_mask:
         raise InputError("--mask and --no-mask exclude each other")
     if no_mask:
@@ -54,7 +62,7 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
 
 
 def check_levels(levels: tuple[float, ...]) -> None:
-    """Refuses levels that no quantile has, and too many of them."""
+    """Raise InputError for levels outside (0, 1), and for too many of them."""
     if not 1 <= len(levels) <= _MOST_LEVELS:
         raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
     for level in levels:
@@ -63,9 +71,16 @@ def check_levels(levels: tuple[float, ...]) -> None:
 
 
 def observe(run: Run, x, mask, xp=np):
-    """Fields as the run's model reads them, (batch, channel, *space): what is hidden or not finite is left out.
+    """Return fields as the run's model reads them: values that are hidden or not finite are replaced.
 
-    `xp` is NumPy, or JAX where this is part of a program.
+    Args:
+        run: The run.
+        x: The fields, of shape (batch, channel, *space).
+        mask: Where they are observed, of shape (*space,).
+        xp: NumPy, or JAX where this is part of a program.
+
+    Returns:
+        float32 of shape (batch, channel, *space), with one more channel where the model sees the mask.
     """
     units, seen = run.model.units, xp.isfinite(x)
     hidden = 0.0 if units is None else np.reshape(units.offset, (-1, *(1,) * len(run.space)))
@@ -76,7 +91,10 @@ def observe(run: Run, x, mask, xp=np):
 
 
 def summarize(mixture: Predictive, levels: tuple[float, ...]) -> dict[str, Float[Array, "batch *shape"]]:
-    """What a user gets of a prediction: its mean, standard deviations and quantiles, the levels behind the batch."""
+    """Return the mean, the standard deviations and the quantiles of a prediction.
+
+    Quantiles have the shape (batch, level, *shape).
+    """
     return {
         "mean": mixture.mean,
         "std": mixture.std,
@@ -100,10 +118,27 @@ def predict_fields(
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Mean, standard deviations and quantiles of the next fields, as arrays.
+    """Predict the next fields.
 
-    `mean`, `std`, `std_predictive` and `std_generalization` have the shape of x, `quantiles` a leading axis
-    of levels. A field's noise follows from its place in the batch alone, so equal arguments give equal numbers.
+    A field's noise depends on the seed and on its place in the batch alone, so equal arguments give equal numbers.
+
+    Args:
+        run: The trained run.
+        x: The fields to predict from.
+        mask: Where they are observed.
+        levels: The levels of the quantiles.
+        seed: The seed of the noise.
+        progress: Whether to show how many fields are predicted.
+
+    Returns:
+        `mean`, `std`, `std_predictive` and `std_generalization` of the shape of x; `quantiles` with a leading axis of
+        levels; `levels`.
+
+    Example:
+        ```python
+        run = load_run("runs/first")
+        arrays = predict_fields(run, x, run.mask, levels=(0.05, 0.95))
+        ```
     """
     check_levels(levels)
     check_room(
@@ -116,7 +151,7 @@ def predict_fields(
     chunks, samples = [], run.config.train.evaluation_samples
     with CountDisplay("fields predicted", enabled=progress) as display:
         for start in range(0, x.shape[0], chunk):
-            # The last chunk is filled up with the last field, so that one program serves all.
+            # The last chunk is padded with the last field, so that one program serves all.
             index = np.minimum(np.arange(start, start + chunk), x.shape[0] - 1)
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             out = _predict_chunk(run.model, jnp.asarray(observed[index]), keys, levels, samples)
@@ -129,9 +164,9 @@ def predict_fields(
 
 
 def check_grid(space: tuple[int, ...], own: tuple[int, ...], name: str) -> None:
-    """Refuse fields on another grid than `own`, the one that a run was trained on.
+    """Raise InputError for fields on another grid than `own`, on which the run was trained.
 
-    A network gives numbers on other grids too, but its spacing, its axes and its error bars are those of its own grid.
+    A network gives numbers on other grids too, but with the spacing, the axes and the error bars of its own grid.
     """
     if space == own:
         return
@@ -153,10 +188,26 @@ def predict_file(
     no_mask: bool,
     progress: bool = False,
 ) -> dict[str, np.ndarray]:
-    """`crossreg predict`: fields from an NPY file, predictions into an NPZ file."""
+    """Predict from the fields of an NPY file, and write an NPZ file.
+
+    Args:
+        run: The trained run.
+        source: The file of the fields, of shape (batch, channel, *space).
+        target: The file to write, which must not exist.
+        levels: The levels of the quantiles.
+        mask_file: An NPY file that says where the fields are observed, in place of the run's mask.
+        no_mask: Whether all points are observed.
+        progress: Whether to show how many fields are predicted.
+
+    Returns:
+        The arrays of `predict_fields`.
+
+    Raises:
+        InputError: If the fields do not fit the run, or lie far outside the range that it was trained on.
+    """
     if target.exists():
         raise InputError(f"--output {target}: exists already; name another file, or remove it")
-    # In own data a value that is not there is NaN, and hidden.
+    # In data from files a missing value is NaN, and hidden.
     gaps = run.config.data.data is not None
     x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
     check_grid(x.shape[2:], run.space, str(source))
@@ -185,9 +236,6 @@ def predict_file(
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes an NPZ file in one move."""
-    try:
-        with replacing(path) as file:
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-    except OSError as error:
-        raise InputError(f"--output {path}: cannot write here ({error.strerror})") from error
+    """Write an NPZ file in one move."""
+    with writing_to(f"--output {path}"), replacing(path) as file:
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]

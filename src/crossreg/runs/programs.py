@@ -1,9 +1,9 @@
 """The programs of a sweep on disk: trainings that run side by side, and what is kept of them.
 
 trained/NAME.json       the trainings of a program, in the order of its replicas
-trained/NAME.npz        its replicas when it has ended: parameters at the last step and at the best, and their history
-trained/NAME.jsonl      their history, as it goes on
-snapshots/NAME.*.npz    what it goes on from while it trains (`runs/snapshots.py`)
+trained/NAME.npz        a finished program: parameters of its replicas at the last step and at the best, their history
+trained/NAME.jsonl      the history, which grows during training
+snapshots/NAME.*.npz    what the program resumes from (`runs/snapshots.py`)
 """
 
 import hashlib
@@ -28,71 +28,79 @@ from crossreg.training.parallel import over_replicas
 TRAINED_FOLDER = "trained"
 
 
-# Part of every hash: to be raised when the same settings give other numbers than before, or a default changes.
+# Part of every hash. It must be raised when the same settings give other numbers than before, or a default changes.
 FORMAT = 8
 
 
 def digest_of(value: Any) -> str:
-    """A short content hash of plain values."""
+    """Return a short content hash of plain values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
 
 
 class Training(NamedTuple):
-    """One replica: a config with its method in it, the member's number, and whether a part of reg is kept from it."""
+    """One model to be trained, a replica of a program.
+
+    Attributes:
+        config: All settings, those of the method among them.
+        member: The number of the model in its ensemble.
+        splits_off_calibration: Whether it does not see the calibration part of reg.
+    """
 
     config: Config
     member: int
     splits_off_calibration: bool
 
     def key(self, digest: str) -> str:
-        """Its identity on data of this digest: equal keys, equal work."""
+        """Return its identity on data of this digest: equal keys, equal work."""
         return digest_of([FORMAT, digest, changed_fields(self.config), self.member, self.splits_off_calibration])
 
     def data(self, trajectories: Trajectories) -> Data:
-        """The splits it sees."""
+        """Return the splits that it sees."""
         return data_of(self.config, trajectories, splits_off_calibration=self.splits_off_calibration)
 
 
 def data_of(config: Config, trajectories: Trajectories, *, splits_off_calibration: bool = False) -> Data:
-    """The splits of a config."""
+    """Return the splits of a config, with or without the calibration part of reg split off."""
     data = make_data(trajectories, config.data, check=False)
     return data.split_off_calibration(config.train.seed) if splits_off_calibration else data
 
 
 class Program(NamedTuple):
-    """Trainings that run side by side, by their keys."""
+    """Trainings that run side by side, by their keys; `name` is that of its files."""
 
     name: str
     trainings: dict[str, Training]
 
     @property
     def config(self) -> Config:
-        """The config of one of them: they differ in data and seeds only."""
+        """The config of its first training; the others differ in data and seeds only."""
         return next(iter(self.trainings.values())).config
 
     def seconds(self, space: tuple[int, ...]) -> float | None:
-        """About how long it trains here, compilation aside, or None where nothing is known of the device."""
+        """Estimate how long it trains here, compilation aside; None where the device is unknown."""
         return seconds_of(self.config, space, over_replicas(len(self.trainings)).per_device)
 
     def work(self, space: tuple[int, ...]) -> float:
-        """The same in some unit that all programs share."""
+        """Estimate how long it trains, in some unit that all programs share."""
         seconds = self.seconds(space)
         return float(len(self.trainings) * self.config.train.steps) if seconds is None else seconds
 
     def file(self, folder: Path, ending: str) -> Path:
+        """Return the path of one of its files in the folder of a sweep."""
         return folder / self.name_of(ending)
 
     def name_of(self, ending: str) -> str:
-        """The name of one of its files, as the manifest has it."""
+        """Return the name of one of its files, as the manifest lists it."""
         return f"{TRAINED_FOLDER}/{self.name}{ending}"
 
     def is_done(self, folder: Path) -> bool:
+        """Return whether it has finished."""
         return self.file(folder, ".npz").exists()
 
     def identity(self, folder: Path) -> str | None:
-        """What the seal of its trained replicas must say, by the keys of the trainings, whatever the file is called.
+        """Return what the seal of its trained replicas must say, which follows from the keys of the trainings.
 
-        Older versions had no seal: there the manifest decides.
+        Older versions sealed nothing: then the manifest is checked, and there is no identity.
         """
         if seal_or_none(self.file(folder, ".npz")) is not None:
             return digest_of(list(self.trainings))
@@ -100,19 +108,28 @@ class Program(NamedTuple):
         return None
 
     def load(self, folder: Path, like: Tree, *, replica: int | None = None) -> Tree:
-        """Its trained replicas, or one of them; a file of another program by its name is refused."""
+        """Load its trained replicas, or one of them.
+
+        Args:
+            folder: The folder of the sweep.
+            like: A tree of the shapes that are expected.
+            replica: The number of the replica, if only one is wanted.
+
+        Raises:
+            InputError: If the file is corrupted, or is that of another program.
+        """
         return load_arrays(self.file(folder, ".npz"), like, replica=replica, identity=self.identity(folder))
 
 
 def read_programs(folder: Path) -> list[Program]:
-    """The programs that a folder has, trained or not."""
+    """Read the programs of a sweep's folder, finished or not."""
     paths = sorted((folder / TRAINED_FOLDER).glob("*.json"))
     check_files(folder, [path.relative_to(folder).as_posix() for path in paths])
     return [program_in(path) for path in paths]
 
 
 def program_in(path: Path) -> Program:
-    """The program that a file describes."""
+    """Read the program that a file describes."""
     try:
         return described_program(path.stem, json.loads(read_regular(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -120,23 +137,21 @@ def program_in(path: Path) -> Program:
 
 
 def describe_program(program: Program) -> list[dict[str, Any]]:
-    """A program as plain values: what its file holds, and what a worker is told."""
+    """Return a program as plain values, for its file and for workers."""
     return [{"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()]
 
 
 def described_program(name: str, description: list[dict[str, Any]]) -> Program:
-    """The program of a description."""
-    return Program(
-        name,
-        {
-            item["key"]: Training(from_dict(item["config"]), item["member"], item["splits_off_calibration"])
-            for item in description
-        },
-    )
+    """Return the program of a description."""
+
+    def training(item: dict[str, Any]) -> Training:
+        return Training(from_dict(item["config"]), item["member"], item["splits_off_calibration"])
+
+    return Program(name, {item["key"]: training(item) for item in description})
 
 
 class Finished(NamedTuple):
-    """What is kept of a finished program: stacked parameters, at the last step and at their best, and its NLL."""
+    """A finished program: stacked parameters of its replicas at the last step and at the best, and the best NLL."""
 
     last: PyTree
     best: PyTree

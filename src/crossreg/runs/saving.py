@@ -1,4 +1,4 @@
-"""How often a training is saved, and what it may go on from. No JAX here."""
+"""How often snapshots are written, and which of them a training may resume from. No JAX here."""
 
 import math
 from typing import NamedTuple
@@ -9,13 +9,18 @@ SAVE_EVERY = 60.0
 
 
 class Saving(NamedTuple):
-    """Seconds between two snapshots; `force` goes on also from those of another kind of machine."""
+    """When a training is saved and resumed.
+
+    Attributes:
+        every: Seconds between two snapshots.
+        force: Whether to resume also from snapshots of another kind of machine.
+    """
 
     every: float = SAVE_EVERY
     force: bool = False
 
     def checked(self) -> "Saving":
-        """Itself, if it can be."""
+        """Return self after validation."""
         if not 0 <= self.every < math.inf:
             raise InputError(f"--save-every {self.every}: must be a number of seconds, 0 or more")
         return self

@@ -2,8 +2,11 @@
 
 sweep.json     what was asked for last, and every start that had something to do, with its versions and device
 rows.jsonl     one line per finished trial, whoever asked for it, each with its own SHA-256: the file grows
-trained/       the trained replicas (`studies/sweep/programs.py`), snapshots/ those in training
+trained/       the programs, finished or not (`runs/programs.py`)
+snapshots/     what programs in training resume from (`runs/snapshots.py`)
+jobs/          what workers are given and return (`studies/launchers/`)
 manifest.json  the SHA-256 of the files that do not grow (`runs/manifest.py`)
+lock           keeps a second process out (`runs/locks.py`)
 """
 
 import contextlib
@@ -18,29 +21,30 @@ from crossreg.config import changed_fields, default_settings, from_dict
 from crossreg.designs.grids import Trial, plan
 from crossreg.errors import InputError
 from crossreg.files.sealed import BYTES, is_sealed, read_sealed
-from crossreg.files.whole import check_is_folder, is_temporary, make_folder, read_json, read_stored, replacing
-from crossreg.runs.locks import LOCK, locked
-from crossreg.runs.manifest import (
-    MANIFEST,
-    begin_again,
-    check_files,
-    is_sound,
-    read_manifest,
-    record_json,
-    recorded,
-    vouch,
+from crossreg.files.whole import (
+    check_is_folder,
+    check_not_file,
+    is_temporary,
+    make_folder,
+    read_json,
+    read_stored,
+    replacing,
+    writing_to,
 )
+from crossreg.runs.kinds import PLAN
+from crossreg.runs.locks import LOCK, locked
+from crossreg.runs.manifest import MANIFEST, adopt, check_files, is_sound, read_manifest, record_json, recorded
 from crossreg.runs.older_names import with_current_names
 from crossreg.runs.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS
 from crossreg.runs.versions import check_numerics, describe_machine
 
-PLAN, ROWS, JOBS = "sweep.json", "rows.jsonl", "jobs"
+ROWS, JOBS = "rows.jsonl", "jobs"
 
 
 def trial_key(trial: Trial, digest: str) -> str:
-    """The identity of a row."""
+    """Return the identity of a row, on data of this digest."""
     configs = [changed_fields(config) for config in trial.configs] or [changed_fields(trial.config)]
     return digest_of([FORMAT, digest, configs, trial.method.members, trial.method.name])
 
@@ -54,19 +58,25 @@ def open_sweep(
     saving: Saving = USUAL,
     machine: dict[str, str] | None = None,
 ) -> Iterator[set[str]]:
-    """Makes the folder of a sweep, or finds an earlier one there, and keeps others out of it.
+    """Make the folder of a sweep, or open that of an earlier one, and keep other processes out of it.
 
-    `keys` are those of the rows that are wanted, `machine` is what their numbers depend on, by default this one. Gives
-    the names of trained programs that were corrupted.
+    Args:
+        folder: The folder.
+        asked: The content of `sweep.json`: the trials that the command asks for.
+        keys: The keys of the rows that are wanted.
+        saving: Whether to resume under other conditions than before.
+        machine: The conditions that the numbers depend on, by default those of this machine.
+
+    Yields:
+        The names of finished programs that were corrupted.
     """
     machine = machine or describe_machine()
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder}: exists and is not a folder")
-    foreign = [p.name for p in folder.iterdir() if not is_temporary(p)] if folder.exists() else []
-    if foreign and PLAN not in foreign and set(foreign) - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
+    check_not_file(folder)
+    foreign = {p.name for p in folder.iterdir() if not is_temporary(p)} if folder.exists() else set()
+    if PLAN not in foreign and foreign - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
         raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
     with locked(folder, "sweep", inside=[TRAINED_FOLDER, SNAPSHOTS, JOBS]):
-        try:
+        with writing_to(f"--out {folder}"):
             make_folder(folder / TRAINED_FOLDER)
             corrupted = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
@@ -79,40 +89,41 @@ def open_sweep(
             if earlier and _called(earlier) != _called(asked):
                 print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
             record_json(folder, PLAN, asked | {"starts": starts})
-            # A line that a kill cut short would spoil the one behind it.
+            # A line that a kill cut short would spoil the one after it.
             with replacing(folder / ROWS) as file:
                 file.write("".join(map(sealed_row, rows.values())).encode())
-        except OSError as error:
-            raise InputError(f"--out {folder}: cannot write here ({error.strerror})") from error
         made = _made(folder)
         try:
             yield corrupted
         except InputError:
-            # A start that was refused before it made anything, say for a snapshot of another machine, is none: the next
-            # would be compared with it.
+            # A start that was refused before it made anything, as for a snapshot of another machine, does not count:
+            # the next one would be compared with it.
             if before and _made(folder) == made:
                 record_json(folder, PLAN, asked | {"starts": before})
             raise
 
 
 def _made(folder: Path) -> tuple[set[str], set[str]]:
-    """What is done in a sweep's folder: rows, and programs that are trained, by workers that ended unheard too."""
+    """Return the rows and finished programs of a folder, those of workers that never reported among them."""
     return set(_good_rows(folder)), {
         path.stem for part in (TRAINED_FOLDER, JOBS) for path in (folder / part).glob("*.npz")
     }
 
 
 def _mend(folder: Path, digest: str) -> set[str]:
-    """Looks at what an earlier process has left: what is corrupted is said, and made again; names of such programs."""
+    """Check what an earlier process has left, report what is corrupted, and restore what can be restored.
+
+    Returns:
+        The names of the programs that must be trained again.
+    """
     stored = [path for path in (folder / TRAINED_FOLDER).iterdir() if path.suffix in (".json", ".npz", ".jsonl")]
     names = {path: path.relative_to(folder).as_posix() for path in stored}
-    try:
-        if read_manifest(folder) is None:  # of an older version: taken as it is
-            vouch(folder, *names.values(), *([PLAN] if (folder / PLAN).exists() else []))
-    except InputError as error:
-        print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)
-        good = [p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest))]
-        begin_again(folder, *(names[path] for path in good))
+
+    def sealed() -> Iterator[str]:
+        good = (p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest)))
+        return map(names.__getitem__, good)
+
+    adopt(folder, [*names.values(), *([PLAN] if (folder / PLAN).exists() else [])], sealed)
     if (folder / PLAN).exists() and not is_sound(folder, PLAN):
         print(f"crossreg: {folder / PLAN}: is corrupted; written again", file=sys.stderr)
     corrupted = set()
@@ -134,7 +145,7 @@ def _mend(folder: Path, digest: str) -> set[str]:
 
 
 def _is_plan(path: Path, digest: str) -> bool:
-    """Whether what a file says of a program fits its name, and the trainings in it their keys."""
+    """Return whether a file describes the program of its name, with trainings that fit their keys."""
     try:
         program = program_in(path)
     except InputError:
@@ -144,28 +155,31 @@ def _is_plan(path: Path, digest: str) -> bool:
 
 
 def _called(asked: dict[str, Any]) -> str:
-    """What a command asked for, in a few words."""
+    """Return what a command asked for, in a few words."""
     parts = [f"a sweep {asked.get('name', '')}".strip()]
     parts += [
         f"--{k.replace('_', '-')} {asked[k]}" for k in ("methods", "seeds", "first_seed", "steps") if asked.get(k)
     ]
     parts += [f"--grid {item}" for item in asked.get("grid", [])]
-    # As set then: fields that a later version adds are at their defaults.
+    # Fields that a later version has added are at their defaults.
     settings = changed_fields(from_dict(asked.get("config", {})))
     return " ".join([*parts, *(f"--{k.replace('_', '-')} {v}" for k, v in settings.items() if k != "steps")])
 
 
 def sealed_row(row: dict[str, Any]) -> str:
-    """The line of a row, with its digest."""
+    """Return the line of a row, with its digest."""
     digest = hashlib.sha256(json.dumps(row, allow_nan=False).encode()).hexdigest()
     return json.dumps(row | {"sha256": digest}, allow_nan=False) + "\n"
 
 
-def _lines_of(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Number and row of each line; None for one that was corrupted. A line that a kill cut short is left out."""
+def _rows_of(folder: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield each line's place, for messages, and its row, or None if it is corrupted.
+
+    A line that a kill has cut short is left out.
+    """
     path = folder / ROWS
     text = read_stored(path).decode(errors="replace") if path.exists() else ""
-    sealed = read_manifest(folder) is not None or '"sha256": "' in text  # rows of older versions are not
+    sealed = read_manifest(folder) is not None or '"sha256": "' in text  # older versions wrote no digests
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         row = None
         try:
@@ -174,25 +188,29 @@ def _lines_of(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
             is_good = line + "\n" == sealed_row(row) if sealed or digest else "key" in row
         except (ValueError, TypeError, AttributeError, RecursionError):
             is_good = False
-        yield number, row if is_good else None
+        yield f"{path}: line {number}", row if is_good else None
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """All finished trials of a folder, each once; a line that a kill cut short is left out."""
+    """Read all finished trials of a folder, each once.
+
+    Raises:
+        InputError: If a line is corrupted.
+    """
     rows: dict[str, dict[str, Any]] = {}
-    for number, row in _lines_of(folder):
+    for where, row in _rows_of(folder):
         if row is None:
-            raise InputError(f"{folder / ROWS}: line {number} is corrupted; the same `crossreg sweep` scores it again")
+            raise InputError(f"{where} is corrupted; the same `crossreg sweep` scores it again")
         rows[row["key"]] = with_current_names(row)
     return list(rows.values())
 
 
 def _good_rows(folder: Path) -> dict[str, dict[str, Any]]:
-    """The rows that are as they were written; others are said, and scored again."""
+    """Return the rows as they were written, by their keys; corrupted ones are reported, and scored again."""
     rows: dict[str, dict[str, Any]] = {}
-    for number, row in _lines_of(folder):
+    for where, row in _rows_of(folder):
         if row is None:
-            print(f"crossreg: {folder / ROWS}: line {number} is corrupted; scored again", file=sys.stderr)
+            print(f"crossreg: {where} is corrupted; scored again", file=sys.stderr)
         else:
             rows[row["key"]] = row
     return rows
@@ -210,17 +228,17 @@ def _read_plan(folder: Path) -> dict[str, Any]:
 
 
 def data_digest(folder: Path) -> str:
-    """The digest of the trajectories of a sweep, which the keys of its rows have."""
+    """Return the digest of the trajectories of a sweep, on which the keys of its rows depend."""
     return str(_read_plan(folder).get("data", ""))
 
 
 def load_trials(folder: Path) -> list[Trial]:
-    """The trials that a sweep was asked for last."""
+    """Return the trials that a sweep was asked for last."""
     return trials_of(_read_plan(folder), str(folder / PLAN))
 
 
 def trials_of(asked: dict[str, Any], where: str) -> list[Trial]:
-    """The trials of what a `sweep.json` holds."""
+    """Return the trials of the content of a `sweep.json`; `where` names the file in errors."""
     try:
         base = from_dict(asked["config"], where=where)
         if not isinstance(asked["data"], str):  # the keys of rows need it
@@ -232,7 +250,7 @@ def trials_of(asked: dict[str, Any], where: str) -> list[Trial]:
 
 
 def all_rows(folder: Path) -> list[dict[str, Any]]:
-    """Every finished row of a folder, whichever command asked for it; its changes are all that it sets."""
+    """Return every finished row of a folder, whichever command asked for it; `changes` are all settings it changes."""
     check_is_folder(folder)
     _read_plan(folder)
     defaults = default_settings()
@@ -243,7 +261,7 @@ def all_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """The finished rows among the trials asked for last, and how many were asked for."""
+    """Return the finished rows among the trials asked for last, and how many were asked for."""
     check_is_folder(folder)
     trials = load_trials(folder)
     rows = {row["key"]: row for row in read_rows(folder)}
@@ -254,6 +272,6 @@ def asked_rows(folder: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def join(trials: Sequence[Trial], rows: dict[str, dict[str, Any]], digest: str) -> list[dict[str, Any]]:
-    """Rows in the order of the trials; what a sweep calls a change is the asking sweep's business, not the row's."""
+    """Return the finished rows in the order of the trials, with the changes as these trials have them."""
     keys = [trial_key(trial, digest) for trial in trials]
     return [rows[k] | {"changes": dict(p.changes)} for k, p in zip(keys, trials, strict=True) if k in rows]

@@ -1,8 +1,8 @@
-"""What numbers may depend on besides settings and data: versions, and the kind of machine.
+"""The conditions that numbers depend on besides settings and data: versions of packages, and the kind of machine.
 
-A training is bit for bit the same on the same kind of processor with as many cores, with the same compiler (jaxlib),
-the same number of devices and the same number of replicas side by side. These go with every snapshot and are compared
-before it is used.
+A training gives the same bits again on the same kind of processor with as many cores, with the same compiler (jaxlib),
+the same number of devices and the same number of replicas side by side. These are stored with every snapshot and
+compared before it is used.
 """
 
 import hashlib
@@ -19,11 +19,10 @@ import jax
 from crossreg.errors import InputError
 from crossreg.files.whole import read_json
 from crossreg.machine.devices import devices_in_use
+from crossreg.machine.processor import num_cores, processor_name
 from crossreg.training.parallel import Layout
 
 _PACKAGES = ("crossreg", "jax", "jaxlib", "equinox", "optax", "numpy")
-_CPU_INFO = Path("/proc/cpuinfo")
-_COUNTS_OWN = hasattr(os, "sched_getaffinity")
 _NUMERICS = {
     "machine": "kind of machine",
     "processor": "processor",
@@ -36,79 +35,77 @@ _NUMERICS = {
 
 
 def describe_machine() -> dict[str, str]:
-    """Versions and the kind of device: what a number may depend on."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+    """Return what `versions.json` holds: the versions of packages, and the kind of machine and device."""
+    versions = {package: _version(package) for package in _PACKAGES}
     return versions | {"source": source_digest(), "python": platform.python_version()} | _conditions()
 
 
 def describe_driver() -> dict[str, str]:
-    """The same for a process that leaves the numbers to workers: each of these says itself where it computes."""
+    """Return the versions alone, for a process that leaves all computing to workers, which describe themselves."""
     here = set(_conditions()) - {"jaxlib"}
     return {name: value for name, value in describe_machine().items() if name not in here}
 
 
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def _conditions() -> dict[str, str]:
+    # On a CPU the compiler uses all instructions that there are, and programs add numbers up in as many parts as there
+    # are cores. XLA reads NPROC before it counts cores.
+    on_cpu = jax.default_backend() == "cpu"
     return {
         "machine": platform.machine(),
-        "processor": _processor(),
-        "cores": _cores(),
-        "jaxlib": importlib.metadata.version("jaxlib"),
+        "processor": processor_name() if on_cpu else "-",
+        "cores": (os.environ.get("NPROC") or str(num_cores())) if on_cpu else "-",
+        "jaxlib": _version("jaxlib"),
         "device": jax.local_devices()[0].device_kind,
         "devices": str(len(devices_in_use()) * jax.process_count()),
     }
 
 
 def source_digest() -> str:
-    """A short hash of the package's own code: which state of it made a number, installed or not."""
+    """Return a short hash of the source of this package, which says which state of it made a number."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _processor() -> str:
-    """The model of the CPU where it trains: its compiler uses all the instructions that this one has."""
-    if jax.default_backend() != "cpu":
-        return "-"
-    try:
-        lines = _CPU_INFO.read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-def _cores() -> str:
-    """How many threads a CPU's programs are cut for: what they add up, they add up in as many parts."""
-    if jax.default_backend() != "cpu":
-        return "-"
-    # XLA reads this variable before it counts.
-    return os.environ.get("NPROC") or str(len(os.sched_getaffinity(0)) if _COUNTS_OWN else os.cpu_count())
-
-
 def numerics(layout: Layout) -> dict[str, str]:
-    """What a program is bit for bit the same under: few replicas may use fewer devices than there are."""
+    """Return what the bits of a program depend on; few replicas may use fewer devices than there are."""
     return _conditions() | {"devices": str(layout.num_devices), "replicas": str(layout.replicas)}
 
 
 def check_versions(path: Path, *, force: bool) -> None:
-    """`check_numerics` of what `describe_machine` said when a folder was begun, in a file of it."""
+    """Compare this machine with the one on which a folder was begun, as `check_numerics` does.
+
+    Args:
+        path: The `versions.json` of the folder.
+        force: Whether to warn instead of raising.
+    """
     check_numerics(read_json(path, "what `crossreg` writes"), describe_machine(), str(path.parent), force=force)
 
 
 def check_numerics(stored: Mapping[str, Any], now: Mapping[str, str], where: str, *, force: bool) -> None:
-    """Refuses to go on with what was begun under other conditions, unless it is asked for; then it says so.
+    """Compare the conditions under which a training was begun with those of now.
 
-    What was not stored, by an older version, is not compared.
+    Args:
+        stored: The conditions then; those that an older version did not store are not compared.
+        now: The conditions now.
+        where: The folder, for messages.
+        force: Whether to warn instead of raising.
+
+    Raises:
+        InputError: If they differ, unless `force` is set.
     """
     names = [name for name in _NUMERICS if name in stored and name in now and stored[name] != now[name]]
     if not names:
         return
     changes = "; ".join(f"{_NUMERICS[name]}: was {stored[name]}, is {now[name]}" for name in names)
     if not force:
-        raise InputError(f"{where}: begun under other conditions ({changes}); --force-resume goes on all the same")
-    print(f"crossreg: {where}: goes on under other conditions ({changes}): last digits may differ", file=sys.stderr)
+        raise InputError(f"{where}: begun under other conditions ({changes}); --force-resume resumes all the same")
+    print(f"crossreg: {where}: resumes under other conditions ({changes}): last digits may differ", file=sys.stderr)

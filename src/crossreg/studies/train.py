@@ -18,24 +18,14 @@ from crossreg.nn.surrogate import Surrogate
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
+from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.final_scores import final_metrics
 from crossreg.runs.locks import locked
 from crossreg.runs.manifest import drop, entered, is_sound, record_json, recorded
 from crossreg.runs.programs import Training
-from crossreg.runs.run_folder import (
-    HISTORY,
-    METRICS,
-    MODEL,
-    TEST_FIELDS,
-    VERSIONS,
-    check_same,
-    final_metrics,
-    load_run,
-    open_run,
-    read_metrics,
-    reopen,
-    write_beginning,
-)
+from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, VERSIONS, load_run, read_metrics
+from crossreg.runs.run_writer import check_same, open_run, reopen, write_beginning
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS, HistoryLines, Resumable, SnapshotStore
 from crossreg.runs.versions import check_versions, describe_machine, source_digest

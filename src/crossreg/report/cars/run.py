@@ -21,6 +21,7 @@ from crossreg.errors import InputError
 from crossreg.files.arrays import read_npz
 from crossreg.files.regular import read_regular
 from crossreg.metrics.intervals import Interval
+from crossreg.progress.history import read_history
 from crossreg.runs.manifest import check_files
 
 _CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")
@@ -134,7 +135,7 @@ def read_car_run(folder: Path) -> CarRun:
             predictions[method] = tuple(Prediction(*car) for car in zip(*parts, strict=True))
         else:
             print(f"crossreg: {path}: not finite; {method} is not drawn", file=sys.stderr)
-        histories[method] = _read_history(folder / "history" / f"{method}.jsonl")
+        histories[method] = read_history(folder / "history" / f"{method}.jsonl")
     return CarRun(summary, cars, predictions, histories)
 
 
@@ -200,13 +201,3 @@ def _check_cars(path: Path, stored: dict[str, np.ndarray]) -> None:
     faces = stored["faces"]
     if (faces < 0).any() or (faces >= limits[:, None]).any():
         raise InputError(f"{path}: a face has a vertex that its car has not")
-
-
-def _read_history(path: Path) -> list[dict[str, Any]]:
-    """The lines of a training; methods that share another's training, or need none, have no file."""
-    if not path.exists():
-        return []
-    try:
-        return [json.loads(line) for line in read_regular(path).decode().splitlines()]
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not readable; expected one JSON object per line") from error

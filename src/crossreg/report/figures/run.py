@@ -12,6 +12,7 @@ import numpy as np
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.metrics.calibration import LEVELS
+from crossreg.progress.history import read_history
 from crossreg.report.figures.drawing import (
     Drawing,
     Fields,
@@ -25,10 +26,10 @@ from crossreg.report.figures.looks import in_order
 from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.runs.fields.stored_fields import TEST_FIELDS, Planes, StoredFields
 from crossreg.runs.fields.test_fields import load_run_fields
+from crossreg.runs.kinds import SUMMARY, kind_of
 from crossreg.runs.manifest import check_files
 from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, check_scored, read_metrics
 
-SUMMARY = "summary.json"
 # More curves than this in one plot are not told apart.
 MOST_SIDE_BY_SIDE = 6
 
@@ -38,7 +39,7 @@ def of_run(
 ) -> list[Drawing]:
     """The figures of one run; what it has not come to yet is left out."""
     check_scored(folder)
-    history = read_history(folder / HISTORY)
+    history = _history(folder)
     name = folder.resolve().name
     drawings: list[Drawing] = []
     if alone and history:
@@ -69,7 +70,7 @@ def of_runs(
     for folder in folders:
         try:
             check_scored(folder)
-            found, history = _scores(folder), read_history(folder / HISTORY)
+            found, history = _scores(folder), _history(folder)
         except InputError as error:
             skipped[folder.name] = str(error)
             continue
@@ -154,16 +155,14 @@ def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, numbe
     return written
 
 
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """The history of a run; a line that is being written is left out."""
-    try:
-        text = read_regular(path).decode() if path.exists() else ""
-        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        if all({"step", "train_loss", "reg_nll", "sigma"} <= line.keys() for line in lines):
-            return lines
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not readable ({error}); expected one JSON object per line") from error
-    raise InputError(f"{path}: a line has no step, train_loss, reg_nll or sigma; expected the history of a run")
+def _history(folder: Path) -> list[dict[str, Any]]:
+    """The history of a run, whose lines have what is drawn."""
+    lines = read_history(folder / HISTORY)
+    if all({"step", "train_loss", "reg_nll", "sigma"} <= line.keys() for line in lines):
+        return lines
+    raise InputError(
+        f"{folder / HISTORY}: a line has no step, train_loss, reg_nll or sigma; expected the history of a run"
+    )
 
 
 def _scores(folder: Path) -> dict[str, Any] | None:
@@ -181,7 +180,7 @@ def _scores(folder: Path) -> dict[str, Any] | None:
 def _references(folder: Path) -> dict[str, Any]:
     """The scores of what is not trained and has no folder, where a quickstart has written them."""
     path = folder / SUMMARY
-    if not path.exists():
+    if kind_of(folder) != "quickstart":
         return {}
     check_files(folder, [SUMMARY])
     try:

@@ -21,19 +21,17 @@ from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, check_no_link
 from crossreg.report.cars.figures import draw_car_figures
 from crossreg.report.figures.drawing import Drawing, draw_all
-from crossreg.report.figures.run import MOST_SIDE_BY_SIDE, SUMMARY, checked_scores, of_fields, of_run, of_runs
+from crossreg.report.figures.run import MOST_SIDE_BY_SIDE, checked_scores, of_fields, of_run, of_runs
 from crossreg.report.figures.sweep import drawings_of_rows
 from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.report.page.folders import walk
-from crossreg.report.page.unfinished import read_settings
 from crossreg.runs.archive import Archive
 from crossreg.runs.car_folder import FIGURES
-from crossreg.runs.run_folder import CONFIG
-from crossreg.runs.sweep_folder import PLAN, ROWS, asked_rows, data_digest, load_trials, trial_key
+from crossreg.runs.kinds import CONFIG, SUMMARY, TEST_CARS, kind_by, kind_of, read_sections
+from crossreg.runs.sweep_folder import ROWS, asked_rows, data_digest, load_trials, trial_key
 from crossreg.studies.sweep.fields import load_sweep_fields
 from crossreg.studies.sweep.scoring import trainings_of
 
-_TEST_CARS = "test_cars.npz"
 _MOST_NAMED = 20
 
 
@@ -51,16 +49,17 @@ def draw_figures(
             check_no_link(out)
         except OSError as error:
             raise InputError(f"{out}: {error.strerror}; --out names another folder for figures") from error
-    if (folder / PLAN).exists():
+    kind = kind_of(folder)
+    if kind == "sweep":
         return sweep_figures(folder, out, trajectory=trajectory, progress=progress)
-    if (folder / _TEST_CARS).exists():
+    if kind == "cars":
         if not (folder / SUMMARY).exists():
             raise InputError(f"{folder}: its car experiment has not finished ({SUMMARY} is missing)")
         if trajectory is not None:
             raise InputError(f"--trajectory {trajectory}: {folder} is a car experiment, which has none")
         _make(out)
         return draw_car_figures(folder, out, progress=progress)
-    if (folder / CONFIG).exists():
+    if kind == "run":
         return _draw(of_run(folder, out, "", progress=progress, trajectory=trajectory), out, progress=progress)
     runs, skipped = _below(folder)
     if not runs:
@@ -81,14 +80,15 @@ def _below(folder: Path) -> tuple[list[Path], dict[str, str]]:
     for path, names in walk(folder):
         name = path.relative_to(folder).as_posix()
         own = f"`crossreg figures {path}` draws it"
-        if PLAN in names:
+        kind = kind_by(names, read_sections(path / CONFIG))
+        if kind == "sweep":
             skipped[name] = f"a sweep; {own}"
-        elif _TEST_CARS in names or "cars" in read_settings(path / CONFIG):
-            finished = SUMMARY in names and _TEST_CARS in names
+        elif kind == "cars":
+            finished = {SUMMARY, TEST_CARS} <= names
             skipped[name] = f"a car experiment; {own}" if finished else "a car experiment that has not finished"
-        elif CONFIG in names and path.parent == folder:
+        elif kind == "run" and path.parent == folder:
             runs.append(path)
-        elif CONFIG in names:
+        elif kind == "run":
             above = path.parent.relative_to(folder).as_posix()
             skipped[above] = f"a folder of runs; `crossreg figures {path.parent}` draws them"
     return runs, skipped

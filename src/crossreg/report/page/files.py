@@ -8,7 +8,7 @@ from typing import Any
 
 from crossreg.files.regular import read_regular
 from crossreg.progress.display import clock
-from crossreg.progress.history import history_line
+from crossreg.progress.history import history_line, parse_lines
 from crossreg.report.page.rows import History
 
 
@@ -24,16 +24,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_lines(path: Path) -> tuple[list[Any], int]:
     """The lines of a JSON lines file, and how many could not be read: a kill may have cut the last one short."""
     try:
-        texts = read_regular(path).decode(errors="replace").splitlines()
+        return parse_lines(read_regular(path))
     except OSError:
         return [], 0
-    lines = []
-    for text in texts:
-        try:
-            lines.append(json.loads(text))
-        except (ValueError, RecursionError):
-            continue
-    return lines, len(texts) - len(lines)
 
 
 def read_history(path: Path) -> tuple[History, int]:

@@ -21,22 +21,21 @@ from crossreg.progress.history import history_line
 from crossreg.report.cars.page import scores_table
 from crossreg.report.cars.run import CarRun, read_car_run
 from crossreg.report.page.files import read_history, read_json, said_time
-from crossreg.report.page.rows import SUMMARY, History, Row, reference_rows, row_of_run, scored_row
+from crossreg.report.page.rows import History, Row, reference_rows, row_of_run, scored_row
 from crossreg.report.page.unfinished import (
     Unfinished,
-    read_settings,
     unfinished_car,
     unfinished_run,
     unfinished_sweep,
 )
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
+from crossreg.runs.kinds import CONFIG, PLAN, SUMMARY, TEST_CARS, Kind, kind_by, read_sections
 from crossreg.runs.programs import TRAINED_FOLDER
-from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, VERSIONS, check_scored
-from crossreg.runs.sweep_folder import PLAN, ROWS, all_rows, asked_rows, load_trials, trial_key
+from crossreg.runs.run_folder import HISTORY, METRICS, VERSIONS, check_scored
+from crossreg.runs.sweep_folder import ROWS, all_rows, asked_rows, load_trials, trial_key
 from crossreg.studies.sweep.scoring import trainings_of
 
-CARS = "test_cars.npz"
 _DEPTH = 6
 _MOST_RUNS = 1000
 _LONGEST_REASON = 300
@@ -111,20 +110,20 @@ def find(folder: Path, *, progress: bool = False) -> Found:
     """Reads everything below a folder."""
     check_is_folder(folder)
     found = Found(folder.resolve().name or "/")
-    kinds: dict[str, Read] = {
-        PLAN: functools.partial(read_sweep, progress=progress), CARS: read_car, CONFIG: read_run,
+    readers: dict[Kind | None, Read] = {
+        "sweep": functools.partial(read_sweep, progress=progress), "cars": read_car, "run": read_run,
     }  # fmt: skip
     places = list(walk(folder))
     with CountDisplay("folders read", enabled=progress and len(places) > 1) as display:
         for done, (path, names) in enumerate(places, start=1):
             name = found.name if path == folder else path.relative_to(folder).as_posix()
-            mark = next((mark for mark in kinds if mark in names), None)
+            kind = kind_by(names, read_sections(path / CONFIG))
             try:
-                if mark is None:
+                if kind is None:
                     raise InputError(f"what is below was not looked at: it is more than {_DEPTH} folders down")
-                if len(found.runs) >= _MOST_RUNS and mark == CONFIG:
+                if len(found.runs) >= _MOST_RUNS and kind == "run":
                     raise InputError(f"left out: a page has at most {_MOST_RUNS} runs")
-                for item in kinds[mark](name, path):
+                for item in readers[kind](name, path):
                     found.add(item)
             except _BROKEN as error:
                 found.problems.append((name, reason_of(error)))
@@ -158,7 +157,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
     """
     for at, folders, files in os.walk(folder):
         path, names = Path(at), set(files)
-        if names & {PLAN, CARS, CONFIG}:
+        if names & {PLAN, TEST_CARS, CONFIG}:
             folders.clear()
             yield path, names
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -169,6 +168,8 @@ def walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
 
 def read_car(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | None]:
     """A car experiment, or what there is of one whose scores cannot be shown."""
+    if not (folder / TEST_CARS).exists():
+        return [unfinished_car(name, folder, f"{TEST_CARS} is missing")]
     try:
         run = read_car_run(folder)
         # What is odd in a summary shows only here: the page then says so, and has the rest.
@@ -183,8 +184,6 @@ def read_car(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | N
 
 def read_run(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | None]:
     """A run folder, finished or not."""
-    if "cars" in read_settings(folder / CONFIG):
-        return [unfinished_car(name, folder, f"{CARS} is missing")]
     try:
         check_scored(folder)
     except InputError as error:

@@ -13,7 +13,6 @@ from crossreg.report.watch.folders import method_of
 
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 _IDLE = ("evaluate_every", "engine", "evaluation_samples")  # they change no training
-SUMMARY = "summary.json"
 
 Row = dict[str, Any]
 History = list[dict[str, Any]]

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from crossreg.config import from_dict
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
@@ -20,12 +18,11 @@ from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.page.files import read_history, read_json, read_lines
 from crossreg.report.page.rows import History
 from crossreg.report.watch.folders import SECONDS_OF_SILENCE, method_of_settings
+from crossreg.runs.kinds import CONFIG, SUMMARY, read_sections
 from crossreg.runs.programs import TRAINED_FOLDER
-from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, MODEL, VERSIONS
+from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, VERSIONS
 
 _MOST_CURVES = 12  # of the trainings of a sweep
-_LARGEST = 2**18  # bytes of settings
-_CARS, _CAR_SUMMARY = "test_cars.npz", "summary.json"
 
 
 @dataclass(frozen=True)
@@ -40,20 +37,10 @@ class Unfinished:
     histories: dict[str, History] = field(default_factory=dict)
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """The sections of a `config.yaml`, of whichever version; empty where it cannot be read."""
-    try:
-        text = read_regular(path, _LARGEST)
-        found = yaml.safe_load(text) if len(text) < _LARGEST and b"*" not in text else {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return {str(k): v for k, v in found.items() if isinstance(v, dict)} if isinstance(found, dict) else {}
-
-
 def unfinished_run(name: str, folder: Path, problem: str = "") -> Unfinished:
     """A run without scores; `problem` is what is wrong with its settings, if anything is."""
     history, broken = read_history(folder / HISTORY)
-    settings = read_settings(folder / CONFIG)
+    settings = read_sections(folder / CONFIG)
     steps = settings.get("train", {}).get("steps")
     why = problem or _why_no_scores(folder, history, steps)
     if broken:
@@ -151,13 +138,13 @@ def _training(item: Mapping[str, Any]) -> str:
 def unfinished_car(name: str, folder: Path, problem: str) -> Unfinished:
     """A car experiment that cannot be shown."""
     histories = {path.stem: read_history(path)[0] for path in sorted((folder / "history").glob("*.jsonl"))}
-    if (folder / _CAR_SUMMARY).exists():
+    if (folder / SUMMARY).exists():
         why = problem
     elif (state := _at_work(folder)) is not None:
         why = f"not finished: it is at work ({state.get('label', '')})"
     else:
-        why = f"not finished: it was stopped before it was scored ({_CAR_SUMMARY} is missing); the same command goes on"
-    settings, versions = read_settings(folder / CONFIG), read_json(folder / VERSIONS)
+        why = f"not finished: it was stopped before it was scored ({SUMMARY} is missing); the same command goes on"
+    settings, versions = read_sections(folder / CONFIG), read_json(folder / VERSIONS)
     if not settings and not any(histories.values()):
         raise InputError(problem)
     return Unfinished(name, "car experiment", why, settings, versions, {k: h for k, h in histories.items() if h})

@@ -17,15 +17,14 @@ from crossreg.errors import InputError
 from crossreg.files.yaml_files import LONGEST, parse_settings
 from crossreg.methods.names import parse_method
 from crossreg.methods.xreg import VARIANTS
-from crossreg.progress.history import CURVES, history_line, number, whole
+from crossreg.progress.history import CURVES, TAIL, last_of, number, whole
 from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.watch.history import GrowingLines
-from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
+from crossreg.report.watch.inside import Inside, Parts, Stamp
 
 OWN_SETTINGS = "own settings"
 SECONDS_OF_SILENCE = 120.0
 _SCORES = {"nll": "nll", "ece": "ece_mix", "crps": "crps", "rmse": "rmse", "std_mu": "std_mu"}
-_TAIL = 2**16
 _KNOWN = ("xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm", "unregularized", "fixed-noise")
 Files = Mapping[str, Stamp]
 
@@ -149,13 +148,8 @@ def _method_of_text(model: str, train: str) -> str:
 
 
 def last_line(inside: Inside, parts: Parts, stamp: Stamp) -> dict[str, Any]:
-    """The last whole line of a history."""
-    text = inside.read(parts, max(0, stamp.size - _TAIL), _TAIL) or b""
-    for line in reversed(text[: text.rfind(b"\n") + 1].splitlines()):
-        value = parsed(line)
-        if isinstance(value, dict) and (kept := history_line(value)):
-            return kept
-    return {}
+    """Return the last complete line of a history; empty where there is none."""
+    return last_of(inside.read(parts, max(0, stamp.size - TAIL), TAIL) or b"") or {}
 
 
 def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any]) -> tuple[list[Entry], Live | None]:

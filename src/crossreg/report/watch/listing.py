@@ -17,6 +17,7 @@ from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, re
 from crossreg.report.watch.history import GrowingHistory, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp
 from crossreg.report.watch.trainings import ProgramFile, SweepPlan, read_plan, read_program
+from crossreg.runs.kinds import CONFIG, PLAN, kind_by
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _DEPTH = 6
@@ -171,18 +172,18 @@ class Listing:
             return -1
 
     def _read(self, parts: Parts, files: Mapping[str, Stamp], changed_ns: int, known: _Folder | None) -> _Folder | None:
-        if "sweep.json" in files:
+        if kind_by(files, {}) == "sweep":
             if known is not None and known.live is None and known.reader is not None and known.stamps == files:
                 return known
             reader = known.reader if known is not None and known.reader is not None else SweepReader()
             return _Folder(files, changed_ns, *reader.read(self._inside, parts, files), {}, reader)
-        if "config.yaml" not in files:
+        if CONFIG not in files:
             return None
-        if known is not None and known.stamps.get("config.yaml") == files["config.yaml"]:
+        if known is not None and known.stamps.get(CONFIG) == files[CONFIG]:
             settings = known.settings
         else:
-            settings = read_settings(self._inside, (*parts, "config.yaml"))
-        if "cars" in settings:
+            settings = read_settings(self._inside, (*parts, CONFIG))
+        if kind_by(files, settings) == "cars":
             return _Folder(files, changed_ns, *read_car(self._inside, parts, files, settings), settings, None)
         if {"data", "model", "train"} & settings.keys():
             return _Folder(files, changed_ns, *read_run(self._inside, parts, files, settings), settings, None)
@@ -190,10 +191,10 @@ class Listing:
 
     def _plan(self, parts: Parts) -> SweepPlan | None:
         """What a sweep was asked for, read anew where that has changed."""
-        stamp = self._inside.files(parts)[0].get("sweep.json")
+        stamp = self._inside.files(parts)[0].get(PLAN)
         known = self._plans.get(parts)
         if stamp is not None and (known is None or known.stamp != stamp):
-            known = self._plans[parts] = read_plan(self._inside, (*parts, "sweep.json"), stamp)
+            known = self._plans[parts] = read_plan(self._inside, (*parts, PLAN), stamp)
         return known
 
     def _programs(self, parts: Parts) -> dict[str, ProgramFile]:

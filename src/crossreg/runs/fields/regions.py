@@ -1,12 +1,12 @@
-r"""Where in space and time a predictor is wrong, and whether it knows.
+r"""The regions of space and time where a predictor is wrong, and whether its error bars say so.
 
-A split is cut into blocks of a few time steps and points. Of each block, e is the root mean square of the error and s
+A split is cut into blocks of a few time steps and points. In each block, e is the root mean square of the error and s
 that of √U_tot. There are two rankings, which share no block:
 
 - wrong and does not know it: the largest e / s, of blocks with e > 2s;
 - wrong and knows it: the largest e, of blocks with e ≤ 2s.
 
-Each lists a place once: of the blocks of one trajectory whose points touch, whenever it is, the worst.
+Each lists a place once: of the blocks of one trajectory whose points touch, at whatever times, the worst.
 
 The histogram of PIT values comes from the same pass.
 """
@@ -29,7 +29,7 @@ from crossreg.progress.display import CountDisplay
 
 PIT_BINS = 20  # their edges are the ends of the central intervals of levels 0.1 … 0.9
 BLOCK_STEPS, BLOCK_POINTS = 5, 8  # points along each axis
-KNOWS = 2.0  # an error of a block up to so many standard deviations was announced
+KNOWS = 2.0  # a predictor knows of an error of up to so many standard deviations
 _LISTED = 12
 
 
@@ -50,7 +50,7 @@ class Region(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a pass over a split gives: counts of PIT values, and the RMS of the error and of √U_tot in every block."""
+    """The result of a pass over a split: counts of PIT values, the RMS of the error and of √U_tot in every block."""
 
     pit: Float[np.ndarray, " bin"]
     error: Float[np.ndarray, "row block channel *blocks"]
@@ -58,7 +58,7 @@ class Scan(NamedTuple):
 
 
 def scan(predictor: Predictor, pairs: AbstractPairs, *, key: PRNGKeyArray, progress: bool = False) -> Scan:
-    """Looks through a split, with the noise of the scores."""
+    """Compute the error and √U_tot in every block of a split, with the noise of the scores."""
     batches, done, total = [], 0, int(pairs.num_pairs)
     with CountDisplay("looking through test pairs", enabled=progress) as display:
         for batch, keys, size in batches_of(pairs, key=key):
@@ -77,8 +77,9 @@ def _scan_batch(
 
 
 def sums_of(mixture: Predictive, batch: Batch) -> tuple[Float[Array, "batch ..."], ...]:
-    """Of each pair: counts of PIT values, and sums over blocks of space of the weight, and, in the network's units, of
-    error² and U_tot.
+    """Return counts of PIT values of each pair, and sums over blocks of space of the weight, error² and U_tot.
+
+    The last two are in the network's units.
     """
     mixture, truth = standardized(mixture, batch.y)
     weight = jnp.broadcast_to(batch.weight, batch.y.shape)
@@ -94,7 +95,13 @@ def sums_of(mixture: Predictive, batch: Batch) -> tuple[Float[Array, "batch ..."
 def join(
     sums: Sequence[Float[np.ndarray, "pair ..."]], pairs_per_row: int, scale: Sequence[float] | None = None
 ) -> Scan:
-    """The scan of whole trajectories, from `sums_of` all of their pairs; `scale` is that of each channel's units."""
+    """Return the scan of whole trajectories.
+
+    Args:
+        sums: `sums_of` all of their pairs.
+        pairs_per_row: The number of pairs of a trajectory.
+        scale: The scale of each channel's units.
+    """
     pit, *parts = (np.asarray(part, np.float64) for part in sums)
     weight, squared, variance = (
         _add_up(part.reshape(-1, pairs_per_row, *part.shape[1:]), 1, BLOCK_STEPS) for part in parts
@@ -105,14 +112,14 @@ def join(
 
 
 def _add_up(values: Any, axis: int, size: int) -> Any:
-    """Sums over blocks of `size` along an axis; the last may be shorter."""
+    """Sum over blocks of `size` along an axis; the last may be shorter."""
     xp = jnp if isinstance(values, jax.Array) else np
     padding = [(0, -values.shape[axis] % size if a == axis else 0) for a in range(values.ndim)]
     return xp.pad(values, padding).reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :]).sum(axis + 1)
 
 
 def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-    """Both rankings: wrong and does not know it, wrong and knows it."""
+    """Return both rankings: wrong and does not know it, wrong and knows it."""
     _, error, std = scan
 
     def region(place: tuple[int, ...]) -> Region:
@@ -129,14 +136,14 @@ def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tupl
                 break
             listed.append(region(place))
             row, _, _, *blocks = place
-            # A place is wrong for a while, and in all channels: one line of a list says so.
+            # A place is wrong for a while, and in all channels: it is listed once.
             left[(row, slice(None), slice(None), *(slice(max(b - 1, 0), b + 2) for b in blocks))] = -1.0
         return tuple(listed)
 
     with np.errstate(invalid="ignore", divide="ignore"):
-        # An error where none at all was announced is the worst; a block without any number is none.
+        # An error where √U_tot is 0 is the worst; a block without any finite number is not ranked.
         ratio = np.where(np.isfinite(error) & np.isfinite(std) & (error > 0), error / std, -1.0)
-        # Channels may have different units: an error is large by what is usual in its channel.
+        # Channels may have different units: an error is compared with those of its own channel.
         others = tuple(axis for axis in range(error.ndim) if axis != 2)
         usual = np.sqrt(np.mean(error**2, axis=others, keepdims=True, where=ratio >= 0))
         relative = np.where((ratio >= 0) & (ratio <= KNOWS), error / usual, -1.0)

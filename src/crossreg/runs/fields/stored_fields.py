@@ -1,11 +1,12 @@
-r"""`test_fields.npz`: what a run says of some test trajectories at every point, and where in all of them it is worst.
+r"""The format of `test_fields.npz`: predictions of some test trajectories, and where in all of them they are worst.
 
 The file is small. Values are float16 in units of a power of two near the RMS of the channel's truth, less its mean
-where that is far larger than its spread: pressures of 10⁵ Pa beside velocities keep their digits. The error is kept and
-not the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to 1/24.
+where that is far larger than its spread: pressures of 10⁵ Pa beside velocities keep their digits. The error is kept
+in place of the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to
+1/24.
 
-Where the truth is not known, truth and error are NaN, and the mean stands in an array of its own, `gap_mean`, which is
-there only if there are such places. Files of older versions have none: their mean is NaN there.
+Where the truth is unknown, truth and error are NaN, and the mean is in an array of its own, `gap_mean`, which is there
+only if there are such places. Files of older versions do not have it: their mean is NaN there.
 """
 
 import json
@@ -23,7 +24,7 @@ from crossreg.files.sealed import check_sealed, write_sealed
 from crossreg.runs.fields.regions import Region
 
 TEST_FIELDS = "test_fields.npz"
-# Bands of any level follow from these, nearly exactly, by interpolation over their normal scores.
+# Bands of any level follow from these nearly exactly, by interpolation over their normal scores.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _FIELDS = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
 _GAP_MEAN = "gap_mean"
@@ -38,12 +39,19 @@ Stored = Float[np.ndarray, "trajectory time channel x"]
 Plane = Float[np.ndarray, "trajectory plane channel x y"]
 
 
-def _mean(truth: np.ndarray, error: np.ndarray, gap_mean: np.ndarray | None) -> np.ndarray:
-    return truth + error if gap_mean is None else np.where(np.isnan(truth), gap_mean, truth + error)
+def _mean_of(part: "Planes | StoredFields") -> np.ndarray:
+    """The mean of the prediction, also where the truth is unknown."""
+    mean = part.truth + part.error
+    return mean if part.gap_mean is None else np.where(np.isnan(part.truth), part.gap_mean, mean)
+
+
+def _std_of(part: "Planes | StoredFields") -> np.ndarray:
+    """√U_tot, where U_tot = U_pred + U_gen."""
+    return np.hypot(part.std_predictive, part.std_generalization)
 
 
 class Windows(NamedTuple):
-    """Some steps of a trajectory each, along a line: `lines` are its places on the other axes."""
+    """Windows of some steps of a trajectory, along a line; `lines` are the line's places on the other axes."""
 
     trajectories: Int[np.ndarray, " window"]
     steps: Int[np.ndarray, "window time"]
@@ -75,15 +83,7 @@ class Planes(NamedTuple):
     std_generalization: Plane
     gap_mean: Plane | None = None
 
-    @property
-    def mean(self) -> Plane:
-        """The mean of the prediction, also where the truth is not known."""
-        return _mean(self.truth, self.error, self.gap_mean)
-
-    @property
-    def std(self) -> Plane:
-        """√U_tot, where U_tot = U_pred + U_gen."""
-        return np.hypot(self.std_predictive, self.std_generalization)
+    mean, std = property(_mean_of), property(_std_of)
 
 
 class StoredFields(NamedTuple):
@@ -112,15 +112,7 @@ class StoredFields(NamedTuple):
     gap_mean: Stored | None = None
     names: tuple[str, ...] = ()
 
-    @property
-    def mean(self) -> Stored:
-        """The mean of the prediction, also where the truth is not known."""
-        return _mean(self.truth, self.error, self.gap_mean)
-
-    @property
-    def std(self) -> Stored:
-        """√U_tot, where U_tot = U_pred + U_gen."""
-        return np.hypot(self.std_predictive, self.std_generalization)
+    mean, std = property(_mean_of), property(_std_of)
 
     @property
     def quantiles(self) -> Float[np.ndarray, "level trajectory time channel x"]:
@@ -131,7 +123,14 @@ class StoredFields(NamedTuple):
 def write_test_fields(
     path: Path, stored: StoredFields, *, identity: str = "-", announce: Callable[[Path], None] | None = None
 ) -> None:
-    """Writes the file in one move; `identity` says whose predictions they are, `announce` as in `replacing`."""
+    """Write the file in one move.
+
+    Args:
+        path: The file.
+        stored: Its content.
+        identity: The identity in its seal, which is that of the run.
+        announce: As in `replacing`.
+    """
     unit = _unit_of(stored.truth)
     header = {
         "format": _FORMAT,
@@ -162,10 +161,10 @@ _Unit = list[tuple[float, float]]
 
 
 def _unit_of(truth: Stored) -> _Unit:
-    """What the channels are kept in; the origin is 0 unless the mean is far from it, as seen from the spread."""
+    """Return the units of each channel; the origin is 0 unless the mean is many spreads away from it."""
     unit = []
     for channel in np.moveaxis(truth, 2, 0).astype(np.float64):
-        values = channel[np.isfinite(channel)]  # what was not measured is NaN
+        values = channel[np.isfinite(channel)]  # NaN was not measured
         if not values.size:
             unit.append((1.0, 0.0))
             continue
@@ -177,7 +176,7 @@ def _unit_of(truth: Stored) -> _Unit:
 
 
 def _along(unit: _Unit, name: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and origin of each channel, along the third axis of a field; only fields themselves have an origin."""
+    """Return scale and origin of each channel, along the third axis; differences of fields have no origin."""
     if values.ndim < 3 or len(unit) not in (1, values.shape[2]):
         raise ValueError("its units are those of other channels")
     scale, origin = (
@@ -190,7 +189,7 @@ def _in_units(part: StoredFields | Windows | Planes, unit: _Unit) -> dict[str, A
     fields = {}
     for name in (*_FIELDS, *([] if part.gap_mean is None else [_GAP_MEAN])):
         scale, origin = _along(unit, name, values := getattr(part, name))
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged has anything
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged may hold any number
             fields[name] = ((values - origin) / scale).astype(np.float16)
     return fields
 
@@ -204,14 +203,14 @@ def _from_units(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str) -> dic
 
 
 def _packed(part: StoredFields | Windows, unit: _Unit) -> dict[str, Any]:
-    """Arrays as the file has them."""
+    """Return arrays as the file has them."""
     arrays = _in_units(part, unit)
     offsets = np.clip(np.rint(np.nan_to_num(part.offsets) / _OFFSET_STEP), -127, 127).astype(np.int8)
     return arrays | {name: getattr(part, name) for name in _AS_THEY_ARE} | {"offsets": offsets}
 
 
 def _unpacked(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str = "") -> dict[str, np.ndarray]:
-    """Arrays that fit each other, from those of the file; steps are those of all rows, or of each."""
+    """Return the arrays of the file if they fit each other; steps are those of all rows, or of each window."""
     fields = _from_units(file, unit, prefix)
     fields["offsets"] = file[f"{prefix}offsets"].astype(np.float32) * np.float32(_OFFSET_STEP)
     fields |= {name: file[prefix + name] for name in _AS_THEY_ARE}
@@ -230,7 +229,7 @@ def _unpacked(file: Mapping[str, np.ndarray], unit: _Unit, prefix: str = "") -> 
 
 
 def _planes(file: Mapping[str, np.ndarray], unit: _Unit, header: Mapping[str, Any]) -> Planes | None:
-    """Planes that fit each other, from the arrays of the file."""
+    """Return the planes of the file if its arrays fit each other."""
     if "plane" in header:  # of older versions: one trajectory, without an axis for it
         number, stride = header["plane"]
         numbers = [number]
@@ -251,9 +250,17 @@ def _planes(file: Mapping[str, np.ndarray], unit: _Unit, header: Mapping[str, An
 
 
 def read_test_fields(path: Path, *, identity: str | None = None) -> StoredFields:
-    """Reads a file that `write_test_fields` wrote; with an `identity`, one that is sealed as another's is refused."""
+    """Read a file that `write_test_fields` wrote.
+
+    Args:
+        path: The file.
+        identity: The identity that its seal must have, if known.
+
+    Raises:
+        InputError: If the file is corrupted, or holds the predictions of another run.
+    """
     own = check_sealed(path, "file of test fields")
-    if identity is not None and own not in (None, "-", identity):  # older versions did not say whose they are
+    if identity is not None and own not in (None, "-", identity):  # older versions did not store an identity
         raise InputError(f"{path}: holds the predictions of another model ({own}, not {identity})")
     with open_npz(path, follow_links=False) as archive:
         file = {name: archive.read(name) for name in archive.names}

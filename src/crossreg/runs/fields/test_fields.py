@@ -1,25 +1,26 @@
-r"""What a run says of some test trajectories at every point, and where in all of them it is worst.
+r"""Predictions of some test trajectories at every point, and where in all of them a run is worst.
 
 `test_fields.npz` in a run folder holds, for a few test trajectories, the truth, the error of the mean m, Std_ω[μ],
 √U_pred, √U_gen and some quantiles of the prediction; and, over all test trajectories, the histogram of PIT values and
 the regions where the run is wrong (`runs/fields/regions.py`).
 
-Of a region in a trajectory that is not among these, or beside the line that is kept, it holds a window: some steps
-around it, along a line through its middle. So every region that is listed can be looked at.
+For a region in another trajectory, or off the line that is kept, the file holds a window: some steps around the region,
+along a line through its middle. So every region that is listed can be shown.
 
 Of a field in more than one dimension a line is kept, along the first axis through the middle of the others, and the
 whole plane at the first, the middle and the last step; of a long or wide one fewer trajectories, then fewer times. The
 noise is that of the scores.
 
-The prediction is kept at every point. Where a target is not known truth and error are NaN: where it was not measured,
-and, with `score_on="observed"`, where the files' own mask hides it, since anything may stand there. A point that is
-hidden otherwise has a truth, whether it is scored or not. `runs/fields/stored_fields.py` has the file.
+The prediction is kept at every point. Where a target is unknown, truth and error are NaN: where it was not measured,
+and, with `score_on="observed"`, where the files' own mask hides it, since any value may stand there. A point that is
+hidden otherwise has a truth, whether it is scored or not. `runs/fields/stored_fields.py` has the format of the file.
 """
 
 import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -44,8 +45,9 @@ from crossreg.runs.fields.stored_fields import (
     read_test_fields,
     write_test_fields,
 )
+from crossreg.runs.final_scores import SCORED_PAIRS
 from crossreg.runs.manifest import check_files, entered, read_manifest
-from crossreg.runs.run_folder import SCORED_PAIRS, channel_names, identity_of, load_run
+from crossreg.runs.run_folder import channel_names, identity_of, load_run
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000
@@ -57,6 +59,15 @@ _POINTS_PER_CALL = 2**12
 _GRID = np.linspace(-5, 5, 41)
 
 
+class _Source(NamedTuple):
+    """A predictor, the split that it predicts, the key of the noise, and whether to show progress."""
+
+    predictor: Predictor
+    pairs: GridPairs
+    key: PRNGKeyArray
+    progress: bool
+
+
 def compute_test_fields(
     predictor: Predictor,
     pairs: GridPairs,
@@ -66,29 +77,36 @@ def compute_test_fields(
     names: tuple[str, ...] = (),
     progress: bool = False,
 ) -> StoredFields:
-    """Looks through the first `scanned` trajectories of a split (all), and keeps the fields of a few `trajectories`.
+    """Predict a few trajectories of a split, and find where in all of them the predictor is wrong.
 
-    These are the first ones, and in place of the last of them the one with the region that is furthest off. `names` are
-    those of the channels.
+    Args:
+        predictor: The predictor.
+        pairs: The split.
+        trajectories: How many trajectories to keep at most: the first ones, the last of them replaced by the one with
+            the worst region.
+        scanned: How many trajectories to search for regions, by default all.
+        names: The names of the channels.
+        progress: Whether to show how far it is.
     """
-    num_rows, key = int(pairs.num_rows), evaluation_key(0)
+    source = _Source(predictor, pairs, evaluation_key(0), progress)
+    num_rows = int(pairs.num_rows)
     if pairs.in_files:  # not all of a file that is too large for memory
         scanned = min(scanned or num_rows, max(1, SCORED_PAIRS // pairs.horizon))
     scanned = min(scanned or num_rows, num_rows)
     points = pairs.horizon * math.prod(pairs.field_shape[:2])
     rows = list(range(int(np.clip(_MOST_POINTS // points, 1, min(trajectories, num_rows)))))
     times = np.arange(0, pairs.horizon, math.ceil(points / _MOST_POINTS))
-    if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both: what takes long is to compile it
-        fields, sums = _whole_fields(predictor, pairs, key, rows, times, progress)
+    if scanned <= len(rows) and len(times) == pairs.horizon:  # one program for both, since compiling takes longest
+        fields, sums = _whole_fields(source, rows, times)
         found = join([part[: scanned * pairs.horizon] for part in sums], pairs.horizon)
     else:
-        found = scan(predictor, pairs.of(range(scanned)), key=key, progress=progress)
+        found = scan(predictor, pairs.of(range(scanned)), key=source.key, progress=progress)
         fields = None
     unaware, aware = rank_regions(found, pairs.horizon, pairs.field_shape[1:])
     if fields is None:
         if unaware and unaware[0].trajectory not in rows and len(rows) > 1:
             rows[-1] = unaware[0].trajectory
-        fields, _ = _whole_fields(predictor, pairs, key, rows, times, progress)
+        fields, _ = _whole_fields(source, rows, times)
     return StoredFields(
         trajectories=np.asarray(rows),
         steps=times + 1,
@@ -98,40 +116,29 @@ def compute_test_fields(
         aware=aware,
         scanned=scanned,
         space=pairs.field_shape[1:],
-        windows=_windows(predictor, pairs, key, [*unaware, *aware], rows, progress),
-        planes=_planes(predictor, pairs, key, rows) if len(pairs.field_shape) > 2 else None,
+        windows=_windows(source, [*unaware, *aware], rows),
+        planes=_planes(source, rows) if len(pairs.field_shape) > 2 else None,
         names=names,
     )
 
 
 def _whole_fields(
-    predictor: Predictor,
-    pairs: GridPairs,
-    key: PRNGKeyArray,
-    rows: Sequence[int],
-    times: Int[np.ndarray, " time"],
-    progress: bool,
+    source: _Source, rows: Sequence[int], times: Int[np.ndarray, " time"]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Fields of some trajectories and times along the line through the middle; and the pairs' sums."""
-    index = np.asarray(rows)[:, None] * pairs.horizon + times
-    line = np.broadcast_to(_middle(pairs.field_shape[1:]), (*index.shape, len(pairs.field_shape) - 2))
-    return _fields(predictor, pairs, key, index, line, progress)
+    """Return fields of some trajectories and times along the line through the middle, and the pairs' sums."""
+    index = np.asarray(rows)[:, None] * source.pairs.horizon + times
+    middle = _middle(source.pairs.field_shape[1:])
+    return _fields(source, index, np.broadcast_to(middle, (*index.shape, len(middle))))
 
 
 def _middle(space: tuple[int, ...]) -> Int[np.ndarray, " axis"]:
-    """The places on all axes but the first of the line that is kept."""
+    """Return the place of the line that is kept, on all axes but the first."""
     return np.asarray([size // 2 for size in space[1:]], int)
 
 
-def _windows(
-    predictor: Predictor,
-    pairs: GridPairs,
-    key: PRNGKeyArray,
-    regions: Sequence[Region],
-    rows: Sequence[int],
-    progress: bool,
-) -> Windows | None:
-    """Windows for regions that the stored trajectories do not show, the first of the list first; None for none."""
+def _windows(source: _Source, regions: Sequence[Region], rows: Sequence[int]) -> Windows | None:
+    """Return windows for regions that the stored trajectories do not show, in the order of the list, or None."""
+    pairs = source.pairs
     middle, length = _middle(pairs.field_shape[1:]), min(_WINDOW_STEPS, pairs.horizon)
     chosen: list[tuple[int, int, tuple[int, ...]]] = []  # a trajectory, the first time, a line
 
@@ -151,12 +158,13 @@ def _windows(
     trajectories, firsts, lines = (np.asarray(part, int) for part in zip(*chosen, strict=True))
     times = firsts[:, None] + np.arange(length)
     line = np.broadcast_to(lines.reshape(len(chosen), 1, -1), (*times.shape, len(middle)))
-    fields, _ = _fields(predictor, pairs, key, trajectories[:, None] * pairs.horizon + times, line, progress)
+    fields, _ = _fields(source, trajectories[:, None] * pairs.horizon + times, line)
     return Windows(trajectories, times + 1, lines.reshape(len(chosen), -1), **fields)
 
 
-def _planes(predictor: Predictor, pairs: GridPairs, key: PRNGKeyArray, rows: Sequence[int]) -> Planes:
-    """The first, the middle and the last step of trajectories in a plane, one after the other: they may be large."""
+def _planes(source: _Source, rows: Sequence[int]) -> Planes:
+    """Return the first, the middle and the last step of trajectories in a plane, one by one: they may be large."""
+    predictor, pairs, key, _ = source
     times = np.unique([0, pairs.horizon // 2, pairs.horizon - 1])
     channels, *space = pairs.field_shape
     stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
@@ -176,26 +184,22 @@ def _planes(predictor: Predictor, pairs: GridPairs, key: PRNGKeyArray, rows: Seq
 
 
 def _only_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Fields without the mean at gaps where there are none."""
+    """Return fields without the mean at gaps where there are no gaps."""
     return fields if np.isnan(fields["truth"]).any() else {k: v for k, v in fields.items() if k != "gap_mean"}
 
 
 def _fields(
-    predictor: Predictor,
-    pairs: GridPairs,
-    key: PRNGKeyArray,
-    index: Int[np.ndarray, "row time"],
-    line: Int[np.ndarray, "row time axis"],
-    progress: bool,
+    source: _Source, index: Int[np.ndarray, "row time"], line: Int[np.ndarray, "row time axis"]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Fields, offsets of quantiles and masks of some pairs along a line each; and the pairs' sums."""
+    """Return fields, offsets of quantiles and masks of some pairs along a line each, and the pairs' sums."""
+    predictor, pairs, key, progress = source
     shape, index, line = index.shape, index.ravel(), line.reshape(index.size, -1)
-    # As many for windows as for whole trajectories: one program serves both.
+    # The same size for windows and for whole trajectories, so that one program serves both.
     chunk = int(np.clip(_POINTS_PER_CALL // math.prod(pairs.field_shape), 1, pairs.horizon))
     parts, sums = [], []
     with CountDisplay("predicting test fields", enabled=progress) as display:
         for start in range(0, len(index), chunk):
-            # Filled up with the last pair: one program serves all chunks.
+            # Padded with the last pair, so that one program serves all chunks.
             numbers = np.minimum(np.arange(start, start + chunk), len(index) - 1)
             arguments = (jnp.asarray(index[numbers]), jnp.asarray(line[numbers]))
             ready = pairs.hold(index[numbers], chunk)
@@ -231,11 +235,11 @@ def _values_of(
 
 
 def _predicted(predictor: Predictor, pairs: GridPairs, key: PRNGKeyArray, index: Int[Array, " batch"]):
-    """Fields of some pairs, with the prediction and the pairs that they are of."""
+    """Return fields of some pairs, with the prediction and the pairs themselves."""
     batch = pairs.gather(index)
     mixture = predictor(batch, jax.vmap(lambda i: jax.random.fold_in(key, i))(index))
     known = pairs.known(index)
-    # What was not measured is no truth: shown as 0 it would look like an error.
+    # A value that was not measured is no truth: shown as 0 it would look like an error.
     truth = jnp.where(known, batch.y, jnp.nan)
     fields = {
         "truth": truth,
@@ -267,10 +271,19 @@ def quantile_offsets(mixture: Predictive) -> Float[Array, "level *shape"]:
 
 
 def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = False) -> StoredFields:
-    """The fields of a run. A folder without the file gets it now, where its model and its data are at hand."""
+    """Load the fields of a run.
+
+    Args:
+        folder: The folder of the run.
+        compute: Whether to compute and store them where the file is missing, which needs the model and the data.
+        progress: Whether to show how far it is.
+
+    Raises:
+        InputError: If the file is corrupted, or can neither be read nor made.
+    """
     path = folder / TEST_FIELDS
     own = None
-    with contextlib.suppress(InputError):  # of an older version, which has not written what it is of
+    with contextlib.suppress(InputError):  # of an older version, which stored no identity
         own = identity_of(folder)
     if path.exists() or not compute:
         check_files(folder, [TEST_FIELDS])
@@ -280,14 +293,14 @@ def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = Fals
     predictor = SurrogatePredictor(run.model, run.config.train.evaluation_samples)
     data = run.load_data()
     stored = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
-    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # in a folder that may only be read, none
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # a read-only folder gets no file
         entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, TEST_FIELDS))
         write_test_fields(path, stored, identity=own or "-", announce=entry)
     return stored
 
 
 def _named(stored: StoredFields, folder: Path) -> StoredFields:
-    """Fields of an older version with the names that the run folder has for their channels."""
+    """Return fields of an older version with the channel names of the run folder."""
     with contextlib.suppress(InputError):
         names = channel_names(folder)
         return stored._replace(names=names if len(names) == stored.truth.shape[2] else ())

@@ -16,10 +16,11 @@ from crossreg.designs.presets import PRESETS, preset, scenario_settings
 from crossreg.errors import InputError
 from crossreg.files.arrays import open_npz
 from crossreg.methods.names import Method, parse_methods
+from crossreg.runs.kinds import PLAN, kind_of
 from crossreg.runs.programs import Program, Training, read_programs
 from crossreg.runs.saving import USUAL
 from crossreg.runs.snapshots import SnapshotStore
-from crossreg.runs.sweep_folder import PLAN, data_digest, load_trials, read_rows, trial_key
+from crossreg.runs.sweep_folder import data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
 from crossreg.studies.sweep.programs import cohort_of
 from crossreg.studies.sweep.run import check_trials, trainings_of
@@ -68,7 +69,7 @@ def asked_trials(asked: Asked) -> AskedTrials:
             if getattr(asked, name) != default:
                 flag = name.replace("_", "-")
                 raise InputError(f"--{flag}: {path} is a folder, which says it itself; leave the flag out")
-        if not (path / PLAN).exists():
+        if kind_of(path) != "sweep":
             raise InputError(f"{path}: is no folder of a sweep ({PLAN} is missing)")
         trials, seeds, folder = load_trials(path), 1, path
     else:

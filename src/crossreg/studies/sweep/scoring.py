@@ -16,8 +16,8 @@ from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
 from crossreg.metrics.test_times import scores_by_time
 from crossreg.predictors.predictor import Predictor
+from crossreg.runs.final_scores import finite_or_none
 from crossreg.runs.programs import Training
-from crossreg.runs.run_folder import finite_or_none
 from crossreg.runs.versions import describe_machine
 from crossreg.studies.sweep.programs import without_idle
 

@@ -6,7 +6,7 @@ import pytest
 from crossreg.metrics.evaluation import evaluate_all
 from crossreg.nn.build import build_model
 from crossreg.predictors.predictor import SurrogatePredictor
-from crossreg.runs.run_folder import final_metrics
+from crossreg.runs.final_scores import final_metrics
 from crossreg.studies import train
 
 

@@ -33,7 +33,7 @@ from crossreg.runs.fields.test_fields import (
     read_test_fields,
     write_test_fields,
 )
-from crossreg.runs.run_folder import final_metrics
+from crossreg.runs.final_scores import final_metrics
 
 
 @pytest.fixture(scope="module")
