@@ -20,7 +20,7 @@ from long_tests import long
 
 
 @pytest.fixture
-def command(small, points, tmp_path) -> list[str]:
+def command(small, trials, tmp_path) -> list[str]:
     save_yaml(small, tmp_path / "c.yaml")
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
     asked += ["--config", str(tmp_path / "c.yaml"), "--quiet", "--most-replicas", str(MOST), "--workers", "2"]

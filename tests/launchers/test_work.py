@@ -3,7 +3,6 @@
 import fcntl
 import pickle
 import threading
-from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,8 @@ from crossreg.methods.names import parse_method
 from crossreg.runs.sweep_folder import trial_key
 from crossreg.runs.versions import source_digest
 from crossreg.studies.launchers import work as module
-from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
+from crossreg.studies.launchers.base import Job, last_lines
+from crossreg.studies.launchers.local import LocalLauncher
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import _alone, work
 from crossreg.studies.sweep.scoring import shared_trajectories
@@ -31,7 +31,7 @@ def job(trajectories, tmp_path) -> Job:
     cache.write(tmp_path / "jobs" / "data.npz", trajectories)
     (tmp_path / "jobs" / "token").write_text("ours")
     about = (str(tmp_path), "ours", trajectories.digest, source_digest())
-    return Job("name", "label", *about, OFTEN, {}, None, {}, {})
+    return Job("name", "label", *about, OFTEN, {}, None, [], {})
 
 
 def test_a_worker_of_other_code_or_other_data_does_nothing(job):
@@ -39,7 +39,7 @@ def test_a_worker_of_other_code_or_other_data_does_nothing(job):
     assert (done.error, done.rows) == ("", {})
     for changed, said in (
         ({"source": "0123"}, f"the worker has another crossreg ({source_digest()}) than the driver (0123)"),
-        ({"digest": "0123"}, "data.npz: is not of the sweep's data"),
+        ({"digest": "0123"}, "data.npz: does not hold the data of the sweep"),
         ({"token": "another's"}, f"the worker does not see {job.folder}"),
     ):
         refused = work(job._replace(**changed))
@@ -56,7 +56,7 @@ def test_a_worker_knows_own_files_as_the_sweep_does(job, tmp_path):
     trials = [Trial(base, parse_method("persistence"), {"train_size": size}) for size in (3, 6)]
     trajectories = shared_trajectories(trials)
     cache.write(tmp_path / "jobs" / "data.npz", trajectories)
-    keyed = {trial_key(trial, trajectories.digest): Wired.of(trial) for trial in trials}
+    keyed = {trial_key(trial, trajectories.digest): trial for trial in trials}
     job = job._replace(digest=trajectories.digest, trials=keyed)
     done = work(job)
     assert done.error == ""
@@ -114,15 +114,17 @@ def _enter(path: Path, entered: list[Path]) -> None:
         entered.append(path)
 
 
-def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job):
+def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job, tmp_path, monkeypatch):
     a, b, c, d, e = (job._replace(name=name) for name in "abcde")
-    queue = deque([a])
-    put_in(queue, [b, c], first=False)
-    put_in(queue, [d, e], first=True)
-    assert [job.name for job in queue] == ["d", "e", "a", "b", "c"]
+    monkeypatch.setattr(LocalLauncher, "_hand_out", lambda self: None)
+    launcher = LocalLauncher(Workers(workers=2), tmp_path)
+    launcher.submit([a])
+    launcher.submit([b, c])
+    launcher.submit([d, e], first=True)
+    assert [job.name for job in launcher._queue] == ["d", "e", "a", "b", "c"]
 
 
-def test_a_point_arrives_as_it_was_sent():
+def test_a_trial_arrives_as_it_was_sent():
     base = Config().replace(seed=5, train_size=9)
     for method, changes in (
         ("xreg", {"k_reg": 3}),
@@ -130,7 +132,7 @@ def test_a_point_arrives_as_it_was_sent():
         ("ensemble", {}),
     ):
         trial = Trial(base.replace(**changes), parse_method(method), changes)
-        found = pickle.loads(pickle.dumps(Wired.of(trial))).trial()
+        found = pickle.loads(pickle.dumps(trial))
         assert found.configs == trial.configs
         assert (found.base, found.config, found.changes) == (trial.base, trial.config, changes)
         assert found.method.name == method

@@ -34,7 +34,8 @@ from crossreg.studies.planning.packing import (
 )
 from crossreg.studies.planning.plan import Risks, make_plan
 from crossreg.studies.sweep.programs import plan_programs
-from crossreg.studies.sweep.run import run_sweep, trainings_of
+from crossreg.studies.sweep.run import run_sweep
+from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training.cost import RATES
 
 SHAPE = (1, 160)

@@ -19,7 +19,7 @@ from crossreg.data.pairs import Data, load_data
 from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.metrics.evaluation import evaluate_all, point_scores
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
@@ -96,7 +96,7 @@ def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
     """Runs the comparison into `folder`; prints its scores as a table, or as JSON."""
     base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
-    configs = {name: TRAINED[name](base) for name in _METHODS}
+    configs = {name: config_of(name, base) for name in _METHODS}
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder}: exists and is not a folder")
     if not (folder / LOCK).exists():  # nothing is put into a folder of something else, not even a lock

@@ -16,12 +16,13 @@ from typing import Any
 from crossreg.config import Config
 from crossreg.designs.paper import TRAINING
 from crossreg.errors import InputError
-from crossreg.methods import TRAINED, xreg
+from crossreg.methods import xreg
+from crossreg.methods.names import config_of
 
 
 def reference(config: Config) -> Config:
     """XReg at 0.7 observed: five feature sites owned by ρ, σ_pred and σ_gen heads."""
-    return TRAINED["xreg"](config).replace(observed_fraction=0.7)
+    return config_of("xreg", config).replace(observed_fraction=0.7)
 
 
 def low_observation(config: Config) -> Config:
@@ -36,12 +37,12 @@ def head_only(config: Config) -> Config:
 
 def unregularized(config: Config) -> Config:
     """No learned generalization noise, at 0.7 observed: a σ_pred head only, which keeps getting surer on train."""
-    return TRAINED["unregularized"](config).replace(observed_fraction=0.7)
+    return config_of("unregularized", config).replace(observed_fraction=0.7)
 
 
 def dropout(config: Config) -> Config:
     """MC dropout with p = 0.1 at the five sites, at 0.7 observed."""
-    return TRAINED["dropout"](config).replace(observed_fraction=0.7)
+    return config_of("dropout", config).replace(observed_fraction=0.7)
 
 
 def protocol(config: Config) -> Config:

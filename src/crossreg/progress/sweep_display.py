@@ -15,7 +15,7 @@ from crossreg.training.replicas import Progress
 class SweepDisplay:
     """A context that shows how far a whole sweep is: what trains now, and the time left for training and scoring.
 
-    `work` and `points` are what there is: the training still to be done, in any unit that time is about proportional
+    `work` and `trials` are what there is: the training still to be done, in any unit that time is about proportional
     to, and all rows, `scored` of them before. `seconds_per_work` is a first guess, until something was timed, and
     `scoring_work` one of what scoring a row takes in the same unit, until one was scored.
     `progress.json` is kept in `folder`.
@@ -25,7 +25,7 @@ class SweepDisplay:
         self,
         work: float,
         programs: int,
-        points: int,
+        trials: int,
         *,
         scored: int = 0,
         seconds_per_work: float | None = None,
@@ -36,7 +36,7 @@ class SweepDisplay:
     ):
         self._file = None if folder is None else ProgressFile(folder)
         self._program = ""
-        self._total, self._programs, self._points = work, programs, points
+        self._total, self._programs, self._points = work, programs, trials
         self._guess, self._scoring_work = seconds_per_work, scoring_work
         self._enabled = enabled
         self._stream: Any = stream or sys.stderr

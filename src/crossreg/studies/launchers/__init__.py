@@ -1,6 +1,10 @@
-"""Engines that run the programs of a sweep on workers: local processes, Ray tasks, Slurm jobs.
+"""Launchers: the programs of a sweep on local processes, as Ray tasks, or as Slurm jobs.
 
-`base.py` is what they share, `work.py` what a worker does; each engine is one file that knows nothing of sweeps.
+`settings.py` has the flags, `base.py` what driver and workers exchange, and `work.py` what a worker does with a job.
+`local.py` (with `process.py`, the worker's main program), `ray_core.py` and `slurm.py` are one launcher each; they know
+nothing of sweeps. The driver is `studies/sweep/distributed.py`.
+
+May import everything up to runs, and `studies/sweep/programs.py` and `scoring.py`, which workers call.
 """
 
 import contextlib
@@ -13,7 +17,7 @@ from crossreg.studies.launchers.settings import Workers
 
 
 def open_launcher(workers: Workers, folder: Path) -> Launcher:
-    """The engine that was asked for; `folder` is the sweep's."""
+    """Return the launcher that `workers` asks for; `folder` is the sweep's."""
     if workers.launcher == "ray":
         from crossreg.studies.launchers.ray_core import RayLauncher
 
@@ -30,12 +34,12 @@ def open_launcher(workers: Workers, folder: Path) -> Launcher:
 
 @contextlib.contextmanager
 def _loggers_kept() -> Iterator[None]:
-    """A block that may import submitit, which else takes away the handlers of all loggers there are.
+    """Keep submitit, when it is imported, from removing the handlers of all loggers.
 
-    Its workers, which inherit the environment, are to log as they do.
+    The variable is removed afterwards: workers inherit the environment, and should log as usual.
     """
     name = "SUBMITIT_LOG_LEVEL"
-    if name in os.environ:  # it was said what it shall do
+    if name in os.environ:  # set by the user
         yield
         return
     os.environ[name] = "NOCONFIG"

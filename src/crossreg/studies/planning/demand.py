@@ -22,7 +22,8 @@ from crossreg.runs.snapshots import SnapshotStore
 from crossreg.runs.sweep_folder import PLAN, data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
 from crossreg.studies.sweep.programs import cohort_of
-from crossreg.studies.sweep.run import check_trials, trainings_of
+from crossreg.studies.sweep.run import check_trials
+from crossreg.studies.sweep.scoring import trainings_of
 
 _MOST_SEEDS = 10**7
 # What APEBench takes where a scenario is not told its own.
