@@ -319,7 +319,7 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
     assert [line["step"] for line in lines] == [10, 20]
     for arguments, message in (
         (["--where", "observed_fraction=0.5"], "already holds a run"),
-        (["--out", str(tmp_path / "a")], "2 runs fit; the sweep has observed_fraction 0.5, 1.0"),
+        (["--out", str(tmp_path / "a")], "2 trials fit; the sweep has observed_fraction 0.5, 1.0"),
         (["--out", str(tmp_path / "a"), "--method", "dropout"], "the sweep has xreg, ensemble"),
         (["--out", str(tmp_path / "a"), "--method", "ensemble", "--where", "observed_fraction=1.0"], "more than one"),
         (["--out", str(tmp_path / "a"), "--seed", "7"], "--seed 7: the sweep has 0, 1"),
