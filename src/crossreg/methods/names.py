@@ -223,5 +223,5 @@ def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:
     methods = [parse_method(name, for_cars=for_cars) for name in listed]
     called = [method.name for method in methods]
     if repeated := {name for name in called if called.count(name) > 1}:
-        raise InputError(f"--methods {names}: {min(repeated)} stands there twice")
+        raise InputError(f"--methods {names}: {min(repeated)} is given twice")
     return methods

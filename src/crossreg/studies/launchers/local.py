@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
+from crossreg.machine.processor import num_cores
 from crossreg.runs.sweep_folder import JOBS
 from crossreg.studies.launchers.base import SECONDS_TO_END, Job, Launcher, Outcome, end_of_file, last_lines
 from crossreg.studies.launchers.settings import Workers
@@ -129,7 +130,7 @@ def worker_environments(workers: Workers) -> list[dict[str, str]]:
     already is kept.
     """
     count, gpus = workers.workers or 1, _gpus() if workers.worker_gpus != 0 else []
-    cores = workers.worker_cpus or max(1, _cores() // count)
+    cores = workers.worker_cpus or max(1, num_cores() // count)
     environments = []
     for number in range(count):
         own = {"NPROC": os.environ.get("NPROC") or str(cores)}
@@ -144,10 +145,6 @@ def worker_environments(workers: Workers) -> list[dict[str, str]]:
             own["JAX_PLATFORMS"] = "cpu"
         environments.append({**os.environ, **own})
     return environments
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _gpus() -> list[str]:

@@ -12,9 +12,10 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crossreg.data import cache
+from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.sealed import is_sealed
 from crossreg.files.whole import make_folder, replacing
@@ -55,13 +56,6 @@ def clear_left(folder: Path) -> None:
         remove_jobs(folder)
 
 
-class _Group(NamedTuple):
-    """Trials that need the same programs."""
-
-    programs: frozenset[str]
-    trials: list[str]
-
-
 def fill_by_jobs(
     work: OpenWork,
     launcher: Launcher,
@@ -85,8 +79,8 @@ def fill_by_jobs(
     stored = {name for name, p in programs.items() if name not in work.corrupted and p.is_done(folder)}
     due = [program for name, program in programs.items() if name not in stored]
     inside, groups = _divide(work, stored)
-    make = _JobFactory(work, programs, saving)
-    _prepare(due, work, make.token)
+    shared = _shared(work, saving)
+    _prepare(due, work, shared["token"])
     display.stored(stored)
     # The longest first, so that workers end together.
     by_length = sorted(due, key=lambda program: -program.work(work.space))
@@ -100,17 +94,16 @@ def fill_by_jobs(
             launcher.submit(jobs, first=first)
 
     def score_ready() -> list[Job]:
-        ready = [group for group in groups if group.programs <= stored]
-        groups[:] = [group for group in groups if group not in ready]
-        size = [max(_LEAST_TRIALS, math.ceil(len(group.trials) / (launcher.room() or 1))) for group in ready]
-        return [
-            make.job(group.trials[i : i + n], stored=group.programs)
-            for group, n in zip(ready, size, strict=True)
-            for i in range(0, len(group.trials), n)
-        ]
+        jobs = []
+        for names in [names for names in groups if names <= stored]:
+            trials, needed = groups.pop(names), [programs[name] for name in sorted(names)]
+            size = max(_LEAST_TRIALS, math.ceil(len(trials) / (launcher.room() or 1)))
+            parts = [dict(list(trials.items())[i : i + size]) for i in range(0, len(trials), size)]
+            jobs += [_job(shared, part, None, needed) for part in parts]
+        return jobs
 
     with saved_on_stop(launcher.cancel):
-        submit([*(make.job(inside[p.name], train=p) for p in by_length), *score_ready()])
+        submit([*(_job(shared, inside[program.name], program) for program in by_length), *score_ready()])
         while open_jobs:
             display.look(len(open_jobs))
             for job, came in launcher.ended(_SECONDS_BETWEEN_LOOKS):
@@ -146,18 +139,18 @@ def fill_by_jobs(
         remove_jobs(folder)
 
 
-def _divide(work: OpenWork, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:
-    """Return the trials that are scored by the job of the program they need, and the groups of all others."""
+def _divide(
+    work: OpenWork, stored: set[str]
+) -> tuple[dict[str, dict[str, Trial]], dict[frozenset[str], dict[str, Trial]]]:
+    """Return the trials that are scored by the job of the only program they need, and the others by their programs."""
     program_of = {key: program.name for program in work.due for key in program.trainings}
-    inside: dict[str, list[str]] = {program.name: [] for program in work.due if program.name not in stored}
-    groups: dict[frozenset[str], list[str]] = {}
+    inside: dict[str, dict[str, Trial]] = {program.name: {} for program in work.due if program.name not in stored}
+    groups: dict[frozenset[str], dict[str, Trial]] = {}
     for key, needed in work.needs.items():
         names = frozenset(program_of[training] for training in needed)
-        if len(names) == 1 and not names & stored:
-            inside[min(names)].append(key)
-        else:
-            groups.setdefault(names, []).append(key)
-    return inside, [_Group(names, keys) for names, keys in groups.items()]
+        alone = len(names) == 1 and not names & stored
+        (inside[min(names)] if alone else groups.setdefault(names, {}))[key] = work.waiting[key]
+    return inside, groups
 
 
 def _prepare(due: Sequence[Program], work: OpenWork, token: str) -> None:
@@ -172,33 +165,28 @@ def _prepare(due: Sequence[Program], work: OpenWork, token: str) -> None:
         program.file(folder, ".npz").unlink(missing_ok=True)  # it is corrupted, or the program would not be due
 
 
-class _JobFactory:
-    """Makes the jobs of one sweep."""
+def _shared(work: OpenWork, saving: Saving) -> dict[str, Any]:
+    """Return the fields that all jobs of a sweep have in common."""
+    return {
+        "folder": str(work.folder.resolve()),
+        "token": uuid.uuid4().hex,
+        "digest": work.trajectories.digest,
+        "source": source_digest(),
+        "saving": saving,
+        "environment": {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+    }
 
-    def __init__(self, work: OpenWork, programs: dict[str, Program], saving: Saving):
-        self.token = uuid.uuid4().hex
-        self._programs, self._trials = programs, work.waiting
-        self._common = {
-            "folder": str(work.folder.resolve()),
-            "token": self.token,
-            "digest": work.trajectories.digest,
-            "source": source_digest(),
-            "saving": saving,
-            "environment": {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        }
 
-    def job(self, keys: Sequence[str], *, train: Program | None = None, stored: frozenset[str] = frozenset()) -> Job:
-        methods = sorted({self._trials[key].method.name for key in keys})
-        said = f"{', '.join(methods[:3])}{' …' * (len(methods) > 3)}" or "trained again"
-        count = f"× {len(train.trainings)}" if train else f"{len(keys)} rows to score"
-        return Job(
-            name=train.name if train else f"rows-{digest_of(list(keys))}",
-            label=f"{said} {count}",
-            train=train,
-            stored=[self._programs[name] for name in sorted(stored)],
-            trials={key: self._trials[key] for key in keys},
-            **self._common,
-        )
+def _job(
+    shared: dict[str, Any], trials: dict[str, Trial], train: Program | None, stored: Sequence[Program] = ()
+) -> Job:
+    """Return the job that trains a program, if there is one, and scores trials."""
+    methods = sorted({trial.method.name for trial in trials.values()})
+    said = f"{', '.join(methods[:3])}{' …' * (len(methods) > 3)}" or "trained again"
+    name, count = f"rows-{digest_of(list(trials))}", f"{len(trials)} rows to score"
+    if train is not None:
+        name, count = train.name, f"× {len(train.trainings)}"
+    return Job(name=name, label=f"{said} {count}", train=train, stored=stored, trials=trials, **shared)
 
 
 def _taken(program: Program, folder: Path, outcome: Outcome) -> Outcome:

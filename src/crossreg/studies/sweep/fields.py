@@ -56,7 +56,7 @@ def load_sweep_fields(
         for number, key in enumerate(keys):
             path = folder / FIELDS_FOLDER / f"{key}.npz"
             try:
-                # A file of this row is read, and reported if it is corrupted; one of another or an unknown row is replaced.
+                # A corrupted file of this row is reported; a file of another row is replaced.
                 if path.exists() and seal_or_none(path) in (None, key):
                     by_key[key] = read_test_fields(path, identity=key)
                 else:
@@ -72,7 +72,7 @@ def load_sweep_fields(
 
 
 def choose(trials: Mapping[str, Trial], rows: Sequence[Mapping[str, Any]], most: int) -> list[str]:
-    """Return the keys of at most `most` rows: the first seed of all methods in the first regime, of one in the others."""
+    """Return the keys of at most `most` rows: of the first seed, every method in the first regime, then one method."""
     firsts: dict[tuple[str, str], str] = {}
     for row in rows:
         trial = trials[row["key"]]

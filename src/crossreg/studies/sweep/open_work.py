@@ -11,7 +11,7 @@ from crossreg.runs.programs import Program
 from crossreg.runs.sweep_folder import read_rows, trial_key
 from crossreg.studies.sweep.programs import plan_programs
 from crossreg.studies.sweep.scoring import trainings_of
-from crossreg.training.cost import scoring_steps
+from crossreg.training.cost import measured_elsewhere, scoring_steps
 
 
 class Packing(NamedTuple):
@@ -68,12 +68,13 @@ class OpenWork(NamedTuple):
         whole = sum((program.work(self.space) for program in self.due), 0.0)
         steps = sum(len(program.trainings) * program.config.train.steps for program in self.due)
         scoring = sum(scoring_steps(trial.config, trial.method.members) for trial in self.waiting.values())
+        is_known = measured_elsewhere() is None and all(p.seconds(self.space) is not None for p in self.due)
         return {
             "work": whole,
             "programs": len(self.due),
             "trials": len(trials),
             "scored": len(trials) - len(self.waiting),
-            "seconds_per_work": 1.0 if all(p.seconds(self.space) is not None for p in self.due) else None,
+            "seconds_per_work": 1.0 if is_known else None,
             "scoring_work": whole / steps * scoring / len(self.waiting) if steps and self.waiting else None,
             "folder": self.folder,
         }

@@ -26,7 +26,7 @@ from crossreg.machine.devices import devices_in_use
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
 from crossreg.progress.sweep_display import SweepDisplay
-from crossreg.runs.manifest import drop, entered, record_json, recorded
+from crossreg.runs.manifest import Entry, drop, entered, record_json, recorded
 from crossreg.runs.programs import (
     TRAINED_FOLDER,
     Finished,
@@ -194,15 +194,13 @@ def train_program(
         if into is None:
             take_out(program, folder)
         with _to_the_end(program, started, folder, display, saving) as (finished, history):
-            more = {"history": np.frombuffer(history, np.uint8)}
             if into is not None:
-                save_arrays(into, finished, identity=program.name, more=more)
+                _store(program, into, finished, history)
             else:
                 with recorded(folder, program.name_of(".jsonl")) as file:
                     file.write(history)
                 with entered(folder, program.name_of(".npz")) as entry:
-                    path = program.file(folder, ".npz")
-                    save_arrays(path, finished, identity=program.name, announce=entry, more=more)
+                    _store(program, program.file(folder, ".npz"), finished, history, announce=entry)
     return _trained(program, started[0], finished)
 
 
@@ -246,6 +244,11 @@ def _to_the_end(
             display.update(report)
         yield _finish(training.snapshot), training.history
     training.forget()
+
+
+def _store(program: Program, file: Path, finished: Finished, history: bytes, **announce: Entry) -> None:
+    more = {"history": np.frombuffer(history, np.uint8)}
+    save_arrays(file, finished, identity=program.name, more=more, **announce)
 
 
 def _trained(program: Program, models: Surrogate, finished: Finished) -> dict[str, Trained]:

@@ -19,6 +19,7 @@ from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.memory_maps import release_programs
+from crossreg.machine.processor import describe_processor
 from crossreg.methods.early import Trained
 from crossreg.nn.build import model_like
 from crossreg.progress.display import clock
@@ -34,6 +35,7 @@ from crossreg.studies.sweep.open_work import OpenWork, Packing, open_work
 from crossreg.studies.sweep.programs import cohort_of, compiled_ahead, on_device, train_program
 from crossreg.studies.sweep.scoring import score_trials, scored_on, shared_trajectories
 from crossreg.training.cohort import check_learnable, check_memory, memory_bytes
+from crossreg.training.cost import measured_elsewhere
 
 
 def check_trials(trials: Sequence[Trial]) -> None:
@@ -146,6 +148,8 @@ def describe_sweep(trials: Sequence[Trial], folder: Path, workers: Workers = HER
         f"{len(work.waiting)} of {len(trials)} rows to make, {len(due)} program{'s' * (len(due) != 1)} to train;"
         f" {took} on {device}, compilation and scoring aside"
     ]
+    if known and (processor := measured_elsewhere()) is not None:
+        lines.append(f"  times are those measured on {processor}; on this machine ({describe_processor()}) they differ")
     for program, s in zip(due, seconds, strict=True):
         steps = f"{program.config.train.steps:,} steps"
         lines.append(f"  {work.label(program):<40}{steps:>15}{'' if s is None else clock(s):>10}")
