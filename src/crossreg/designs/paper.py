@@ -2,7 +2,7 @@
 
 from typing import Any
 
-# How the paper trains and scores every method, where that is not the default of crossreg: Adam at a constant rate, an
+# Settings of training and scores in the paper that are not the default of crossreg: Adam at a constant rate, an
 # update of ρ every five steps until the end, unscaled initial weights, and 10 samples for scores.
 TRAINING: dict[str, Any] = {
     "learning_rate": 1e-3,

@@ -1,4 +1,4 @@
-"""What the driver of a sweep and its workers exchange, and what all launchers share.
+"""Jobs and outcomes, which the driver of a sweep and its workers exchange, and the base class of launchers.
 
 A job trains one whole program and scores its trials, or scores trials whose programs are stored already. A worker
 never writes a file that another process writes: it keeps the snapshots and the growing history of its own program, and
@@ -76,7 +76,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a job ended.
+    """The outcome of a job.
 
     Attributes:
         rows: The rows of its trials, by key.

@@ -1,4 +1,4 @@
-"""What a worker does with a job: train a program, score trials, and report how it went.
+"""The work of a worker: train a program, score trials, and report the outcome.
 
 If a worker sees the sweep's folder (the token there is the driver's), it works in it, so that a second try resumes from
 the snapshots of the first. Otherwise it works in a temporary folder and returns the trained file with the rows.

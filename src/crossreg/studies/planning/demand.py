@@ -32,7 +32,7 @@ RowSeconds = Callable[[Trial], float]
 
 
 class Asked(NamedTuple):
-    """What to plan: `what` is the name of a sweep or a preset, a file of settings, or a folder of a sweep.
+    """The request for a plan: `what` is the name of a sweep or a preset, a settings file, or the folder of a sweep.
 
     The other fields are those of `crossreg sweep`.
     """
@@ -62,7 +62,7 @@ class AskedTrials(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What is to be done.
+    """The work that is asked for, and what is left of it.
 
     Attributes:
         asked: The number of rows that are asked for.
@@ -154,7 +154,7 @@ def field_shape_of(data: DataConfig) -> tuple[tuple[int, ...], bool]:
 
 
 def demand_of(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
-    """Return what is to be done for the trials; `row_seconds` returns the seconds that scoring a trial takes.
+    """Return the work for the trials; `row_seconds` returns the seconds that scoring a trial takes.
 
     Some trainings of a folder may be in programs that are decided already; a program is planned as one job.
     """

@@ -88,7 +88,7 @@ class Packing(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is to be done on a kind of device.
+    """The work of a sweep on a kind of device.
 
     Attributes:
         cohorts: The replicas to train.
@@ -119,7 +119,7 @@ class Load(NamedTuple):
 def load_of(
     cohorts: Sequence[Cohort], rows: float, field_shape: tuple[int, ...], device: Device, *, compiled: bool = False
 ) -> Load:
-    """Return what is to be done on a kind of device, with its costs."""
+    """Return the work of a sweep on a kind of device, with its costs."""
     lines = []
     for cohort in cohorts:
         one, two = (cohort.left * device.training_seconds(cohort.config, field_shape, r) for r in (1, 2))
@@ -186,7 +186,7 @@ def at_most(load: Load, devices: int, most: int) -> Packing:
 
 
 def best_width(load: Load, devices: int) -> tuple[int, Packing]:
-    """Return the width of jobs whose schedule ends first; of those that end within 1%, the one with the fewest jobs."""
+    """Return the width whose schedule ends first; among widths that end within 1%, the one with the fewest jobs."""
     largest = max((line.most for line in load.lines), default=1)
     widths = {round(largest ** (i / _WIDTHS)) for i in range(_WIDTHS + 1)}
     # Widths at which a cohort, or all cohorts together, have 1, 2, … jobs for each device.

@@ -13,7 +13,7 @@ from crossreg.runs.saving import SAVE_EVERY, Saving
 from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of, priced_rows
 from crossreg.studies.planning.device_costs import Device, devices_of
 from crossreg.studies.planning.packing import Load, Packing, Way, load_of, started, ways_to_run
-from crossreg.studies.planning.scheduling import Simulated, Trouble, simulate, simulate_one_process
+from crossreg.studies.planning.scheduling import Trouble, simulate, simulate_one_process
 
 # A number of devices that ends within this factor of the time of all devices is enough.
 _ENOUGH = 1.05
@@ -24,7 +24,7 @@ _GIVEN_UP = 0.5  # mean number of jobs given up from which a way is not recommen
 
 
 class Risks(NamedTuple):
-    """What may go wrong, as flags of `crossreg plan`.
+    """Slow jobs and failures, as flags of `crossreg plan`.
 
     Attributes:
         straggler_rate: The share of jobs that are slow.
@@ -73,7 +73,7 @@ def make_plan(
     Args:
         asked: The sweep.
         on: The devices as NAME:COUNT, such as h200:8.
-        risks: What may go wrong; by default nothing.
+        risks: Slow jobs and failures; by default there are none.
         compiled: Whether all programs were compiled by an earlier command.
         curve: Whether `by_devices` gets the points of a figure.
 
@@ -103,7 +103,7 @@ def make_plan(
     load = load_of(demand.cohorts, demand.rows, field_shape, device, compiled=compiled)
     if load.replicas > _MOST_REPLICAS:
         raise InputError(f"--seeds {asked.seeds}: makes {load.replicas} replicas; a plan has at most {_MOST_REPLICAS}")
-    planner = _Planner(load, field_shape, risks)
+    planner = _Planner(load, risks)
     ways = planner.ways(devices)
     best = planner.best(devices)
     return {
@@ -157,8 +157,8 @@ class _Run(NamedTuple):
 class _Planner:
     """Ways to do one load on any number of devices; each number is computed once."""
 
-    def __init__(self, load: Load, field_shape: tuple[int, ...], risks: Risks):
-        self._load, self._shape, self._risks = load, field_shape, risks
+    def __init__(self, load: Load, risks: Risks):
+        self._load, self._risks = load, risks
         self._useful = load.useful()
         self._found: dict[int, list[_Run]] = {}
 
@@ -176,9 +176,8 @@ class _Planner:
     def described(self, packing: Packing) -> list[dict[str, Any]]:
         """Return the jobs of a packing, equal ones together."""
         described = []
-        for jobs, group in zip(
-            packing.jobs, packing.groups, strict=False
-        ):  # the last group may be rows without training
+        # The last group may be rows without training.
+        for jobs, group in zip(packing.jobs, packing.groups, strict=False):
             cohort = self._load.cohorts[jobs.cohort]
             share = math.ceil(jobs.replicas / packing.devices_each)
             described.append(
@@ -189,7 +188,7 @@ class _Planner:
                     "replicas": jobs.replicas,
                     "seconds": group.seconds,
                     "seconds_to_compile": group.new,
-                    "bytes": self._load.device.held_bytes(cohort.config, self._shape, share),
+                    "bytes": self._load.device.held_bytes(cohort.config, self._load.field_shape, share),
                 }
             )
         return described
@@ -219,7 +218,13 @@ class _Planner:
             return {"seconds": seconds, "band": [seconds, seconds], "failures": 0.0, "given_up": 0.0, "runs": 0}
         runs = self._risks.runs or int(np.clip(_EVENTS / max(packing.num_jobs, 1), *_RUNS))
         draw = np.random.default_rng(self._risks.seed)
-        simulated = [self._simulated(packing, devices, trouble, draw) for _ in range(runs)]
+        around = self._load.device.around
+        if packing.devices_each == devices:
+            ahead = {"compilers": around.compilers, "crowding": around.crowding}
+            once = functools.partial(simulate_one_process, packing.groups, start=around.start, **ahead)
+        else:
+            once = functools.partial(simulate, packing.groups, devices, start=started(self._load, devices))
+        simulated = [once(trouble=trouble, draw=draw) for _ in range(runs)]
         low, seconds, high = np.quantile([run.makespan for run in simulated], (0.025, 0.5, 0.975))
         return {
             "seconds": float(seconds),
@@ -228,13 +233,6 @@ class _Planner:
             "given_up": float(np.mean([run.given_up for run in simulated])),
             "runs": runs,
         }
-
-    def _simulated(self, packing: Packing, devices: int, trouble: Trouble, draw: np.random.Generator) -> Simulated:
-        if packing.devices_each == devices:
-            around = self._load.device.around
-            ahead = {"compilers": around.compilers, "crowding": around.crowding}
-            return simulate_one_process(packing.groups, trouble, draw, start=around.start, **ahead)
-        return simulate(packing.groups, devices, trouble, draw, start=started(self._load, devices))
 
     def by_devices(self, devices: int, *, curve: bool) -> list[dict[str, Any]]:
         """Return time and efficiency with fewer and more devices."""

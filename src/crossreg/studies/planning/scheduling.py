@@ -126,7 +126,7 @@ def _ready(groups: Sequence[Group], start: float, compilers: int, crowding: floa
 
 
 class Trouble(NamedTuple):
-    """What may go wrong: a share of jobs is slow, and devices fail.
+    """Slow jobs and failures of devices.
 
     Attributes:
         straggler_rate: The share of slow jobs.

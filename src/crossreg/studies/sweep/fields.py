@@ -62,7 +62,7 @@ def load_sweep_fields(
                 else:
                     trajectories = trajectories or shared_trajectories(trials.values())
                     if trajectories.digest != digest:
-                        raise InputError("the data are no longer those that the sweep was trained on")
+                        raise InputError("the data have changed since the sweep was trained")
                     archive = archive or Archive(folder)
                     by_key[key] = _compute(trials[key], trajectories, archive, path)
             except InputError as error:

@@ -1,4 +1,4 @@
-"""What a sweep still has to do: the trials without a row, the trainings that they need, and the programs to train."""
+"""The open work of a sweep: trials without a row, the trainings that they need, and the programs to train."""
 
 import math
 from collections.abc import Container, Sequence
@@ -15,7 +15,7 @@ from crossreg.training.cost import measured_elsewhere, scoring_steps
 
 
 class Packing(NamedTuple):
-    """What decides how many replicas a new program has.
+    """Limits on the number of replicas in a new program.
 
     Attributes:
         memory: The bytes that a worker may fill.
@@ -29,7 +29,7 @@ class Packing(NamedTuple):
 
 
 class OpenWork(NamedTuple):
-    """What a sweep still has to do.
+    """The open work of a sweep.
 
     Attributes:
         folder: The folder of the sweep.
