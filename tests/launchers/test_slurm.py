@@ -114,7 +114,7 @@ def test_more_jobs_than_an_array_may_have_are_several_arrays(slurm, tmp_path, mo
     monkeypatch.setattr(module, "_MOST_IN_AN_ARRAY", 3)
     (tmp_path / "s" / "jobs").mkdir(parents=True)
     workers = Workers(launcher="slurm", workers=5, worker_memory=1.0).checked()
-    jobs = [Job(str(i), "", "", "", "", "", OFTEN, {}, None, [], {}) for i in range(8)]
+    jobs = [Job(str(i), "", "", "", "", "", OFTEN, {}, None, {}, {}) for i in range(8)]
     with module.SlurmLauncher(workers, tmp_path / "s") as launcher:
         launcher.submit(jobs)
         assert launcher.ended(0.0) == []

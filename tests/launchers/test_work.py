@@ -2,6 +2,8 @@
 
 import fcntl
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,8 +16,10 @@ from crossreg.data import cache
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
+from crossreg.runs import sweep_folder
 from crossreg.runs.sweep_folder import trial_key
 from crossreg.runs.versions import source_digest
+from crossreg.studies.launchers import base
 from crossreg.studies.launchers import work as module
 from crossreg.studies.launchers.base import Job, last_lines
 from crossreg.studies.launchers.local import LocalLauncher
@@ -31,7 +35,7 @@ def job(trajectories, tmp_path) -> Job:
     cache.write(tmp_path / "jobs" / "data.npz", trajectories)
     (tmp_path / "jobs" / "token").write_text("ours")
     about = (str(tmp_path), "ours", trajectories.digest, source_digest())
-    return Job("name", "label", *about, OFTEN, {}, None, [], {})
+    return Job("name", "label", *about, OFTEN, {}, None, {}, {})
 
 
 def test_a_worker_of_other_code_or_other_data_does_nothing(job):
@@ -137,6 +141,18 @@ def test_a_trial_arrives_as_it_was_sent():
         assert (found.base, found.config, found.changes) == (trial.base, trial.config, changes)
         assert found.method.name == method
         assert trial_key(found, "digest") == trial_key(trial, "digest")
+
+
+def test_a_job_arrives_before_jax_does(job, tmp_path):
+    """So that a worker can set its environment first, and handle signals before it imports for seconds."""
+    sent = job._replace(trials={"key": Trial(Config(), parse_method("xreg+early"), {})})
+    (tmp_path / "job.pkl").write_bytes(pickle.dumps(sent))
+    code = (
+        "import pickle, sys, crossreg.studies.launchers.process; from pathlib import Path;"
+        "assert pickle.loads(Path(sys.argv[1]).read_bytes()).trials; assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "job.pkl")], check=True)
+    assert base.JOBS == sweep_folder.JOBS
 
 
 def test_the_last_words_are_the_last():

@@ -3,7 +3,7 @@
 A job trains one whole program and scores its trials, or scores trials whose programs are stored already. A worker
 never writes a file that another process writes: it keeps the snapshots and the growing history of its own program, and
 leaves the trained arrays under `jobs/`. Only the driver takes them in, writes rows, and keeps the manifest
-(`studies/sweep/distributed.py`).
+(`studies/sweep/distributed.py`). This module does not import JAX, so that a worker can first set its environment.
 
 jobs/data.npz      the trajectories, so that a worker needs neither the cache nor APEBench
 jobs/token         tells a worker that the folder it sees is the driver's
@@ -24,11 +24,9 @@ from typing import Any, NamedTuple
 from crossreg.designs.grids import Trial
 from crossreg.files.regular import open_regular
 from crossreg.files.whole import check_no_link, is_temporary
-from crossreg.runs.programs import Program
 from crossreg.runs.saving import Saving
-from crossreg.runs.sweep_folder import JOBS
 
-DATA, TOKEN = "jobs/data.npz", "jobs/token"
+JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
 SLURM, SLURM_IDS = "slurm", "slurm-ids"
 SECONDS_TO_END = 4.0
 # Names of files that a driver and its workers write there: a program has 20 digits, a file of submitit a job's number.
@@ -52,8 +50,8 @@ class Job(NamedTuple):
         source: The digest of the driver's code, which must be the worker's too.
         saving: When snapshots are written.
         environment: Variables to set before JAX starts.
-        train: The program to train, or None.
-        stored: Programs that are trained already and that the trials need.
+        train: The name and the description (`runs.programs.describe_program`) of the program to train, or None.
+        stored: Descriptions, by name, of programs that are trained already and that the trials need.
         trials: The trials to score, by the keys of their rows.
     """
 
@@ -65,14 +63,14 @@ class Job(NamedTuple):
     source: str
     saving: Saving
     environment: dict[str, str]
-    train: Program | None
-    stored: Sequence[Program]
+    train: tuple[str, list[dict[str, Any]]] | None
+    stored: dict[str, list[dict[str, Any]]]
     trials: dict[str, Trial]
 
     @property
     def files(self) -> list[str]:
         """The files of the folder that a worker reads."""
-        return [DATA, *(program.name_of(".npz") for program in self.stored)]
+        return [DATA, *(f"trained/{name}.npz" for name in self.stored)]
 
 
 class Outcome(NamedTuple):

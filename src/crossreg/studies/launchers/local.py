@@ -12,8 +12,7 @@ from pathlib import Path
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
 from crossreg.machine.processor import num_cores
-from crossreg.runs.sweep_folder import JOBS
-from crossreg.studies.launchers.base import SECONDS_TO_END, Job, Launcher, Outcome, end_of_file, last_lines
+from crossreg.studies.launchers.base import JOBS, SECONDS_TO_END, Job, Launcher, Outcome, end_of_file, last_lines
 from crossreg.studies.launchers.settings import Workers
 
 # JAX reserves this share of a GPU when it starts; workers that share a GPU divide it.

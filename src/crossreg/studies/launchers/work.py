@@ -24,10 +24,9 @@ from crossreg.machine.memory_maps import release_programs
 from crossreg.methods.early import Trained
 from crossreg.progress.sweep_display import SweepDisplay
 from crossreg.runs.locks import open_lock
-from crossreg.runs.programs import TRAINED_FOLDER
-from crossreg.runs.sweep_folder import JOBS
+from crossreg.runs.programs import TRAINED_FOLDER, described_program
 from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, TOKEN, Job, Outcome, last_lines
+from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
 from crossreg.studies.sweep.programs import on_device, read_program, train_program
 from crossreg.studies.sweep.scoring import score_trials, scored_on
 
@@ -87,13 +86,13 @@ def _do(job: Job, place: Path) -> Outcome:
     if trajectories.digest != job.digest:
         raise InputError(f"{place / DATA}: does not hold the data of the sweep")
     trained: dict[str, Trained] = {}
-    for program in job.stored:
-        trained |= read_program(program, place, trajectories)
+    for name, description in job.stored.items():
+        trained |= read_program(described_program(name, description), place, trajectories)
     if job.train is not None:
-        quiet = SweepDisplay(1.0, 1, 1, enabled=False)
+        program, quiet = described_program(*job.train), SweepDisplay(1.0, 1, 1, enabled=False)
         with _alone(place / JOBS / f"{job.name}.lock"):
             made = place / JOBS / f"{job.name}.npz"
-            trained |= train_program(job.train, place, trajectories, quiet, job.saving, into=made)
+            trained |= train_program(program, place, trajectories, quiet, job.saving, into=made)
     on = scored_on()
     return Outcome({key: row | {"key": key, "on": on} for key, row in score_trials(job.trials, trained, trajectories)})
 

@@ -21,11 +21,10 @@ from crossreg.files.sealed import is_sealed
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import saved_on_stop
 from crossreg.progress.jobs_display import JobsDisplay
-from crossreg.runs.programs import Program, digest_of, read_programs
+from crossreg.runs.programs import Program, describe_program, digest_of, read_programs
 from crossreg.runs.saving import Saving
-from crossreg.runs.sweep_folder import JOBS
 from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, SLURM_IDS, TOKEN, Job, Launcher, Outcome, remove_jobs
+from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, remove_jobs
 from crossreg.studies.sweep.open_work import OpenWork
 from crossreg.studies.sweep.programs import take_in, take_out
 
@@ -183,10 +182,12 @@ def _job(
     """Return the job that trains a program, if there is one, and scores trials."""
     methods = sorted({trial.method.name for trial in trials.values()})
     said = f"{', '.join(methods[:3])}{' …' * (len(methods) > 3)}" or "trained again"
-    name, count = f"rows-{digest_of(list(trials))}", f"{len(trials)} rows to score"
+    name, count = f"rows-{digest_of(list(trials))}", f"{len(trials)} row{'s' * (len(trials) != 1)} to score"
     if train is not None:
         name, count = train.name, f"× {len(train.trainings)}"
-    return Job(name=name, label=f"{said} {count}", train=train, stored=stored, trials=trials, **shared)
+    described = {program.name: describe_program(program) for program in stored}
+    own = None if train is None else (train.name, describe_program(train))
+    return Job(name=name, label=f"{said} {count}", train=own, stored=described, trials=trials, **shared)
 
 
 def _taken(program: Program, folder: Path, outcome: Outcome) -> Outcome:

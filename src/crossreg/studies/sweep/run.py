@@ -28,7 +28,8 @@ from crossreg.progress.sweep_display import SweepDisplay
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.sweep_folder import ROWS, join, open_sweep, sealed_row, trial_key
 from crossreg.runs.versions import describe_driver, describe_machine
-from crossreg.studies.launchers import Launcher, open_launcher
+from crossreg.studies.launchers.base import Launcher
+from crossreg.studies.launchers.open import open_launcher
 from crossreg.studies.launchers.settings import HERE, Workers
 from crossreg.studies.sweep.distributed import clear_left, fill_by_jobs, take_in_left
 from crossreg.studies.sweep.open_work import OpenWork, Packing, open_work
