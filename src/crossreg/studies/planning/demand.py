@@ -21,6 +21,7 @@ from crossreg.runs.saving import USUAL
 from crossreg.runs.snapshots import SnapshotStore
 from crossreg.runs.sweep_folder import PLAN, data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
+from crossreg.studies.sweep.open_work import methods_label
 from crossreg.studies.sweep.programs import cohort_of
 from crossreg.studies.sweep.run import check_trials
 from crossreg.studies.sweep.scoring import trainings_of
@@ -203,11 +204,8 @@ class _Gathered:
         self.scoring = 0.0
 
     def cohort(self, seeds: int = 1, **fields: Any) -> Cohort:
-        first, *others = sorted(self.methods, key=lambda name: (len(name), name))
-        label = first + (f" and {len(others)} more" if others else "")
-        count = len(self.trainings)
-        config = next(iter(self.trainings)).config
-        return Cohort(label, config, seeds * count, self.scoring / count, **fields)
+        config, count = next(iter(self.trainings)).config, len(self.trainings)
+        return Cohort(methods_label(self.methods), config, seeds * count, self.scoring / count, **fields)
 
 
 def _left(program: Program, folder: Path) -> float:
@@ -224,16 +222,13 @@ def _untimed(config: Config) -> Config:
 
 def priced_rows(seconds: Callable[[Config, int, int], float]) -> RowSeconds:
     """Return a function of trials that calls `seconds(config, members, more_reg)` once for equal arguments."""
-    known: dict[tuple, float] = {}
+    priced = functools.cache(seconds)
 
     def of(trial: Trial) -> float:
         config = _untimed((trial.configs or [trial.config])[0])
         candidates = len(trial.configs)
         more_reg = int(trial.method.wrapped) + (candidates if candidates > 1 else 0)
         members = trial.method.members if candidates else 0
-        key = (config, members, more_reg)
-        if key not in known:
-            known[key] = seconds(*key)
-        return known[key]
+        return priced(config, members, more_reg)
 
     return of

@@ -1,7 +1,7 @@
 """The open work of a sweep: trials without a row, the trainings that they need, and the programs to train."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,12 @@ from crossreg.runs.sweep_folder import read_rows, trial_key
 from crossreg.studies.sweep.programs import plan_programs
 from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training.cost import measured_elsewhere, scoring_steps
+
+
+def methods_label(names: Iterable[str]) -> str:
+    """Return names of methods in short: the shortest one, and how many more."""
+    first, *others = sorted(names, key=lambda name: (len(name), name))
+    return f"{first} and {len(others)} more" if others else first
 
 
 class Packing(NamedTuple):
@@ -56,12 +62,9 @@ class OpenWork(NamedTuple):
 
     def label(self, program: Program) -> str:
         """Return the methods that a program trains for, and the number of its replicas."""
-        methods = {
-            trial.method.name for key, trial in self.waiting.items() if self.needs[key] & program.trainings.keys()
-        }
-        first, *others = sorted(methods, key=lambda name: (len(name), name)) or ["trained again:"]
-        more = f" and {len(others)} more" if others else ""
-        return f"{first}{more} × {len(program.trainings)}"
+        trainings = program.trainings.keys()
+        methods = {trial.method.name for key, trial in self.waiting.items() if self.needs[key] & trainings}
+        return f"{methods_label(methods) if methods else 'trained again:'} × {len(trainings)}"
 
     def extent(self, trials: Sequence[Trial]) -> dict[str, Any]:
         """Return the arguments of a display that say how much there is to do; `trials` are all trials of the sweep."""
