@@ -70,6 +70,8 @@ NAMES = (
 )  # fmt: skip
 
 
+# Methods of sweeps that by default have others than those of the paper.
+_OTHER_METHODS = {"equal-data": EQUAL_DATA_METHODS, "ablation": "xreg", "scenario": SCENARIO_METHODS}
 # Planning a larger sweep would take days.
 _MOST_RUNS = 100_000
 
@@ -199,27 +201,24 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         if name == "paper-regimes":
             return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
         return _as_the_paper_trains()
+    listed = parse_methods(_OTHER_METHODS.get(name, PAPER_METHODS) if methods is None else methods)
     if name == "equal-data":
-        listed = parse_methods(EQUAL_DATA_METHODS if methods is None else methods)
         return [
             ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
             for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
             for method in listed
             for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Trial(config, method, {}).needs_reg else [0])
         ]
-    if name == "ablation":
-        base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
-        listed = parse_methods("xreg" if methods is None else methods)
-        return [(regime | change, method) for regime in base for change in ABLATION for method in listed]
-    if name == "scenario":
-        return [({}, method) for method in parse_methods(SCENARIO_METHODS if methods is None else methods)]
+    scarce_to_full = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
     regimes: dict[str, list[dict[str, Any]]] = {
         "paper-observed": OBSERVED,
         "paper-train-size": TRAIN_SIZES,
         "paper": OBSERVED + TRAIN_SIZES,
+        "ablation": [regime | change for regime in scarce_to_full for change in ABLATION],
+        "scenario": [{}],
         "grid": [{}],
     }
-    return list(itertools.product(regimes[name], parse_methods(PAPER_METHODS if methods is None else methods)))
+    return list(itertools.product(regimes[name], listed))
 
 
 def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:
