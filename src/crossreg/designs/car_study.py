@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from crossreg.config import Config, ModelConfig, TrainConfig, to_dict
-from crossreg.config.field_types import check_fields
+from crossreg.config.field_types import check, check_fields
 from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_methods
 
@@ -71,12 +71,10 @@ class CarStudy:
 
     def __post_init__(self):
         check_fields(self)
-        if self.seeds > MOST_SEEDS:
-            raise InputError(f"--seeds {self.seeds}: must be at most {MOST_SEEDS}")
+        check(self.seeds <= MOST_SEEDS, "seeds", self.seeds, f"must be at most {MOST_SEEDS}")
         least = {"seeds": 1, "train_size": 1, "reg_size": 1, "test_size": 1, "split_seed": 0, "points": 400, "grid": 2}
         for name, low in least.items():
-            if getattr(self, name) < low:
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least {low}")
+            check(getattr(self, name) >= low, name, getattr(self, name), f"must be at least {low}")
 
     @property
     def config(self) -> Config:
@@ -99,8 +97,7 @@ def car_study(profile: str, *, data: str = FAMILY) -> CarStudy:
             a GPU.
         data: A folder of cars, which get the grid of `full` in both profiles; by default the built-in cars.
     """
-    if profile not in get_args(Profile):
-        raise InputError(f"--profile {profile}: must be one of {', '.join(get_args(Profile))}")
+    check(profile in get_args(Profile), "profile", profile, f"must be one of {', '.join(get_args(Profile))}")
     rates = {"learning_rate": 1e-3, "site_learning_rate": 1e-2, "generalization_head_learning_rate": 1e-3}
     study = CarStudy(data=data).replace(width=32, num_modes=16, batch_size=4, steps=10_000, **rates)
     if profile == "full":

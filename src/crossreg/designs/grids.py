@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossreg.config import Config, ModelConfig, typed_field
+from crossreg.config.field_types import check
 from crossreg.config.sites import site_names
 from crossreg.designs import paper
 from crossreg.errors import InputError
@@ -147,8 +148,7 @@ def plan(
     """
     if name not in NAMES:
         raise InputError(f"sweep {name}: not one of {', '.join(NAMES)}")
-    if not 1 <= seeds <= _MOST_RUNS:
-        raise InputError(f"--seeds {seeds}: must lie in 1 … {_MOST_RUNS}")
+    check(1 <= seeds <= _MOST_RUNS, "seeds", seeds, f"must lie in 1 … {_MOST_RUNS}")
     if name == "grid" and not grid:
         raise InputError("sweep grid: give at least one --grid field=value,value")
     if steps is None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crossreg.config import Config
+from crossreg.config.field_types import check
 from crossreg.designs.paper import TRAINING
 from crossreg.errors import InputError
 from crossreg.methods import xreg
@@ -76,8 +77,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 def scenario_settings(name: str) -> dict[str, Any]:
     """Return the settings of a run on one of `SCENARIOS` that are not the default."""
-    if name not in SCENARIOS:
-        raise InputError(f"--scenario {name}: not one of {', '.join(SCENARIOS)}; --config takes any of APEBench's")
+    known = ", ".join(SCENARIOS)
+    check(name in SCENARIOS, "scenario", name, f"not one of {known}; a config file takes any of APEBench's")
     return {"scenario": name} | SCENARIOS[name]
 
 
@@ -113,5 +114,5 @@ def preset(name: str) -> Config:
         0.7
     """
     if name not in PRESETS:
-        raise InputError(f"--preset {name}: not one of {', '.join(PRESETS)}")
+        raise InputError(f"preset {name}: not one of {', '.join(PRESETS)}")
     return PRESETS[name](Config())

@@ -4,6 +4,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Literal
 
+from crossreg.config.field_types import check
 from crossreg.errors import InputError
 
 Engine = Literal["local", "ray", "slurm"]
@@ -51,36 +52,29 @@ class Workers:
     def options(self) -> dict[str, str]:
         """Return `slurm_options` by name."""
         items = [item.partition("=") for item in (self.slurm_options or "").split(",") if item.strip()]
-        for key, equals, value in items:
-            if not (key.strip() and equals and value.strip()):
-                raise InputError(f"--slurm-options {self.slurm_options}: expected key=value,key=value")
+        whole = all(key.strip() and equals and value.strip() for key, equals, value in items)
+        check(whole, "slurm_options", self.slurm_options, "expected key=value,key=value")
         return {key.strip().replace("-", "_"): value.strip() for key, _, value in items}
 
     def checked(self) -> "Workers":
         """Return self after validation."""
         for name, least in (("workers", 1), ("most_replicas", 1), ("worker_cpus", 1), ("worker_gpus", 0)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be {least} or more")
-        if self.worker_memory is not None and not 0 < self.worker_memory < 2**20:
-            raise InputError(f"--worker-memory {self.worker_memory}: must be a number of GiB above 0")
-        if self.slurm_time < 1:
-            raise InputError(f"--slurm-time {self.slurm_time}: must be 1 minute or more")
-        if self.launcher != "ray" and self.ray_address is not None:
-            raise InputError(f"--ray-address {self.ray_address}: is for --launcher ray")
-        if self.launcher != "slurm" and (self.slurm_partition or self.slurm_options):
+            value = getattr(self, name)
+            check(value is None or value >= least, name, value, f"must be {least} or more")
+        memory, address, slurm = self.worker_memory, self.ray_address, self.launcher == "slurm"
+        check(memory is None or 0 < memory < 2**20, "worker_memory", memory, "must be a number of GiB above 0")
+        check(self.slurm_time >= 1, "slurm_time", self.slurm_time, "must be 1 minute or more")
+        check(self.launcher == "ray" or address is None, "ray_address", address, "is for --launcher ray")
+        if not slurm and (self.slurm_partition or self.slurm_options):
             raise InputError("--slurm-partition and --slurm-options: are for --launcher slurm")
         if self.in_process and (self.worker_cpus is not None or self.worker_gpus is not None):
             raise InputError("--worker-cpus and --worker-gpus: are for --workers 2 or more, or another --launcher")
-        if self.launcher == "slurm" and self.worker_memory is None:
-            raise InputError(
-                "--launcher slurm: needs --worker-memory, the GiB that a job may fill (of its GPU where it has one)"
-            )
+        needs = "needs --worker-memory, the GiB that a job may fill (of its GPU if it has one)"
+        check(not slurm or memory is not None, "launcher", self.launcher, needs)
         self.options()
         for engine, package in (("ray", "ray"), ("slurm", "submitit")):
-            if self.launcher == engine and importlib.util.find_spec(package) is None:
-                raise InputError(
-                    f"--launcher {engine}: needs {package}; install it by `pip install 'crossreg[{engine}]'`"
-                )
+            is_there = self.launcher != engine or importlib.util.find_spec(package) is not None
+            check(is_there, "launcher", engine, f"needs {package}; install it by `pip install 'crossreg[{engine}]'`")
         return self
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossreg.config import Config, DataConfig, load_yaml
+from crossreg.config.field_types import check
 from crossreg.data.apebench import cached_file
 from crossreg.designs.grids import ALL_METHODS, NAMES, Trial, default_steps, plan
 from crossreg.designs.presets import PRESETS, preset, scenario_settings
@@ -90,8 +91,7 @@ def asked_trials(asked: Asked) -> AskedTrials:
             raise InputError(f"{path}: is not the folder of a sweep ({PLAN} is missing)")
         trials, seeds, folder = load_trials(path), 1, path
     else:
-        if not 1 <= asked.seeds <= _MOST_SEEDS:
-            raise InputError(f"--seeds {asked.seeds}: must lie in 1 … {_MOST_SEEDS}")
+        check(1 <= asked.seeds <= _MOST_SEEDS, "seeds", asked.seeds, f"must lie in 1 … {_MOST_SEEDS}")
         trials, seeds, folder = (_of_sweep if asked.what in NAMES else _of_settings)(asked), asked.seeds, None
     if (own := trials[0].config.data.data) is not None:
         raise InputError(
@@ -116,15 +116,14 @@ def _of_sweep(asked: Asked) -> list[Trial]:
 
 def _of_settings(asked: Asked) -> list[Trial]:
     """Return the trial of a preset or a settings file, or with `methods` and `grid` all their combinations."""
-    if asked.scenario is not None:
-        raise InputError(f"--scenario {asked.scenario}: is for named sweeps; {asked.what} has a scenario itself")
+    what, scenario = asked.what, asked.scenario
+    check(scenario is None, "scenario", scenario, f"is for named sweeps; {what} has a scenario itself")
     if asked.what in PRESETS:
         config = preset(asked.what)
         config = config if asked.config is None else load_yaml(asked.config, base=config)
     elif Path(asked.what).is_file():
         config = load_yaml(Path(asked.what))
-        if asked.config is not None:
-            raise InputError(f"--config {asked.config}: {asked.what} has settings already; give one of them")
+        check(asked.config is None, "config", asked.config, f"{asked.what} has settings already; give one of them")
     else:
         raise InputError(
             f"{asked.what}: neither a sweep ({', '.join(NAMES)}), nor a preset ({', '.join(PRESETS)}), nor a YAML file"

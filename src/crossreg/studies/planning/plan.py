@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossreg.config import Config
+from crossreg.config.field_types import check
 from crossreg.errors import InputError
 from crossreg.machine.processor import describe_processor
 from crossreg.runs.saving import SAVE_EVERY, Saving
@@ -46,13 +47,12 @@ class Risks(NamedTuple):
 
     def checked(self) -> "Risks":
         """Return self after validation."""
-        if not 0 <= self.straggler_rate <= 1:
-            raise InputError(f"--straggler-rate {self.straggler_rate}: must be a share of the jobs, in [0, 1]")
-        if not 1 <= self.straggler_slowdown < math.inf:
-            raise InputError(f"--straggler-slowdown {self.straggler_slowdown}: must be a factor, 1 or more")
+        rate, slowdown = self.straggler_rate, self.straggler_slowdown
+        check(0 <= rate <= 1, "straggler_rate", rate, "must be a share of the jobs, in [0, 1]")
+        check(1 <= slowdown < math.inf, "straggler_slowdown", slowdown, "must be a factor, 1 or more")
         for name, most in (("failures_per_hour", 1000), ("retries", 1000), ("runs", 10**5), ("seed", 2**31 - 1)):
-            if not 0 <= (value := getattr(self, name)) <= most:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must lie in 0 … {most}")
+            value = getattr(self, name)
+            check(0 <= value <= most, name, value, f"must lie in 0 … {most}")
         Saving(self.save_every).checked()
         return self
 
