@@ -330,6 +330,16 @@ def test_no_device_is_touched():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_plan_is_the_same_in_every_process():
+    """Configs of a cohort differ in their data, and so in their costs; which of them counts is no matter of chance."""
+    command = [sys.executable, "-m", "crossreg", "plan", "ablation", "--on", "h200:5", "--json"]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}, check=True)
+        for seed in ("0", "1")
+    )
+    assert first.stdout == second.stdout
+
+
 def test_devices_that_were_measured_have_all_that_a_plan_needs():
     for name in ("cpu", "h200"):
         known, count = devices_of(f"{name}:3")

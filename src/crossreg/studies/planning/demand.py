@@ -178,7 +178,7 @@ def demand_of(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
         for training in trainings:  # each has an equal share of the row's scoring
             name = program_of.get(training.key(digest)) if folder else None
             some = gathered[name or cohort_of(training.config)]
-            some.trainings.add(training)
+            some.trainings[training] = None
             some.methods.add(trial.method.name)
             some.scoring += seconds / len(trainings)
     cohorts = []
@@ -189,7 +189,7 @@ def demand_of(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
             rows += some.scoring
         else:
             # A program is trained whole, with trainings that no row waits for.
-            some.trainings.update(program.trainings.values())
+            some.trainings.update(dict.fromkeys(program.trainings.values()))
             cohorts.append(some.cohort(fixed=True, left=_left(program, folder)))
     return Demand(num_asked, num_left, cohorts, rows * asked.seeds)
 
@@ -198,7 +198,7 @@ class _Gathered:
     """Trainings of one cohort or program, with their methods and the seconds of scoring."""
 
     def __init__(self) -> None:
-        self.trainings: set[Training] = set()
+        self.trainings: dict[Training, None] = {}  # in order, so that a plan is the same in every process
         self.methods: set[str] = set()
         self.scoring = 0.0
 
