@@ -25,7 +25,7 @@ from crossreg.config import Config
 from crossreg.methods.names import parse_method
 from crossreg.report.plan_text import plan_text
 from crossreg.studies.planning.demand import Asked, field_shape_of
-from crossreg.studies.planning.device_costs import Around, Device, forget_devices, short_name
+from crossreg.studies.planning.device_costs import Around, Device, known_devices, short_name
 from crossreg.studies.planning.plan import make_plan
 from crossreg.training.cost import RATES
 
@@ -294,9 +294,11 @@ def main() -> None:
         costs = json.loads(RATES.read_text())
         for device, measured in known["devices"].items():
             costs[device]["around"] = fit(measured, costs[device])
+            if (versions := measured["versions"])["processor"] != "-":
+                costs[device]["processor"] = f"{versions['processor']}, {versions['cores']} cores"
             print(device, json.dumps(costs[device]["around"]))
         RATES.write_text(json.dumps(costs, indent=1) + "\n")
-        forget_devices()
+        known_devices.cache_clear()
         write_page(known["checks"])
 
 

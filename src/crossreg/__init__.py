@@ -16,7 +16,7 @@ runtimes in `xr.export`.
 import importlib
 import importlib.metadata
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = importlib.metadata.version("crossreg")
 
@@ -86,10 +86,10 @@ _MOVED = {
     },
 }  # fmt: skip
 
-__all__ = [*_HOME_OF, *_NAMESPACES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_HOME_OF, *_NAMESPACES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return importlib.import_module(f"crossreg.{name}")
     if name in _HOME_OF:

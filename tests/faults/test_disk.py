@@ -92,7 +92,7 @@ def test_a_disk_that_fills_up_is_said_and_the_training_goes_on_when_there_is_roo
         at_look(lambda: None)
         blocker.unlink()
         assert main([*arguments, "--quiet"]) == 0
-        assert "goes on from step" in capsys.readouterr().err
+        assert "resumes from step" in capsys.readouterr().err
         shutil.copytree(mine / "run", tmp_path / "copy")
     assert state_hash(tmp_path / "copy") == state_hash(whole)
 

@@ -86,7 +86,7 @@ def test_stopped_trainings_end_in_the_same_bits(chunk, stops, whole, tiny, tmp_p
         stop_at(step, tiny, tmp_path / "run", monkeypatch)
     capsys.readouterr()
     train_run(tiny, tmp_path / "run", progress=False)
-    said = re.search(r"goes on from step (\d+)", capsys.readouterr().err)
+    said = re.search(r"resumes from step (\d+)", capsys.readouterr().err)
     assert said is not None
     assert int(said[1]) >= stops[-1]
     assert state_hash(tmp_path / "run") == state_hash(whole)
@@ -120,7 +120,7 @@ def test_a_training_on_data_in_files_ends_in_the_same_bits(tiny, tmp_path, monke
         stop_at(step, config, tmp_path / "run", monkeypatch)
     capsys.readouterr()
     train_run(config, tmp_path / "run", progress=False)
-    assert re.search(r"goes on from step (19|2\d)", capsys.readouterr().err)
+    assert re.search(r"resumes from step (19|2\d)", capsys.readouterr().err)
     assert state_hash(tmp_path / "run") == state_hash(tmp_path / "whole")
 
 
@@ -134,7 +134,7 @@ def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(both, whole, tiny
     train_run(tiny, tmp_path / "run", progress=False)
     said = capsys.readouterr().err
     assert f"{newer}: not a readable checkpoint" in said
-    goes_on = f"goes on from step {int(older.name.split('.')[1])}"
+    goes_on = f"resumes from step {int(older.name.split('.')[1])}"
     assert ("no snapshot is good; trains from the beginning" if both else goes_on) in said
     assert (goes_on in said) is not both
     assert state_hash(tmp_path / "run") == state_hash(whole)
@@ -327,7 +327,7 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
     with pytest.raises(InputError, match=r"its config.yaml is corrupted, and had other settings"):
         run_car(study.replace(steps=9), tmp_path / "car", progress=False)
     assert run_car(study, tmp_path / "car", progress=False) == summary
-    assert "goes on from step 5" in capsys.readouterr().err
+    assert "resumes from step 5" in capsys.readouterr().err
     usual = machine._conditions()
     for names in (["models/*.npz", "history/xreg.jsonl", "config.yaml", "predictions/xreg.npz"], ["manifest.json"]):
         for name in names:

@@ -20,16 +20,16 @@ local_at_once = pytest.mark.parametrize(
 
 @long  # the kill below holds every engine to the same rows
 @every_engine
-def test_a_sweep_by_workers_is_the_same(name, points, wanted, tmp_path):
-    rows = run_sweep(points, tmp_path / "s", progress=False, workers=workers(name))
-    assert [row["method"] for row in rows] == [point.method.name for point in points]
+def test_a_sweep_by_workers_is_the_same(name, trials, wanted, tmp_path):
+    rows = run_sweep(trials, tmp_path / "s", progress=False, workers=workers(name))
+    assert [row["method"] for row in rows] == [trial.method.name for trial in trials]
     check_whole(tmp_path / "s", wanted)
 
 
 @every_engine
-def test_the_job_of_a_killed_worker_is_done_by_another(name, points, wanted, tmp_path, capfd):
+def test_the_job_of_a_killed_worker_is_done_by_another(name, trials, wanted, tmp_path, capfd):
     with Killer(tmp_path / "s") as killer:
-        run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers(name))
+        run_sweep(trials, tmp_path / "s", progress=False, saving=OFTEN, workers=workers(name))
     [(job, _)] = killer.killed
     assert f"job {job}" in (said := capfd.readouterr().err)
     assert "tried again" in said

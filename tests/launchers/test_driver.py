@@ -1,6 +1,5 @@
 """The driver by itself: workers that answer twice, or whose files are not what they should be."""
 
-from collections import deque
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ from tiny_sweep import MOST, OFTEN, check_whole, workers
 
 from crossreg.designs.grids import plan
 from crossreg.runs.programs import read_programs
-from crossreg.studies.launchers.base import Job, Launcher, Outcome, put_in
+from crossreg.studies.launchers.base import Job, Launcher, Outcome
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import work
 from crossreg.studies.sweep import run as sweep
@@ -20,7 +19,8 @@ class Here(Launcher):
     """Does jobs in this process, one at each look."""
 
     def __init__(self, _, folder: Path):
-        self.folder, self.queue = folder, deque()
+        super().__init__()
+        self.folder, self.queue = folder, self._queue
 
     def memory(self) -> int:
         return 2**30
@@ -28,8 +28,8 @@ class Here(Launcher):
     def room(self) -> int:
         return 2
 
-    def submit(self, jobs, *, first: bool = False) -> None:
-        put_in(self.queue, jobs, first=first)
+    def _hand_out(self) -> None:
+        pass
 
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
         job = self.queue.popleft()

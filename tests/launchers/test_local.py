@@ -20,7 +20,7 @@ from long_tests import long
 
 
 @pytest.fixture
-def command(small, points, tmp_path) -> list[str]:
+def command(small, trials, tmp_path) -> list[str]:
     save_yaml(small, tmp_path / "c.yaml")
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
     asked += ["--config", str(tmp_path / "c.yaml"), "--quiet", "--most-replicas", str(MOST), "--workers", "2"]
@@ -90,7 +90,7 @@ def test_every_worker_has_its_devices(visible, count, each, expected, fractions,
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.delenv("NPROC", raising=False)
-    monkeypatch.setattr(local, "_cores", lambda: 7)
+    monkeypatch.setattr(local, "num_cores", lambda: 7)
     made = worker_environments(Workers(workers=count, worker_gpus=each))
     assert [own["CUDA_VISIBLE_DEVICES"] for own in made] == expected
     assert [own.get("XLA_PYTHON_CLIENT_MEM_FRACTION") for own in made] == fractions

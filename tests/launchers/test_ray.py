@@ -23,17 +23,17 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # Ray's children only start other programs
 
 
-def test_an_address_where_nobody_listens_is_refused_at_once(points, tmp_path):
+def test_an_address_where_nobody_listens_is_refused_at_once(trials, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     begun = time.monotonic()
     with pytest.raises(InputError, match=f"--ray-address {address}: no Ray cluster there"):
-        run_sweep(points, tmp_path / "s", progress=False, workers=Workers(launcher="ray", ray_address=address))
+        run_sweep(trials, tmp_path / "s", progress=False, workers=Workers(launcher="ray", ray_address=address))
     assert time.monotonic() - begun < 5
     assert not (tmp_path / "s").exists()
 
 
-def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wanted, tmp_path, ray_cluster, monkeypatch):
+def test_workers_that_do_not_see_the_folder_send_what_they_trained(trials, wanted, tmp_path, ray_cluster, monkeypatch):
     from crossreg.studies.launchers.ray_core import RayLauncher
 
     class Elsewhere(RayLauncher):
@@ -41,11 +41,11 @@ def test_workers_that_do_not_see_the_folder_send_what_they_trained(points, wante
             super().submit([job._replace(folder="/not/there") for job in jobs], first=first)
 
     monkeypatch.setattr(sweep, "open_launcher", Elsewhere)
-    run_sweep(points, tmp_path / "s", progress=False, workers=workers("ray"))
+    run_sweep(trials, tmp_path / "s", progress=False, workers=workers("ray"))
     check_whole(tmp_path / "s", wanted)
 
 
-def test_a_node_that_goes_away_in_the_middle(points, wanted, tmp_path, ray_cluster, capfd):
+def test_a_node_that_goes_away_in_the_middle(trials, wanted, tmp_path, ray_cluster, capfd):
     node = ray_cluster.add_node(num_cpus=1, resources={"extra": 1})
     raylet = node.all_processes["raylet"][0].process.pid
     removed: list[str] = []
@@ -66,7 +66,7 @@ def test_a_node_that_goes_away_in_the_middle(points, wanted, tmp_path, ray_clust
         folder, ended = tmp_path / f"s{number}", threading.Event()
         thread = threading.Thread(target=remove, args=(folder, ended), daemon=True)
         thread.start()
-        run_sweep(points, folder, progress=False, saving=OFTEN, workers=workers("ray", workers=3))
+        run_sweep(trials, folder, progress=False, saving=OFTEN, workers=workers("ray", workers=3))
         ended.set()
         thread.join(60)
         said = capfd.readouterr().err
@@ -92,7 +92,7 @@ def _ancestors(pid: int) -> list[int]:
 
 @long
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_cancels_the_tasks_and_the_sweep_goes_on(by, small, points, wanted, tmp_path):
+def test_a_stop_cancels_the_tasks_and_the_sweep_goes_on(by, small, trials, wanted, tmp_path):
     """With a cluster of its own, which ends with it."""
     save_yaml(small, tmp_path / "c.yaml")
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]

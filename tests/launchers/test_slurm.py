@@ -136,18 +136,18 @@ def test_what_slurm_cannot_do_is_refused(tmp_path, monkeypatch):
 
 
 @long
-def test_a_job_whose_time_is_over_is_queued_again_and_goes_on(points, wanted, tmp_path, capfd):
+def test_a_job_whose_time_is_over_is_queued_again_and_goes_on(trials, wanted, tmp_path, capfd):
     """submitit's own signal and its own way back, by processes of this machine."""
     seen: set[str] = set()
     workers = Workers(
         launcher="slurm", workers=2, worker_memory=1.0, most_replicas=MOST, slurm_options="cluster=local"
     ).checked()
     with Killer(tmp_path / "s", by=signal.SIGUSR2) as killer, logs_of(tmp_path / "s", seen):
-        run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
+        run_sweep(trials, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
     [(job, _)] = killer.killed
     assert "tried again" not in capfd.readouterr().err
     assert any("Requeued job" in text for text in seen)
-    assert any(f"{job} goes on from step" in text for text in seen)
+    assert any(f"{job} resumes from step" in text for text in seen)
     check_whole(tmp_path / "s", wanted)
 
 
@@ -161,10 +161,10 @@ def quick(monkeypatch) -> None:
 
 
 @long
-def test_a_sweep_by_slurm_jobs_one_of_which_is_killed(slurm, quick, points, wanted, tmp_path, capfd):
+def test_a_sweep_by_slurm_jobs_one_of_which_is_killed(slurm, quick, trials, wanted, tmp_path, capfd):
     workers = Workers(launcher="slurm", workers=2, worker_memory=1.0, most_replicas=MOST).checked()
     with Killer(tmp_path / "s") as killer:
-        run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
+        run_sweep(trials, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
     said = capfd.readouterr().err
     assert f"job {killer.killed[0][0]}" in said
     assert "its worker was lost" in said
@@ -174,22 +174,22 @@ def test_a_sweep_by_slurm_jobs_one_of_which_is_killed(slurm, quick, points, want
 
 
 @long
-def test_a_task_whose_time_is_over_is_queued_again(slurm, quick, points, wanted, tmp_path, capfd):
+def test_a_task_whose_time_is_over_is_queued_again(slurm, quick, trials, wanted, tmp_path, capfd):
     workers = Workers(launcher="slurm", workers=2, worker_memory=1.0, most_replicas=MOST).checked()
     with Killer(tmp_path / "s", by=signal.SIGUSR2):
-        run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
+        run_sweep(trials, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
     assert "tried again" not in capfd.readouterr().err
     assert len((slurm / "requeued").read_text().split()) == 1
     check_whole(tmp_path / "s", wanted)
 
 
 @long
-def test_preempted_tasks_are_sent_again_however_often(slurm, quick, points, wanted, tmp_path, monkeypatch, capfd):
+def test_preempted_tasks_are_sent_again_however_often(slurm, quick, trials, wanted, tmp_path, monkeypatch, capfd):
     """Those that Slurm does not queue again itself; none of it counts as a failure."""
     monkeypatch.setattr(fake_slurm, "FOLDER", slurm)
     workers = Workers(launcher="slurm", workers=1, worker_memory=1.0, most_replicas=MOST).checked()
     with Killer(tmp_path / "s", kills=3, by=fake_slurm.preempt) as killer:
-        run_sweep(points, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
+        run_sweep(trials, tmp_path / "s", progress=False, saving=OFTEN, workers=workers)
     assert len(killer.killed) == 3
     assert "tried again" not in capfd.readouterr().err
     check_whole(tmp_path / "s", wanted)
@@ -197,7 +197,7 @@ def test_preempted_tasks_are_sent_again_however_often(slurm, quick, points, want
 
 @long
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
-def test_a_driver_that_ends_leaves_no_jobs_to_the_next(by, slurm, small, points, wanted, tmp_path):
+def test_a_driver_that_ends_leaves_no_jobs_to_the_next(by, slurm, small, trials, wanted, tmp_path):
     """A stop cancels the jobs at once; those of a driver that was killed are cancelled by the next."""
     save_yaml(small, tmp_path / "c.yaml")
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]

@@ -2,8 +2,9 @@
 
 import fcntl
 import pickle
+import subprocess
+import sys
 import threading
-from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,13 @@ from crossreg.data import cache
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
+from crossreg.runs import sweep_folder
 from crossreg.runs.sweep_folder import trial_key
 from crossreg.runs.versions import source_digest
+from crossreg.studies.launchers import base
 from crossreg.studies.launchers import work as module
-from crossreg.studies.launchers.base import Job, Wired, last_lines, put_in
+from crossreg.studies.launchers.base import Job, last_lines
+from crossreg.studies.launchers.local import LocalLauncher
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.launchers.work import _alone, work
 from crossreg.studies.sweep.scoring import shared_trajectories
@@ -39,7 +43,7 @@ def test_a_worker_of_other_code_or_other_data_does_nothing(job):
     assert (done.error, done.rows) == ("", {})
     for changed, said in (
         ({"source": "0123"}, f"the worker has another crossreg ({source_digest()}) than the driver (0123)"),
-        ({"digest": "0123"}, "data.npz: is not of the sweep's data"),
+        ({"digest": "0123"}, "data.npz: does not hold the data of the sweep"),
         ({"token": "another's"}, f"the worker does not see {job.folder}"),
     ):
         refused = work(job._replace(**changed))
@@ -56,7 +60,7 @@ def test_a_worker_knows_own_files_as_the_sweep_does(job, tmp_path):
     trials = [Trial(base, parse_method("persistence"), {"train_size": size}) for size in (3, 6)]
     trajectories = shared_trajectories(trials)
     cache.write(tmp_path / "jobs" / "data.npz", trajectories)
-    keyed = {trial_key(trial, trajectories.digest): Wired.of(trial) for trial in trials}
+    keyed = {trial_key(trial, trajectories.digest): trial for trial in trials}
     job = job._replace(digest=trajectories.digest, trials=keyed)
     done = work(job)
     assert done.error == ""
@@ -114,15 +118,17 @@ def _enter(path: Path, entered: list[Path]) -> None:
         entered.append(path)
 
 
-def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job):
+def test_jobs_are_taken_in_the_order_in_which_they_were_put_in(job, tmp_path, monkeypatch):
     a, b, c, d, e = (job._replace(name=name) for name in "abcde")
-    queue = deque([a])
-    put_in(queue, [b, c], first=False)
-    put_in(queue, [d, e], first=True)
-    assert [job.name for job in queue] == ["d", "e", "a", "b", "c"]
+    monkeypatch.setattr(LocalLauncher, "_hand_out", lambda self: None)
+    launcher = LocalLauncher(Workers(workers=2), tmp_path)
+    launcher.submit([a])
+    launcher.submit([b, c])
+    launcher.submit([d, e], first=True)
+    assert [job.name for job in launcher._queue] == ["d", "e", "a", "b", "c"]
 
 
-def test_a_point_arrives_as_it_was_sent():
+def test_a_trial_arrives_as_it_was_sent():
     base = Config().replace(seed=5, train_size=9)
     for method, changes in (
         ("xreg", {"k_reg": 3}),
@@ -130,11 +136,23 @@ def test_a_point_arrives_as_it_was_sent():
         ("ensemble", {}),
     ):
         trial = Trial(base.replace(**changes), parse_method(method), changes)
-        found = pickle.loads(pickle.dumps(Wired.of(trial))).trial()
+        found = pickle.loads(pickle.dumps(trial))
         assert found.configs == trial.configs
         assert (found.base, found.config, found.changes) == (trial.base, trial.config, changes)
         assert found.method.name == method
         assert trial_key(found, "digest") == trial_key(trial, "digest")
+
+
+def test_a_job_arrives_before_jax_does(job, tmp_path):
+    """So that a worker can set its environment first, and handle signals before it imports for seconds."""
+    sent = job._replace(trials={"key": Trial(Config(), parse_method("xreg+early"), {})})
+    (tmp_path / "job.pkl").write_bytes(pickle.dumps(sent))
+    code = (
+        "import pickle, sys, crossreg.studies.launchers.process; from pathlib import Path;"
+        "assert pickle.loads(Path(sys.argv[1]).read_bytes()).trials; assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "job.pkl")], check=True)
+    assert base.JOBS == sweep_folder.JOBS
 
 
 def test_the_last_words_are_the_last():

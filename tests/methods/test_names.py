@@ -46,7 +46,7 @@ def test_one_method_has_one_name():
     }.items():
         assert parse_method(given).name == name
         assert parse_method(name).name == name
-    with pytest.raises(InputError, match="ensemble stands there twice"):
+    with pytest.raises(InputError, match="ensemble is given twice"):
         parse_methods("ensemble,ensemble-3")
 
 
@@ -104,7 +104,7 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         ("ensemble+temperature+early", r"write it as ensemble\+early\+temperature"),
         ("ensemble+temperature+sigma-temperature", r"\+temperature and \+sigma-temperature exclude each other"),
         ("persistence+early", "cannot stop early"),
-        ("xreg,dropout,xreg", "xreg stands there twice"),
+        ("xreg,dropout,xreg", "xreg is given twice"),
         (" , ", "names none"),
     ],
 )

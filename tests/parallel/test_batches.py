@@ -97,7 +97,7 @@ def test_two_processes_are_two_devices_bit_for_bit_also_when_stopped(folder, sta
     assert "--force-resume" in said
 
     writer, follower = (finish(process) for process in begin([*settings, "--out", str(out)]))
-    assert "goes on from step" in writer[1]
+    assert "resumes from step" in writer[1]
     assert follower[1] == ""
     assert "NLL" in writer[0]
     assert "NLL" not in follower[0]

@@ -16,7 +16,7 @@ from crossreg.cars.family.bodies import resolution
 from crossreg.cars.family.make import draw_shapes, make_car
 from crossreg.config import Config
 from crossreg.data import cache
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.report.figures import drawing as figures
 from crossreg.report.figures import sweep as sweep_figures
 from crossreg.report.figures import training as training_figures
@@ -42,7 +42,7 @@ def runs(tmp_path):
     for method, offset in (("xreg", 0.0), ("dropout", 1.0)):
         for fraction in (0.5, 0.9):
             for seed in range(3):
-                config = TRAINED[method](Config().replace(observed_fraction=fraction, seed=seed, steps=150))
+                config = config_of(method, Config().replace(observed_fraction=fraction, seed=seed, steps=150))
                 deeper = "more/" if seed == 2 else ""
                 write_run(
                     root / f"{deeper}{method}-{fraction}-{seed}", config, offset + fraction + 0.1 * seed,

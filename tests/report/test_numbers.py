@@ -221,7 +221,7 @@ def test_a_plan_says_each_number_under_its_title():
     plan = way("one", 1) | {
         "what": "paper", "device": "gpu", "devices": 4, "rows": {"asked": 9, "left": 8}, "replicas": 15,
         "scenario": "diff_ks", "field_shape": [1, 160, 90], "field_shape_known": True, "rates_off_by": [0.05, 0.31],
-        "around_estimated": False, "memory_of_device": 80 * 2**30, "way": "one", "jobs": [job],
+        "measured_on": None, "processor_here": None, "memory_of_device": 80 * 2**30, "way": "one", "jobs": [job],
         "ways": [way("one", 1), way("two", 2)], "by_devices": by_devices, "enough_devices": 4, "risks": {},
     }  # fmt: skip
     lines = plan_text(plan).splitlines()

@@ -9,7 +9,7 @@ from made_car_run import write_folder
 from made_runs import POINTS, STEPS, TIMES, fields, history, scores, write_run
 
 from crossreg.config import Config
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.page.write import LARGEST, write_report
 from crossreg.runs.fields.regions import Region
@@ -28,7 +28,7 @@ def report(tmp_path_factory, cars):
     for method, number in METHODS.items():
         for fraction in FRACTIONS:
             for seed in range(2):
-                config = TRAINED[method](Config().replace(observed_fraction=fraction, seed=seed, steps=150))
+                config = config_of(method, Config().replace(observed_fraction=fraction, seed=seed, steps=150))
                 write_run(root / f"{method}-{fraction}-{seed}", config, number + fraction + 0.1 * seed)
     (root / "cars").mkdir()
     write_folder(root / "cars", cars)
@@ -162,7 +162,7 @@ def steep(tmp_path_factory):
     """Runs in a plane whose losses fall from far off, with a region on the stored line and one beside it."""
     root = tmp_path_factory.mktemp("steep") / "runs"
     for seed, method in enumerate(("xreg", "unregularized")):
-        folder = write_run(root / method, TRAINED[method](Config().replace(steps=2000)), 0.3 * seed)
+        folder = write_run(root / method, config_of(method, Config().replace(steps=2000)), 0.3 * seed)
         steps = range(50, 2050, 50)
         losses = [-2.5 + 31.5 * (50 / step) ** 3 + 0.4 * seed for step in steps]
         lines = [history(s, 0.0) | {"train_loss": y, "reg_nll": y + 0.3} for s, y in zip(steps, losses, strict=True)]

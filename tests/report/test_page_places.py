@@ -8,7 +8,7 @@ from browsing import drawn, needs_browser, opened
 from made_runs import CHANNELS, POINTS, STORED, TIMES, fields, write_run
 
 from crossreg.config import Config
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.report.page.write import write_report
 from crossreg.runs.fields.stored_fields import TEST_FIELDS, Windows, write_test_fields
 
@@ -32,7 +32,7 @@ def report(tmp_path_factory):
     worst = stored.unaware[0]._replace(trajectory=9, steps=(6, 10), error=0.6)
     stored = stored._replace(unaware=(worst, *stored.unaware), windows=windows)
     for method in ("xreg", "unregularized"):
-        folder = write_run(root / method, TRAINED[method](Config().replace(steps=150)))
+        folder = write_run(root / method, config_of(method, Config().replace(steps=150)))
         write_test_fields(folder / TEST_FIELDS, stored)
     return write_report(root, root.parent / "r.html")
 

@@ -12,7 +12,7 @@ from watch_folders import write_sweep
 
 from crossreg.cli.main import main
 from crossreg.config import Config
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.report.figures.drawing import method_looks
 from crossreg.report.figures.looks import COLORS
 from crossreg.report.page.folders import find
@@ -128,7 +128,7 @@ def test_persistence_of_every_quickstart_below(tmp_path):
 
 def test_looks_are_those_of_the_figures(tmp_path):
     for method in ("xreg", "unregularized", "dropout"):
-        write_run(tmp_path / "runs" / method, TRAINED[method](Config().replace(steps=150)))
+        write_run(tmp_path / "runs" / method, config_of(method, Config().replace(steps=150)))
     write_run(tmp_path / "runs" / "heads", Config().replace(steps=150, feature_noise="none"))
     [group] = inside(write_report(tmp_path / "runs", tmp_path / "r.html"))["groups"]
     drawn = method_looks(group["looks"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crossreg.config import Config, save_yaml, to_dict
 from crossreg.designs.grids import plan
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.report.watch.server import WatchServer
 from crossreg.runs.sweep_folder import trial_key
 from crossreg.studies.sweep.scoring import trainings_of
@@ -96,7 +96,7 @@ def write_all(tmp_path: Path) -> Path:
     root = tmp_path / "runs"
     write_run(root / "deep" / "one", Config().replace(steps=500), history(250), history(500))
     write_run(
-        root / "two", TRAINED["dropout"](Config()).replace(steps=750), history(250, diverged_at=99), finished=False
+        root / "two", config_of("dropout", Config()).replace(steps=750), history(250, diverged_at=99), finished=False
     )
     write_sweep(root / "sweep")
     write_car(root / "cars")

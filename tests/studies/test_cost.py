@@ -1,5 +1,7 @@
 """The cost model: its counts against the compiler's, and what a sweep says before it runs."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +11,20 @@ from crossreg.cli.main import main
 from crossreg.config import Config, save_yaml
 from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories, digest
+from crossreg.designs import grids
 from crossreg.methods.names import parse_method
 from crossreg.nn.build import build_model
+from crossreg.report.plan_text import plan_text
 from crossreg.routing import route
+from crossreg.studies.planning import plan
+from crossreg.studies.planning.demand import Asked
+from crossreg.studies.sweep import run
+from crossreg.studies.sweep.open_work import Packing, open_work
 from crossreg.training import cost
 from crossreg.training.replicas import make_task
 from crossreg.training.step import init_state, train_step
+
+MEASURED = json.loads(cost.RATES.read_text())["cpu"]["processor"]
 
 
 def flops_by_xla(config: Config, space: tuple[int, ...]) -> float:
@@ -79,3 +89,31 @@ def test_a_plan_says_what_would_be_run_and_writes_nothing(cached_waves, tiny, tm
     # Updates alone cost here, half a second each: 20 of θ in all three programs, and of ρ in those of xreg after every
     # second or third of the first 18, and after the last two.
     assert f"about 0:{round(0.5 * (3 * 20 + 9 + 2 + 6 + 2)):02d} of training" in said
+
+
+@pytest.mark.parametrize(
+    ("here", "differs"), [(MEASURED, False), ("Other CPU, 2 cores", True), ("AMD EPYC, 3 cores", True)]
+)
+def test_rates_of_another_processor_are_named_as_such(here, differs, cached_waves, tiny, tmp_path, capsys, monkeypatch):
+    """Every CPU is `cpu` to JAX; the rates are those of one, with so many cores."""
+    for module in (cost, run, plan):
+        monkeypatch.setattr(module, "describe_processor", lambda: here)
+    assert cost.measured_elsewhere() == (MEASURED if differs else None)
+    save_yaml(tiny, tmp_path / "c.yaml")
+    command = ["sweep", "grid", "--grid", "k_reg=2", "--methods", "xreg", "--seeds", "1", "--config"]
+    assert main([*command, str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out"), "--plan"]) == 0
+    said = f"times are those measured on {MEASURED}; on this machine ({here}) they differ"
+    assert (said in capsys.readouterr().out) == differs
+    # A display makes no first guess from rates of another processor.
+    trials = grids.plan("grid", methods="xreg", seeds=1, steps=20, grid=["k_reg=2"], base=tiny)
+    work = open_work(trials, tmp_path, cached_waves, Packing(2**30), write=False)
+    assert work.extent(trials)["seconds_per_work"] == (None if differs else 1.0)
+    # A plan for a CPU says which one was measured, and that this one is another; one for a GPU has no processor.
+    made = plan.make_plan(Asked("paper"), "cpu:1")
+    assert (made["measured_on"], made["processor_here"]) == (MEASURED, here)
+    text = plan_text(made)
+    assert f"by rates measured on cpu ({MEASURED}), off by" in text
+    assert (f"this machine has another processor ({here}), on which times differ" in text) == differs
+    made = plan.make_plan(Asked("paper"), "h200:1")
+    assert (made["measured_on"], made["processor_here"]) == (None, None)
+    assert "processor" not in plan_text(made)

@@ -34,7 +34,8 @@ from crossreg.studies.planning.packing import (
 )
 from crossreg.studies.planning.plan import Risks, make_plan
 from crossreg.studies.sweep.programs import plan_programs
-from crossreg.studies.sweep.run import run_sweep, trainings_of
+from crossreg.studies.sweep.run import run_sweep
+from crossreg.studies.sweep.scoring import trainings_of
 from crossreg.training.cost import RATES
 
 SHAPE = (1, 160)
@@ -62,7 +63,7 @@ def cohort(replicas: int, *, method: str = "unregularized", steps: int = 1000, s
 @pytest.fixture
 def measured_gpu(monkeypatch):
     """The made-up GPU, as if it had been measured."""
-    monkeypatch.setattr(device_costs, "_known", lambda: {"gpu": device(), "tiny": device(memory=2**20)})
+    monkeypatch.setattr(device_costs, "known_devices", lambda: {"gpu": device(), "tiny": device(memory=2**20)})
 
 
 def test_what_is_counted_is_what_a_sweep_would_train(tmp_path):
@@ -219,7 +220,7 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     done = make_plan(Asked(str(folder)), "gpu:1")
     assert done["rows"] == {"asked": 12, "left": 0}
     assert (done["replicas"], done["num_jobs"]) == (0, 0)
-    assert plan_text(done) == f"{folder}: 12 rows, all there; nothing is left to train or to score"
+    assert plan_text(done) == f"{folder}: 12 rows, all finished; nothing is left to train or to score"
     # One program and its rows are gone: it is planned as it was, and the rows of the other are not.
     [dropped] = [p for p in (folder / "trained").glob("*.json") if '"feature_noise": "dropout"' in p.read_text()]
     rows = (folder / "rows.jsonl").read_text().splitlines()
@@ -234,7 +235,7 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     (folder / "snapshots").mkdir()
     (folder / "snapshots" / f"{dropped.stem}.000000015.npz").touch()
     assert [jobs["steps"] for jobs in make_plan(Asked(str(folder)), "gpu:4")["jobs"]] == [5]
-    with pytest.raises(InputError, match=r"--seeds: .* is a folder, which says it itself"):
+    with pytest.raises(InputError, match=r"--seeds: .* is a folder, which has this setting itself"):
         make_plan(Asked(str(folder), seeds=3), "gpu:4")
 
 
@@ -256,7 +257,7 @@ def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
     made = make_plan(Asked("unregularized", seeds=2, steps=50, grid=["train_size=20,30,40"]), "gpu:1")
     assert [(jobs["label"], jobs["replicas"]) for jobs in made["jobs"]] == [("unregularized", 6)]
     save_yaml(Config().replace(data="flow.npy"), tmp_path / "own.yaml")
-    with pytest.raises(InputError, match=r"own\.yaml: is of own data \(flow\.npy\), which plans do not know"):
+    with pytest.raises(InputError, match=r"own\.yaml: is for your data \(flow\.npy\), which plans do not support"):
         make_plan(Asked(str(tmp_path / "own.yaml")), "gpu:1")
 
 
@@ -293,7 +294,7 @@ def test_the_shape_is_the_cached_files_or_the_configs(cached_waves, tiny):
         ("paper --on gpu:1 --failures-per-hour -1", "--failures-per-hour -1.0: must lie in"),
         ("paper --on gpu:1 --save-every -1", "--save-every -1.0: must be"),
         ("paper --on gpu:1 --retries -1", "--retries -1: must lie in"),
-        ("reference --on gpu:1 --scenario diff_kdv", "--scenario diff_kdv: is for sweeps that have a name"),
+        ("reference --on gpu:1 --scenario diff_kdv", "--scenario diff_kdv: is for named sweeps"),
         ("paper --on gpu:1 --methods nothing", "--methods nothing: no such method"),
         ("paper --on tiny:1", "--on Some GPU: one replica of width 8 on 160 values takes"),
         ("paper --on gpu:1 --figure plan.svg", "--figure plan.svg: expected the name of a PNG file"),
@@ -327,6 +328,16 @@ def test_no_device_is_touched():
         [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_is_the_same_in_every_process():
+    """Configs of a cohort differ in their data, and so in their costs; which of them counts is no matter of chance."""
+    command = [sys.executable, "-m", "crossreg", "plan", "ablation", "--on", "h200:5", "--json"]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": seed}, check=True)
+        for seed in ("0", "1")
+    )
+    assert first.stdout == second.stdout
 
 
 def test_devices_that_were_measured_have_all_that_a_plan_needs():

@@ -28,7 +28,7 @@ def _measured(monkeypatch):
         look=(0.0, 0.0), row=(0.0, 0.0), held=(2.0**30, 0.1), compilers=0, crowding=1.0,
     )  # fmt: skip
     gpu = Device("Some GPU", (STEP, 0.0, 0.0, 0.0, REPLICA / ELEMENTS, 0.0), (0.1, 0.5), around)
-    monkeypatch.setattr(device_costs, "_known", lambda: {"gpu": gpu})
+    monkeypatch.setattr(device_costs, "known_devices", lambda: {"gpu": gpu})
 
 
 def test_device_hours_and_shares_are_of_all_devices():

@@ -224,8 +224,8 @@ def test_named_sweeps():
         (["grid", "--grid", "observed_fraction=0.5,1.5"], r"1.5: must lie in \(0, 1\]"),
         (["grid", "--grid", "reg_size=0", "--methods", "xreg"], "xreg: needs --reg-size 1 or more, not 0"),
         (["grid", "--grid", "reg_size=1", "--methods", "dropout,xreg+early"], "needs --reg-size 2 or more, not 1"),
-        (["paper-regimes", "--methods", "xreg"], "the sweep paper-regimes has methods of its own"),
-        (["paper-exact", "--methods", "xreg"], "the sweep paper-exact has methods of its own"),
+        (["paper-regimes", "--methods", "xreg"], "the sweep paper-regimes has fixed methods"),
+        (["paper-exact", "--methods", "xreg"], "the sweep paper-exact has fixed methods"),
         (["paper", "--grid", "train_size=50"], "the sweep paper sets it itself"),
         (["grid", "--grid", "generalization_head=true", "--methods", "unregularized"], "no longer be itself"),
         (["grid", "--grid", "dropout_rate=0.1", "--methods", "dropout-reg"], "nothing left to choose from"),
@@ -319,7 +319,7 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
     assert [line["step"] for line in lines] == [10, 20]
     for arguments, message in (
         (["--where", "observed_fraction=0.5"], "already holds a run"),
-        (["--out", str(tmp_path / "a")], "2 runs fit; the sweep has observed_fraction 0.5, 1.0"),
+        (["--out", str(tmp_path / "a")], "2 trials fit; the sweep has observed_fraction 0.5, 1.0"),
         (["--out", str(tmp_path / "a"), "--method", "dropout"], "the sweep has xreg, ensemble"),
         (["--out", str(tmp_path / "a"), "--method", "ensemble", "--where", "observed_fraction=1.0"], "more than one"),
         (["--out", str(tmp_path / "a"), "--seed", "7"], "--seed 7: the sweep has 0, 1"),

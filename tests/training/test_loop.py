@@ -13,7 +13,7 @@ from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Pairs, make_data
 from crossreg.fitting import fit
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.metrics.calibration import ece
 from crossreg.nn.build import build_model
 from crossreg.nn.heads import make_heads
@@ -63,7 +63,7 @@ def trained(cohort):
 
 @pytest.mark.parametrize("method", ["dropout", "unregularized", "xreg"])
 def test_one_seed_gives_one_result(method, data, tiny):
-    config = TRAINED[method](tiny)
+    config = config_of(method, tiny)
     first, second = (run([config], [data])[0].models for _ in range(2))
     assert_equal(first, second)
     other = run([config], [data], seed=1)[0].models

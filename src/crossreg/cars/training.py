@@ -191,7 +191,7 @@ def _train(training: Training, going: _Going, replicas: int, folder: Path, *, pr
     label = training.name if replicas == 1 else f"{training.name} × {replicas}"
     steps, begun_at = training.config.train.steps, going.training.begun_at
     if begun_at:
-        print(f"crossreg: {label} goes on from step {begun_at}", file=sys.stderr, flush=True)
+        print(f"crossreg: {label} resumes from step {begun_at}", file=sys.stderr, flush=True)
     if begun_at == steps:
         return
     with (

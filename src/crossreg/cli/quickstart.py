@@ -21,7 +21,7 @@ from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.files.whole import check_not_file
-from crossreg.methods import TRAINED
+from crossreg.methods.names import config_of
 from crossreg.metrics.evaluation import evaluate_all, point_scores
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
@@ -94,7 +94,7 @@ def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
 def quickstart(folder: Path, *, steps: int = QUICKSTART_STEPS, progress: bool = True, as_json: bool = False) -> None:
     """Run the comparison in `folder` and print its scores as a table, or as JSON."""
     base = Config().replace(steps=steps, evaluate_every=max(1, min(1000, steps // 10)))
-    configs = {name: TRAINED[name](base) for name in _METHODS}
+    configs = {name: config_of(name, base) for name in _METHODS}
     check_not_file(folder)
     if not (folder / LOCK).exists():  # not even a lock is written into a folder of something else
         check_own(folder)

@@ -1,4 +1,4 @@
-"""The sweeps that have a name, and grids over any config field. No JAX here."""
+"""The named sweeps, and grids over any field of the config. This module does not import JAX."""
 
 import functools
 import itertools
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossreg.config import Config, ModelConfig, typed_field
+from crossreg.config.field_types import check
 from crossreg.config.sites import site_names
 from crossreg.designs import paper
 from crossreg.errors import InputError
@@ -16,7 +17,7 @@ from crossreg.files.yaml_files import parse_settings
 from crossreg.methods.names import Method, parse_method, parse_methods
 
 PAPER_METHODS = "xreg,dropout,ensemble,unregularized"
-# `--methods all`: every kind of method, and the wrappers that make sense behind it.
+# `--methods all`: every kind of method, and the wrappers that make sense after it.
 ALL_METHODS = ",".join(
     [
         "xreg,xreg-crps,xreg-fair,xreg-mm,xreg-mixture,xreg-internal,xreg-internal-mm,xreg-heads,xreg-modes,xreg-layer",
@@ -30,7 +31,7 @@ ALL_METHODS = ",".join(
 )
 OBSERVED = [{"observed_fraction": fraction, "train_size": 50} for fraction in (0.4, 0.6, 0.8, 1.0)]
 TRAIN_SIZES = [{"observed_fraction": 0.7, "train_size": size} for size in (20, 30, 40, 70)]
-# The paper's four regimes: what is observed, and which method.
+# The paper's four regimes: observed fraction and method.
 REGIMES = [(0.7, "xreg"), (0.3, "xreg-heads"), (0.7, "xreg-heads"), (0.7, "unregularized")]
 TOTALS, TOTAL_FRACTIONS = (25, 40, 60, 80), (0.4, 0.7, 1.0)
 EQUAL_DATA_METHODS = (
@@ -38,14 +39,14 @@ EQUAL_DATA_METHODS = (
     "ensemble+early+temperature,ensemble+early+conformal,unregularized,unregularized+early+temperature,"
     "unregularized+conformal,persistence,persistence-masked"
 )
-# One regime: baselines as they are, and with the reg split in each way that they can use it.
+# One regime: the baselines without the reg split, and with each use that they can make of it.
 SCENARIO_METHODS = (
     "xreg,dropout,ensemble,unregularized,dropout+early,ensemble+early,dropout+conformal,ensemble+conformal,"
     "ensemble+sigma-temperature,persistence"
 )
-# Of a total of trajectories, what a method that needs held-out data may hold out.
+# How many of all trajectories a method that needs held-out data may hold out.
 HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
-# One thing changed at a time, in a scarce, a half-way and a full regime.
+# One change at a time, in regimes with little, partial and full observation.
 ABLATION_REGIMES = [(0.4, 50), (0.7, 30), (1.0, 50)]
 ABLATION: list[dict[str, Any]] = [
     {},
@@ -70,13 +71,21 @@ NAMES = (
 )  # fmt: skip
 
 
-# A sweep of more would be days of work before it begins.
+# Methods of sweeps that by default have others than those of the paper.
+_OTHER_METHODS = {"equal-data": EQUAL_DATA_METHODS, "ablation": "xreg", "scenario": SCENARIO_METHODS}
+# Planning a larger sweep would take days.
 _MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One row of a sweep: a config, its method, and the fields that the sweep changes in it."""
+    """One row of a sweep: a method, its settings, and one seed.
+
+    Attributes:
+        base: The settings before the method is applied, with the seed.
+        method: The method.
+        changes: The fields that the sweep varies; they are applied after the method.
+    """
 
     base: Config
     method: Method
@@ -84,27 +93,27 @@ class Trial:
 
     @functools.cached_property
     def config(self) -> Config:
-        """The config without its method."""
+        """The settings with the changes of the sweep, but without the method."""
         return self.base.replace(**self.changes)
 
     @functools.cached_property
     def configs(self) -> list[Config]:
-        """The config of each candidate of the method."""
+        """The settings of each candidate of the method."""
         return self.method.configs(self.base, self.changes)
 
     @functools.cached_property
     def splits_off_calibration(self) -> bool:
-        """Whether a part of reg is kept from what learns on reg, for the method's wrappers to use."""
+        """Whether the calibration part of reg is split off, since the method learns on reg and has wrappers."""
         return self.method.wrapped and self.method.learns_on_reg(self.configs)
 
     @property
     def needs_reg(self) -> bool:
-        """Whether it can do nothing without a reg split."""
+        """Whether the trial needs a reg split."""
         return self.method.wrapped or self.method.learns_on_reg(self.configs)
 
 
 def default_steps(name: str) -> int:
-    """How long the runs of a named sweep train, where nothing says otherwise."""
+    """Return the default number of steps of a named sweep."""
     return 30_000 if name in ("paper-regimes", "paper-exact") else 10_000
 
 
@@ -118,15 +127,28 @@ def plan(
     grid: Sequence[str] = (),
     base: Config | None = None,
 ) -> list[Trial]:
-    """All trials of a sweep, in the order of the table: regime, method, seed.
+    """Return all trials of a sweep, in the order of the table: regime, method, seed.
 
-    `grid` lists fields and their values as `field=value,value`; the sweep is over all combinations, inside the
-    regimes that `name` has.
+    Args:
+        name: One of `NAMES`.
+        methods: Names of methods, separated by commas, or `all`; by default those of the sweep.
+        seeds: Trials of each method in each regime.
+        first_seed: The first seed; the others follow it.
+        steps: Training steps; by default those of `base`, or of the sweep.
+        grid: Fields and their values as `field=value,value`; the regimes of the sweep are crossed with all
+            combinations.
+        base: The settings to start from; by default all are at their defaults.
+
+    Raises:
+        InputError: An argument is refused, or settings contradict each other.
+
+    Example:
+        >>> len(plan("paper", methods="xreg,dropout", seeds=3))
+        48
     """
     if name not in NAMES:
         raise InputError(f"sweep {name}: not one of {', '.join(NAMES)}")
-    if not 1 <= seeds <= _MOST_RUNS:
-        raise InputError(f"--seeds {seeds}: must lie in 1 … {_MOST_RUNS}")
+    check(1 <= seeds <= _MOST_RUNS, "seeds", seeds, f"must lie in 1 … {_MOST_RUNS}")
     if name == "grid" and not grid:
         raise InputError("sweep grid: give at least one --grid field=value,value")
     if steps is None:
@@ -146,9 +168,9 @@ def plan(
 
 
 def check_given(given: Mapping[str, Any], trials: Sequence[Trial], grid: Sequence[str] = ()) -> None:
-    """Refuse settings of a config file that no run of a sweep has, since the sweep sets them itself.
+    """Raise InputError for settings of a config file that no trial has, since the sweep sets them itself.
 
-    A field of `grid` may differ from the file: there the user has said both, and a flag counts for more than a file.
+    A field of `grid` may differ from the file: a flag overrides the file.
     """
     varied = _axes(grid, "--grid")
     for name, value in given.items():
@@ -161,7 +183,7 @@ def check_given(given: Mapping[str, Any], trials: Sequence[Trial], grid: Sequenc
 
 
 def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:
-    """Refuses changes under which a method would no longer be what its name says."""
+    """Raise InputError for changes under which a method would no longer be what its name says."""
     if noise := changes.keys() & {"feature_noise", "lift_noise"}:
         raise InputError(f"--grid {min(noise)}: methods differ in it; name them with --methods")
     before, after = method.configs(config), method.configs(config, changes)
@@ -172,38 +194,35 @@ def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> N
 
 
 def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[str, Any], Method]]:
-    """What a named sweep crosses: changes of the config, and methods."""
+    """Return the regimes of a named sweep: changes of the config, each with a method."""
     if name in ("paper-regimes", "paper-exact"):
         if methods is not None:
-            raise InputError(f"--methods: the sweep {name} has methods of its own")
+            raise InputError(f"--methods: the sweep {name} has fixed methods")
         if name == "paper-regimes":
             return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
         return _as_the_paper_trains()
+    listed = parse_methods(_OTHER_METHODS.get(name, PAPER_METHODS) if methods is None else methods)
     if name == "equal-data":
-        listed = parse_methods(EQUAL_DATA_METHODS if methods is None else methods)
         return [
             ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
             for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
             for method in listed
             for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Trial(config, method, {}).needs_reg else [0])
         ]
-    if name == "ablation":
-        base = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
-        listed = parse_methods("xreg" if methods is None else methods)
-        return [(regime | change, method) for regime in base for change in ABLATION for method in listed]
-    if name == "scenario":
-        return [({}, method) for method in parse_methods(SCENARIO_METHODS if methods is None else methods)]
+    scarce_to_full = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
     regimes: dict[str, list[dict[str, Any]]] = {
         "paper-observed": OBSERVED,
         "paper-train-size": TRAIN_SIZES,
         "paper": OBSERVED + TRAIN_SIZES,
+        "ablation": [regime | change for regime in scarce_to_full for change in ABLATION],
+        "scenario": [{}],
         "grid": [{}],
     }
-    return list(itertools.product(regimes[name], parse_methods(PAPER_METHODS if methods is None else methods)))
+    return list(itertools.product(regimes[name], listed))
 
 
 def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:
-    """The paper's two tables and its four regimes with its own settings, for both starts of log σ_pred."""
+    """Return the paper's two tables and four regimes with the paper's settings, for both starts of log σ_pred."""
     tables = [(regime, method) for regime in OBSERVED + TRAIN_SIZES for method in paper.METHODS]
     figures = [({"observed_fraction": fraction, "train_size": 50}, method) for fraction, method in paper.REGIMES]
     return [
@@ -214,17 +233,17 @@ def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:
 
 
 def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
-    """All combinations of `field=value,value` items."""
+    """Return all combinations of `field=value,value` items."""
     axes = _axes(grid, "--grid")
     if (count := math.prod(map(len, axes.values()))) > _MOST_RUNS:
         raise InputError(f"--grid: {count} combinations of values; expected at most {_MOST_RUNS}")
     for field in axes.keys() & {"seed", "steps"}:
-        raise InputError(f"--grid {field}: has a flag of its own, --{'seeds' if field == 'seed' else field}")
+        raise InputError(f"--grid {field}: has its own flag, --{'seeds' if field == 'seed' else field}")
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
 def settings_of(items: Sequence[str], flag: str) -> dict[str, Any]:
-    """The fields and values of `field=value` items."""
+    """Return the fields and values of `field=value` items, which came with `flag`."""
     axes = _axes(items, flag)
     for field, values in axes.items():
         if len(values) > 1:
@@ -233,7 +252,7 @@ def settings_of(items: Sequence[str], flag: str) -> dict[str, Any]:
 
 
 def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
-    """The values of each field in `field=value,value` items."""
+    """Return the values of each field in `field=value,value` items."""
     axes: dict[str, list[Any]] = {}
     for item in items:
         field, equals, values = item.partition("=")
@@ -247,6 +266,6 @@ def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
         if not equals or not isinstance(listed, list) or not listed:
             raise expected
         if field in axes:
-            raise InputError(f"{flag} {item}: {field} stands there twice")
+            raise InputError(f"{flag} {item}: {field} is given twice")
         axes[field] = [typed_field(field, value, f"{flag} {field}") for value in listed]
     return axes

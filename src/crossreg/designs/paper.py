@@ -1,9 +1,9 @@
-"""The paper's own settings and numbers. Where the product differs, and why, is in `docs/paper.md`."""
+"""The paper's settings and numbers. `docs/paper.md` says where crossreg differs, and why."""
 
 from typing import Any
 
-# How the paper trains and scores every method, where that is not the product's default: Adam at one constant rate, an
-# update of ρ every five steps and no more, the layers' usual start, 10 samples to score.
+# Settings of training and scores in the paper that are not the default of crossreg: Adam at a constant rate, an
+# update of ρ every five steps until the end, unscaled initial weights, and 10 samples for scores.
 TRAINING: dict[str, Any] = {
     "learning_rate": 1e-3,
     "schedule": "constant",
@@ -12,56 +12,26 @@ TRAINING: dict[str, Any] = {
     "scaled_start": False,
     "evaluation_samples": 10,
 }
-# Where log σ_pred starts: as the paper writes it, and near the size of the residuals, where its rows can be reproduced.
+# The start of log σ_pred: as stated in the paper, and near the size of the residuals, which reproduces its rows.
 LOG_SIGMA_PRED_STARTS = (-5.0, -2.0)
-# The paper's sweeps train for 10,000 steps; with its settings, 30,000 are needed for calibration (`docs/paper.md`).
+# Steps of the paper's sweeps, and those that its settings need for calibration (`docs/paper.md`).
 STEPS = (10_000, 30_000)
-# The methods of the paper's tables, by the names that they have here. XReg has noise inside the network, no σ_gen head,
-# and learns ρ on the moment-matched NLL.
+# The methods of the paper's tables, by their names in crossreg. XReg has noise inside the network, no σ_gen head, and
+# learns ρ on the moment-matched NLL.
 METHODS = {"xreg-internal-mm": "xreg", "dropout": "dropout", "ensemble": "ensemble"}
-# The four regimes of the paper's figures: what is observed, and which method. ρ learns on a likelihood in all of them.
+# The four regimes of the paper's figures: observed fraction and method. In all of them, ρ learns on a likelihood.
 REGIMES = ((0.7, "xreg-internal-mm"), (0.3, "xreg-heads-mm"), (0.7, "xreg-heads-mm"), (0.7, "unregularized"))
 
-# Test NLL, test ECE_mix and reg ECE_mix of the paper's two tables, by observed fraction and train trajectories.
-PAPER = {
-    (0.4, 50): {
-        "xreg": (-0.5083, 0.0296, 0.0248),
-        "dropout": (-0.2999, 0.1115, 0.1153),
-        "ensemble": (-0.1002, 0.1121, 0.1125),
-    },
-    (0.6, 50): {
-        "xreg": (-0.6533, 0.0020, 0.0040),
-        "dropout": (-0.7710, 0.0370, 0.0324),
-        "ensemble": (-0.8900, 0.0491, 0.0522),
-    },
-    (0.8, 50): {
-        "xreg": (-2.4052, 0.0220, 0.0139),
-        "dropout": (-1.0506, 0.0228, 0.0159),
-        "ensemble": (-2.0772, 0.0624, 0.0530),
-    },
-    (1.0, 50): {
-        "xreg": (-3.3849, 0.0614, 0.0596),
-        "dropout": (-1.7310, 0.3696, 0.3695),
-        "ensemble": (-3.5632, 0.2943, 0.2972),
-    },
-    (0.7, 20): {
-        "xreg": (-0.3277, 0.0965, 0.0867),
-        "dropout": (-0.4343, 0.1254, 0.1197),
-        "ensemble": (0.7512, 0.1344, 0.1361),
-    },
-    (0.7, 30): {
-        "xreg": (-0.5962, 0.0273, 0.0210),
-        "dropout": (-0.6894, 0.0857, 0.0815),
-        "ensemble": (0.1574, 0.1157, 0.1131),
-    },
-    (0.7, 40): {
-        "xreg": (-0.6671, 0.0144, 0.0118),
-        "dropout": (-0.8858, 0.0375, 0.0410),
-        "ensemble": (-0.7355, 0.0760, 0.0727),
-    },
-    (0.7, 70): {
-        "xreg": (-1.4173, 0.0118, 0.0128),
-        "dropout": (-1.1361, 0.0666, 0.0654),
-        "ensemble": (-2.0064, 0.0569, 0.0555),
-    },
+# The paper's two tables, by observed fraction and train trajectories: test NLL, test ECE_mix and reg ECE_mix, each of
+# XReg, dropout and the ensemble.
+_TABLES = {
+    (0.4, 50): ((-0.5083, 0.0296, 0.0248), (-0.2999, 0.1115, 0.1153), (-0.1002, 0.1121, 0.1125)),
+    (0.6, 50): ((-0.6533, 0.0020, 0.0040), (-0.7710, 0.0370, 0.0324), (-0.8900, 0.0491, 0.0522)),
+    (0.8, 50): ((-2.4052, 0.0220, 0.0139), (-1.0506, 0.0228, 0.0159), (-2.0772, 0.0624, 0.0530)),
+    (1.0, 50): ((-3.3849, 0.0614, 0.0596), (-1.7310, 0.3696, 0.3695), (-3.5632, 0.2943, 0.2972)),
+    (0.7, 20): ((-0.3277, 0.0965, 0.0867), (-0.4343, 0.1254, 0.1197), (0.7512, 0.1344, 0.1361)),
+    (0.7, 30): ((-0.5962, 0.0273, 0.0210), (-0.6894, 0.0857, 0.0815), (0.1574, 0.1157, 0.1131)),
+    (0.7, 40): ((-0.6671, 0.0144, 0.0118), (-0.8858, 0.0375, 0.0410), (-0.7355, 0.0760, 0.0727)),
+    (0.7, 70): ((-1.4173, 0.0118, 0.0128), (-1.1361, 0.0666, 0.0654), (-2.0064, 0.0569, 0.0555)),
 }
+PAPER = {regime: dict(zip(METHODS.values(), scores, strict=True)) for regime, scores in _TABLES.items()}

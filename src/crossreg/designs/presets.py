@@ -1,12 +1,12 @@
-"""The paper's four regimes, the methods, and further scenarios, as named settings.
+"""Presets: named settings for the paper's four regimes, the methods, and further scenarios.
 
-Each preset is a change of the default config, on 50 train trajectories of `diff_ks` or of the scenario it is named by:
+Each preset is a change of the default config, on 50 train trajectories of `diff_ks` or of the scenario that names it:
 
     crossreg train --preset reference --steps 10000 --out runs/reference
     crossreg train --preset phy_kolm_flow --steps 10000 --out runs/kolmogorov
 
-What they reach is in `docs/results.md` and `docs/scenarios.md`. On two CPU cores 10,000 steps take one to two
-minutes for a model with noise inside, a quarter of that for others.
+Their results are in `docs/results.md` and `docs/scenarios.md`. On two CPU cores, 10,000 steps take one to two minutes
+for a model with noise inside the network, and a quarter of that for others.
 """
 
 import functools
@@ -14,52 +14,54 @@ from collections.abc import Callable
 from typing import Any
 
 from crossreg.config import Config
+from crossreg.config.field_types import check
 from crossreg.designs.paper import TRAINING
 from crossreg.errors import InputError
-from crossreg.methods import TRAINED, xreg
+from crossreg.methods import xreg
+from crossreg.methods.names import config_of
 
 
 def reference(config: Config) -> Config:
-    """XReg at 0.7 observed: five feature sites owned by ρ, σ_pred and σ_gen heads."""
-    return TRAINED["xreg"](config).replace(observed_fraction=0.7)
+    """XReg at 0.7 observed: five feature sites whose noise belongs to ρ, and σ_pred and σ_gen heads."""
+    return config_of("xreg", config).replace(observed_fraction=0.7)
 
 
 def low_observation(config: Config) -> Config:
-    """Head-level XReg at 0.3 observed: σ_pred and σ_gen heads, no internal noise."""
+    """XReg with both σ at the output head, at 0.3 observed."""
     return head_only(config).replace(observed_fraction=0.3)
 
 
 def head_only(config: Config) -> Config:
-    """Both branches at the output head, at 0.7 observed: what routing alone separates."""
+    """XReg with both σ at the output head, at 0.7 observed: only routing separates them."""
     return xreg.configure(config, ("heads",)).replace(observed_fraction=0.7)
 
 
 def unregularized(config: Config) -> Config:
-    """No learned generalization noise, at 0.7 observed: a σ_pred head only, which keeps getting surer on train."""
-    return TRAINED["unregularized"](config).replace(observed_fraction=0.7)
+    """A σ_pred head without generalization noise, at 0.7 observed; it becomes ever more certain on train."""
+    return config_of("unregularized", config).replace(observed_fraction=0.7)
 
 
 def dropout(config: Config) -> Config:
     """MC dropout with p = 0.1 at the five sites, at 0.7 observed."""
-    return TRAINED["dropout"](config).replace(observed_fraction=0.7)
+    return config_of("dropout", config).replace(observed_fraction=0.7)
 
 
 def protocol(config: Config) -> Config:
-    """The reference regime as the paper trains it: Adam at 10⁻³ throughout, ρ on the moment-matched NLL every 5 steps,
-    no σ_gen head, an unscaled start, 10 samples to score.
+    """The reference regime as the paper trains it.
 
-    log σ_pred starts at −2; `--log-sigma-pred-start -5` is the paper's, which needs 30,000 steps to be calibrated under
-    partial observation (`docs/paper.md`).
+    Adam at a constant rate of 10⁻³, ρ on the moment-matched NLL every 5 steps, no σ_gen head, unscaled initial weights,
+    and 10 samples for scores. log σ_pred starts at −2; the paper's −5 (`log_sigma_pred_start`) needs 30,000 steps to be
+    calibrated under partial observation (`docs/paper.md`).
     """
     return xreg.configure(config, ("internal", "mm")).replace(
         observed_fraction=0.7, log_sigma_pred_start=-2.0, **TRAINING
     )
 
 
-# Scenarios, and what of them is not the default. Model and training are those of `reference`: nothing is tuned.
-# Those that decay or spread from their start are tested over the times they are trained on: what comes later is another
-# distribution, which no split has seen. 96 points resolve all three flows in 2-D: beyond two thirds of the highest
-# wavenumber is less than 10⁻⁵ of the energy.
+# Scenarios, and their settings that are not the default. Model and training are those of `reference`: nothing is tuned.
+# Scenarios that decay or spread are tested over the times of training: later times have another distribution, which no
+# split has. 96 points resolve all three flows in 2-D: less than 10⁻⁵ of the energy is beyond two thirds of the highest
+# wavenumber.
 _PLANE = {"num_spatial_dims": 2, "num_points": 96}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "diff_ks": {},
@@ -74,14 +76,14 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 def scenario_settings(name: str) -> dict[str, Any]:
-    """What a run on one of `SCENARIOS` has besides the defaults."""
-    if name not in SCENARIOS:
-        raise InputError(f"--scenario {name}: not one of {', '.join(SCENARIOS)}; --config takes any of APEBench's")
+    """Return the settings of a run on one of `SCENARIOS` that are not the default."""
+    known = ", ".join(SCENARIOS)
+    check(name in SCENARIOS, "scenario", name, f"not one of {known}; a config file takes any of APEBench's")
     return {"scenario": name} | SCENARIOS[name]
 
 
 def on_scenario(config: Config, name: str) -> Config:
-    """The reference regime on one of `SCENARIOS`."""
+    """Return the reference regime on one of `SCENARIOS`."""
     return reference(config).replace(**scenario_settings(name))
 
 
@@ -99,7 +101,18 @@ PRESETS: dict[str, Callable[[Config], Config]] = {
 
 
 def preset(name: str) -> Config:
-    """The config of a named preset."""
+    """Return the config of a named preset.
+
+    Args:
+        name: One of `PRESETS`, such as `reference` or `phy_kolm_flow`.
+
+    Raises:
+        InputError: There is no such preset.
+
+    Example:
+        >>> preset("reference").data.observed_fraction
+        0.7
+    """
     if name not in PRESETS:
-        raise InputError(f"--preset {name}: not one of {', '.join(PRESETS)}")
+        raise InputError(f"preset {name}: not one of {', '.join(PRESETS)}")
     return PRESETS[name](Config())

@@ -1,6 +1,7 @@
-"""Early stopping: each member where it had its lowest NLL on the held-out data it was monitored on.
+"""Early stopping: the state of each member at its lowest NLL on the held-out data that monitor training.
 
-The training loop keeps that state of every replica as it goes (`training/loop.py`), every `evaluate_every` steps.
+The training loop evaluates this NLL every `evaluate_every` steps and keeps the best state of every replica
+(`training/loop.py`).
 """
 
 import math
@@ -10,7 +11,14 @@ from crossreg.nn.surrogate import Surrogate
 
 
 class Trained(NamedTuple):
-    """A trained replica: at its last step, and at its lowest NLL on the held-out data it was monitored on."""
+    """A trained replica, at its last step and at its lowest NLL on held-out data.
+
+    Attributes:
+        last: The model after the last step.
+        best: The model at its lowest NLL on the held-out data that monitored training.
+        best_nll: That NLL; infinite if it never was finite.
+        diverged_at: The step at which training diverged, or -1.
+    """
 
     last: Surrogate
     best: Surrogate
@@ -18,9 +26,12 @@ class Trained(NamedTuple):
     diverged_at: int
 
     def model(self, *, early: bool) -> Surrogate:
-        """The model that a method uses."""
+        """Return the best model for early stopping, else the last one."""
         return self.best if early else self.last
 
     def failed(self, *, early: bool) -> bool:
-        """Whether the model is none: the training diverged, or, stopped early, it never had a finite NLL to stop at."""
+        """Return whether that model is unusable.
+
+        The last model is unusable if training diverged, the best one if its NLL never was finite.
+        """
         return not math.isfinite(self.best_nll) if early else self.diverged_at >= 0

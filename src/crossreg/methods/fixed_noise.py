@@ -1,6 +1,6 @@
-"""Noise of one given size behind the lift, h ↦ h ⊙ (1 + σε): what a user would do without learning it.
+"""Noise of one fixed size after the lift, h ↦ h ⊙ (1 + σε): the simplest alternative to learning its size.
 
-`fixed-noise` has σ = 0.1, `fixed-noise-0.3` the σ it names.
+`fixed-noise` has σ = 0.1, `fixed-noise-0.3` has σ = 0.3.
 """
 
 from crossreg.config import Config
@@ -10,5 +10,5 @@ SIGMA = 0.1
 
 
 def configure(config: Config, sigma: float = SIGMA) -> Config:
-    """Trains on one sample per step, as MC dropout does."""
+    """Return the config of noise of size `sigma`; training draws one sample per step, as for MC dropout."""
     return without_noise(config).replace(lift_noise=sigma, train_samples=1)

@@ -1,16 +1,17 @@
-"""From a method's name, as a command line and a table's row have it, to what it stands for.
+"""The registry of methods: from a name, as `--methods` and the rows of tables have it, to a `Method`.
 
     base[-variant…][-all-data][+early][+temperature|+sigma-temperature][+conformal]
 
-One method has one name, whatever it was called by: `ensemble-3` is `ensemble`, `xreg-scaled-layer` is `xreg-layer`.
-A base is a change of the config, or several of which held-out data choose one; and a number of members that are
-pooled. `-all-data` lets a method that needs nothing held out train on train and reg together. The wrappers act after
-training. No JAX here.
+Every method has one canonical name: `ensemble-3` becomes `ensemble`, `xreg-scaled-layer` becomes `xreg-layer`. A base
+is a change of the config, or several of which one is chosen on held-out data, and a number of members that are pooled.
+`-all-data` trains a method that needs no held-out data on train and reg together. The wrappers act after training.
+This module does not import JAX.
 """
 
 import dataclasses
 import decimal
 import difflib
+import functools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,17 +34,25 @@ FORMS = (
     "fixed-noise[-SIGMA]",
     *UNTRAINED,
 )
-# What cars take: nothing persists, and what needs nothing held out may train on all data.
+# Cars have no persistence; methods that need no held-out data may train on all data.
 CAR_FORMS = tuple(f"{form}[{ALL_DATA}]" if form[:4] != "xreg" else form for form in FORMS if form not in UNTRAINED)
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a row of a table comes about.
+    """A method, as a row of a table names it.
 
-    `candidates` are changes of the config; with more than one, the lowest NLL on held-out data decides. Each is
-    trained `members` times and pooled. A method without candidates is not trained. `named` are the settings that the
-    words of its name stand for, as `mm` stands for a `reg_objective`.
+    Attributes:
+        name: Its canonical name.
+        candidates: Changes of the config; with several, the one with the lowest NLL on held-out data is chosen. A
+            method without candidates is not trained.
+        members: How many models each candidate trains and pools.
+        early: Whether members are taken at their lowest NLL on held-out data.
+        temperature: Whether a temperature is fitted to the whole mixture after training.
+        sigma_temperature: Whether a temperature is fitted to σ alone after training.
+        conformal: Whether conformal quantiles are fitted after training.
+        all_data: Whether it trains on train and reg together.
+        named: The settings that the words of its name stand for, as `mm` stands for a `reg_objective`.
     """
 
     name: str
@@ -57,14 +66,15 @@ class Method:
     named: Collection[str] = ()
 
     def configs(self, config: Config, changes: dict[str, Any] | None = None) -> list[Config]:
-        """The config of each candidate; `changes` are made last, so that a sweep may vary what a method sets."""
+        """Return the config of each candidate; `changes` come last, so that a sweep may vary what the method sets."""
         return [candidate(config).replace(**(changes or {})) for candidate in self.candidates]
 
     def check_settings(self, config: Config, changes: Mapping[str, Any]) -> None:
-        """Refuse settings that this method would replace by its own, so that something else would be trained.
+        """Raise InputError if the method would replace settings that were asked for.
 
-        `config` holds settings from before the method is applied: one at its default is taken as not given. `changes`
-        are made after it: they may vary what the method sets, but not contradict what its name says.
+        Args:
+            config: Settings before the method is applied; a setting at its default counts as not given.
+            changes: Changes made after it: they may vary what the method sets, but not contradict its name.
         """
         asked = {name: value for name, value in changed_fields(config).items() if name not in changes}
         asked |= {name: value for name, value in changes.items() if name in self.named}
@@ -80,11 +90,11 @@ class Method:
 
     @property
     def wrapped(self) -> bool:
-        """Whether anything is done after training that reads held-out data."""
+        """Whether a wrapper reads held-out data after training."""
         return self.early or self.temperature or self.sigma_temperature or self.conformal
 
     def learns_on_reg(self, configs: Sequence[Config]) -> bool:
-        """Whether training or the choice among candidates uses reg."""
+        """Return whether training or the choice among candidates uses reg."""
         return len(configs) > 1 or any(config.model.learns_on_reg for config in configs)
 
 
@@ -112,7 +122,7 @@ def _base(name: str, forms: Sequence[str]) -> Method:
             words = xreg.canonical_words(words)
             said = "-".join(["xreg", *words, *(["ensemble"] if members > 1 else [])])
             named = frozenset(name for part in words for name in xreg.VARIANTS[part])
-            return Method(said, (lambda config: xreg.configure(config, words),), members, named=named)
+            return Method(said, (functools.partial(xreg.configure, words=words),), members, named=named)
     if name == "unregularized":
         return Method(name, (unregularized.configure,))
     if word == "ensemble" and len(rest) <= 1:
@@ -126,15 +136,17 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         )
     if word == "dropout" and len(rest) <= 1:
         if rest == ["reg"]:
-            return Method(name, tuple(_dropout(rate) for rate in dropout.RATES), named=("dropout_rate",))
+            candidates = tuple(functools.partial(dropout.configure, rate=rate) for rate in dropout.RATES)
+            return Method(name, candidates, named=("dropout_rate",))
         rate = _number(word, rest[0], 0.0, 1.0) if rest else dropout.RATE
+        candidates = (functools.partial(dropout.configure, rate=rate),)
         if rate == dropout.RATE:
-            return Method("dropout", (_dropout(rate),))
-        return Method(f"dropout-{_written(rate)}", (_dropout(rate),), named=("dropout_rate",))
+            return Method("dropout", candidates)
+        return Method(f"dropout-{_written(rate)}", candidates, named=("dropout_rate",))
     if word == "fixed" and rest[:1] == ["noise"] and len(rest) <= 2:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
         said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{_written(sigma)}"
-        return Method(said, (lambda config: fixed_noise.configure(config, sigma),))
+        return Method(said, (functools.partial(fixed_noise.configure, sigma=sigma),))
     known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES)
     known += UNTRAINED if forms is FORMS else ()
     near = difflib.get_close_matches(name, known, 1)
@@ -143,16 +155,25 @@ def _base(name: str, forms: Sequence[str]) -> Method:
 
 
 def _written(number: float) -> str:
-    """All digits of a number and no exponent, whose sign would part the name."""
+    """Return all digits of a number, without an exponent, whose minus sign would split the name."""
     return f"{decimal.Decimal(repr(number)).normalize():f}"
 
 
-def _dropout(rate: float) -> Callable[[Config], Config]:
-    return lambda config: dropout.configure(config, rate)
-
-
 def parse_method(name: str, flag: str = "--methods", *, for_cars: bool = False) -> Method:
-    """The method of that name, which a command line gave to `flag`."""
+    """Return the method of a name.
+
+    Args:
+        name: A name such as `dropout-0.2+temperature`.
+        flag: The flag that error messages name.
+        for_cars: Whether the method is for the car experiment, which has no persistence but allows `-all-data`.
+
+    Raises:
+        InputError: There is no such method.
+
+    Example:
+        >>> parse_method("ensemble-3+early").name
+        'ensemble+early'
+    """
     try:
         method = _parse_method(name, CAR_FORMS if for_cars else FORMS)
         if method.all_data and not for_cars:
@@ -187,8 +208,14 @@ def _parse_method(name: str, forms: Sequence[str]) -> Method:
     return dataclasses.replace(method, name=said, all_data=all_data, **fields)
 
 
+def config_of(name: str, config: Config) -> Config:
+    """Return the config of the method `name`, which must have one candidate, applied to `config`."""
+    [changed] = parse_method(name).configs(config)
+    return changed
+
+
 def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:
-    """The methods of a comma-separated list."""
+    """Return the methods of a comma-separated list, each of which may appear once."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         forms = CAR_FORMS if for_cars else FORMS
@@ -196,5 +223,5 @@ def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:
     methods = [parse_method(name, for_cars=for_cars) for name in listed]
     called = [method.name for method in methods]
     if repeated := {name for name in called if called.count(name) > 1}:
-        raise InputError(f"--methods {names}: {min(repeated)} stands there twice")
+        raise InputError(f"--methods {names}: {min(repeated)} is given twice")
     return methods

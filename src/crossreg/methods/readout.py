@@ -1,8 +1,8 @@
-"""From trained replicas to a predictor: choose, pool, and calibrate after training.
+"""From trained replicas to a predictor: choose a candidate, pool its members, and calibrate after training.
 
-Only train and held-out data are read here, never test. What learns on reg or is chosen by it uses `data.reg`; the
-wrappers use `data.held_out`, which is all of reg, or its calibration part where a method has learned on reg already.
-Several wrappers share that part.
+Only train and held-out data are read here, never test. Candidates are chosen on `data.reg`. The wrappers are fitted on
+`data.held_out`: the calibration part for a method that learns on reg, else all of reg. Several wrappers of one method
+share these data.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,14 @@ from crossreg.predictors.temperature import fit_temperature
 
 
 class ReadOut(NamedTuple):
-    """A predictor, the models in it, which candidate they are, and what was fitted on the way.
+    """A predictor and where it came from.
 
-    `failed` says that one of these models has diverged.
+    Attributes:
+        predictor: The predictor, calibrated as the method asks.
+        models: The models that it pools; empty for a method that is not trained.
+        chosen: The index of the candidate that was chosen.
+        failed: Whether one of the models is unusable (`Trained.failed`).
+        notes: What was fitted after training, such as the temperature.
     """
 
     predictor: Predictor
@@ -38,7 +43,14 @@ class ReadOut(NamedTuple):
 
 
 def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data, num_samples: int) -> ReadOut:
-    """The predictor of a method, from the members of each of its candidates."""
+    """Return the predictor of a method.
+
+    Args:
+        method: The method.
+        candidates: The trained members of each candidate; empty for a method that is not trained.
+        data: The splits; test is not read.
+        num_samples: Samples of each model in a prediction.
+    """
     notes: dict[str, Any] = {}
     models: list[Surrogate] = []
     chosen, failed = 0, False

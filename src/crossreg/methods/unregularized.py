@@ -1,10 +1,10 @@
-"""The same backbone with a σ_pred head and nothing learned on reg."""
+"""The backbone with a σ_pred head, no noise inside, and nothing learned on reg."""
 
 from crossreg.config import Config
 
 
 def configure(config: Config) -> Config:
-    """No noise anywhere, so that one sample is the whole mixture."""
+    """Return the config without any noise, so that one sample is the whole mixture."""
     return config.replace(
         feature_noise="none",
         sites=(),

@@ -1,16 +1,16 @@
 """Cross-regularized uncertainty: generalization noise learned on the reg split, and its variants.
 
-`xreg` is the default of the product. `xreg-A-B-…` changes it by the words of `VARIANTS`: `xreg-layer-element` has one σ
-per site and one ε per element, `xreg-heads` has no noise inside the network, `xreg-ensemble` pools three.
+`xreg` is the default method. `xreg-A-B-…` changes it by the words of `VARIANTS`: `xreg-layer-element` has one σ per
+site and one ε per element, `xreg-heads` has no noise inside the network. `xreg-ensemble` pools three models.
 """
 
 from typing import Any
 
 from crossreg.config import Config
 
-# Words that answer one question, so that a name has at most one of each row.
+# Each entry answers one question, so that a name has at most one word of each.
 CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
-    {  # where the noise stands: on features, at the output, on both, or on Fourier modes
+    {  # where the noise acts: on features, at the output, on both, or on Fourier modes
         "internal": {"feature_noise": "generalization", "generalization_head": False},
         "heads": {"feature_noise": "none", "generalization_head": True},
         "both": {"feature_noise": "generalization", "generalization_head": True},
@@ -30,7 +30,7 @@ VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.item
 
 
 def canonical_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that change something, in the order in which they are applied."""
+    """Return the words that change the config, in the order in which they are applied."""
     kept: tuple[str, ...] = ()
     for word in sorted(words, key=list(VARIANTS).index):
         if configure(Config(), (*kept, word)) != configure(Config(), kept):
@@ -39,10 +39,15 @@ def canonical_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
-    """The default: five feature sites owned by ρ, σ and ε per channel, σ_pred and σ_gen heads, ρ on the scaled CRPS;
-    then what `words` change.
+    """Return the config of XReg.
 
-    The paper's reference has no σ_gen head and the moment-matched objective: `internal`, `mm`.
+    By default it has five feature sites whose noise belongs to ρ, one σ and one ε per channel, σ_pred and σ_gen heads,
+    and ρ learned on the scaled CRPS. The paper's reference has no σ_gen head and the moment-matched objective:
+    `words=("internal", "mm")`.
+
+    Args:
+        config: The settings to start from.
+        words: Variants to apply, keys of `VARIANTS`.
     """
     config = config.replace(
         feature_noise="generalization",

@@ -1,4 +1,4 @@
-"""What `crossreg plan` prints."""
+"""The text that `crossreg plan` prints."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from crossreg.progress.display import clock
 from crossreg.studies.planning.device_costs import short_name
 
 _MOST_JOBS = 8
-_GAIN = 1.2  # twice as many devices are worth while from here on
-_MOST = 0.4
-_SOME = 0.05  # jobs given up on average
+_GAIN = 1.2  # speed-up from which twice as many devices are worthwhile
+_MOST = 0.4  # share of the time that is called most of it
+_SOME = 0.05  # mean number of jobs given up from which they are mentioned
 
 
 def plan_text(plan: dict[str, Any]) -> str:
-    """A plan in a few lines and small tables; where nothing is left to do, one line."""
+    """Return a plan as a few lines and small tables, or as one line if nothing is left to do."""
     if not plan["replicas"] and not plan["rows"]["left"]:
-        return f"{plan['what']}: {_count(plan['rows']['asked'], 'row')}, all there; {advice(plan)}"
+        return f"{plan['what']}: {_count(plan['rows']['asked'], 'row')}, all finished; {advice(plan)}"
     return "\n".join([*_head(plan), "", *_ways(plan), *_jobs(plan), "", *_devices(plan), "", *_tail(plan)])
 
 
@@ -31,14 +31,9 @@ def _hours(hours: float) -> str:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """Columns of equal width, the first to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    """Return rows as aligned lines, the first column to the left and the others to the right."""
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)]) for row in rows]
 
 
 def _head(plan: dict[str, Any]) -> list[str]:
@@ -52,12 +47,10 @@ def _head(plan: dict[str, Any]) -> list[str]:
         f" {_size(plan['memory_of_device'])}:"
         f" {_time(plan)}, {_hours(plan['device_hours'])} device-hours, efficiency {plan['efficiency']:.0%}",
     ]
-    shares = plan["shares"]
+    shares, trouble = plan["shares"], " and trouble" * bool(plan["runs"])
     lines.append(
         f"  of the devices' time {shares['useful']:.0%} is useful, {shares['narrow']:.0%} lost to narrow jobs,"
-        f" {shares['setup']:.0%} to start and compile, {shares['idle']:.0%} to waiting"
-        + " and trouble"
-        * bool(plan["runs"])
+        f" {shares['setup']:.0%} to start and compile, {shares['idle']:.0%} to waiting{trouble}"
     )
     return lines
 
@@ -116,16 +109,19 @@ def _tail(plan: dict[str, Any]) -> list[str]:
         lines.append(f"median and 95% band of {plan['runs']} simulated runs: {', '.join(said)}")
     if not plan["field_shape_known"]:
         lines.append(
-            f"no data of {plan['scenario']} are cached here: fields are taken to have the size that APEBench gives them"
+            f"no data of {plan['scenario']} are cached here: fields are assumed to have APEBench's default size"
         )
     typical, largest = plan["rates_off_by"]
-    lines.append(f"by rates measured on {plan['device']}, off by {typical:.0%} in the median and {largest:.0%} at most")
-    lines[-1] += "; what is around the steps is an estimate" * plan["around_estimated"]
+    measured, here = plan["measured_on"], plan["processor_here"]
+    device = plan["device"] if measured is None else f"{plan['device']} ({measured})"
+    lines.append(f"by rates measured on {device}, off by {typical:.0%} in the median and {largest:.0%} at most")
+    if measured != here:
+        lines.append(f"this machine has another processor ({here}), on which times differ")
     return [*lines, advice(plan)]
 
 
 def advice(plan: dict[str, Any]) -> str:
-    """One line: what to change, if anything."""
+    """Return one line that says what to change, if anything."""
     devices, enough, name = plan["devices"], plan["enough_devices"], short_name(plan["device"])
     if not plan["replicas"]:
         return "nothing is left to train" + " or to score" * (not plan["rows"]["left"])
@@ -135,7 +131,7 @@ def advice(plan: dict[str, Any]) -> str:
         )
     more = next(one for one in plan["by_devices"] if one["devices"] == 2 * devices)
     if enough <= 0.9 * devices:
-        said = f"{_count(enough, 'device')} would end within 5% as soon (--on {name}:{enough})"
+        said = f"{_count(enough, 'device')} would end at most 5% later (--on {name}:{enough})"
         if plan["seconds"] / more["seconds"] > _GAIN:
             return f"{said}, {more['devices']:,} {plan['seconds'] / more['seconds']:.1f} times as fast"
         why = "most of the time is start and compilation" if plan["shares"]["setup"] > _MOST else "the jobs are few"

@@ -1,4 +1,4 @@
-"""`crossreg train`: one run from a config to its folder, which a killed training goes on in."""
+"""`crossreg train`: train one run into a folder, from which a killed training resumes."""
 
 import contextlib
 import dataclasses
@@ -35,16 +35,26 @@ from crossreg.training.parallel import ALONE, Layout
 from crossreg.training.replicas import unstack
 from crossreg.training.step import Task
 
-# Settings that say where data are found, and not what they are.
+# Settings that say where data are, not what they are.
 _OF_A_HOST = ("data", "scenario")
 
 
 def train_side_by_side(
     configs: dict[str, Config], data: dict[str, Data], folders: dict[str, Path], *, progress: bool = True
 ) -> dict[str, Surrogate]:
-    """Trains several new runs at once, the one that is furthest behind first, each into its folder."""
+    """Train several new runs in turns, always the one that is furthest behind.
+
+    Args:
+        configs: The settings of each run, by a name.
+        data: The data of each run.
+        folders: The folder of each run, to be created.
+        progress: Whether progress is shown.
+
+    Returns:
+        The trained models, which are stored in the folders too.
+    """
     started = {name: start_cohort([config], [data[name]]) for name, config in configs.items()}
-    # Only once the models stand: a config that cannot be built leaves no folder behind.
+    # After the models are built: a config that cannot be built should leave no folder behind.
     for name, config in configs.items():
         open_run(folders[name], config, data[name], identity(config, data[name]))
     trainings = {name: Resumable(*started[name], _lines(folders[name])) for name in configs}
@@ -57,16 +67,29 @@ def train_side_by_side(
 
 
 def identity(config: Config, data: Data) -> str:
-    """What the seal of a run's model says: the settings and the data that it was trained with."""
+    """Return the identity of a run, which seals its model: a hash of its settings and its data."""
     return Training(config, 0, splits_off_calibration=False).key(data.digest)
 
 
 def train_run(
     config: Config, folder: Path, *, progress: bool = True, saving: Saving = USUAL, layout: Layout = ALONE
 ) -> dict[str, Any]:
-    """Trains one run and scores it, from where an earlier process has left it; returns what `metrics.json` holds.
+    """Train and score one run; resume if an earlier process has begun it.
 
-    With a layout, devices share each batch. Of several processes, this is what process 0 does: see `follow_run`.
+    With several processes, process 0 calls this function and the others call `follow_run`.
+
+    Args:
+        config: All settings.
+        folder: The folder of the run: new, empty, or of the same run.
+        progress: Whether progress is shown.
+        saving: When snapshots are written.
+        layout: How devices share each batch; by default one device trains.
+
+    Returns:
+        The scores, as in `metrics.json`.
+
+    Raises:
+        InputError: The settings or the data are refused, or the folder holds something else.
     """
     with contextlib.ExitStack() as held:
         with all_or_none():
@@ -86,24 +109,24 @@ def train_run(
         if is_trained:
             leave_hosts()
             if all(is_sound(folder, name) for name in (METRICS, TEST_FIELDS)):
-                print(f"crossreg: {folder} holds this run, finished; its scores again", file=sys.stderr)
+                print(f"crossreg: {folder} holds this run, finished; its scores:", file=sys.stderr)
                 return read_metrics(folder)
             check_versions(folder / VERSIONS, force=saving.force)
-            print(f"crossreg: {folder} is trained; its scores are made", file=sys.stderr, flush=True)
+            print(f"crossreg: {folder} is trained already; scoring it", file=sys.stderr, flush=True)
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
-            write_beginning(folder, config, data, own)  # of which model, where another version had begun
+            write_beginning(folder, config, data, own)  # its files name the model, which another version may have begun
             training, name = Resumable(*started, _lines(folder), kept, layout), folder.name or "run"
             if training.begun_at:
-                print(f"crossreg: {folder} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
-            else:  # whatever machine has tried before
+                print(f"crossreg: {folder} resumes from step {training.begun_at}", file=sys.stderr, flush=True)
+            else:  # whatever machine has begun it before
                 record_json(folder, VERSIONS, describe_machine())
             if training.begun_at < config.train.steps:
                 with training.saved_on_stop(), stopped_together(layout.spans_processes):
                     _train({name: training}, {name: config.train.steps}, {name: folder}, progress=progress)
                     training.save()
-            # What is left to do is the work of one.
+            # One process does the rest.
             leave_hosts()
             model = _store(training, started[0], folder, own)
             training.forget(but_the_last=True)
@@ -111,7 +134,12 @@ def train_run(
 
 
 def follow_run(config: Config, layout: Layout) -> None:
-    """The part in `train_run` of a process that is not the first: it trains, writes nothing, and says nothing."""
+    """Train along with process 0, which calls `train_run`; write and print nothing.
+
+    Args:
+        config: All settings, the same as those of process 0.
+        layout: How the devices of all processes share each batch.
+    """
     with all_or_none():
         config, data, started = _start(config, layout)
     _check_alike(config, data)
@@ -128,7 +156,10 @@ def follow_run(config: Config, layout: Layout) -> None:
 def _start(
     config: Config, layout: Layout, folder: Path | None = None
 ) -> tuple[Config, Data, tuple[Surrogate, Task, TrainConfig]]:
-    """The settings with all that the data say, the data, and the untrained model; `folder` may not hold another run."""
+    """Return the settings, completed from the data, the data, and the untrained model.
+
+    Raises InputError if `folder` holds another run.
+    """
     config = dataclasses.replace(config, data=resolved(config.data))
     if folder is not None:
         check_same(folder, config)
@@ -137,8 +168,8 @@ def _start(
 
 
 def _check_alike(config: Config, data: Data) -> None:
-    """Refuses processes that do not train the same; where the data are is their own business."""
-    check_alike({"version of crossreg": source_digest()})  # first: another one may have other settings
+    """Raise InputError unless all processes train the same; the data may lie in different places."""
+    check_alike({"version of crossreg": source_digest()})  # first: another version may have other settings
     parts = dataclasses.asdict(config)
     settings = {name: repr(value) for part in parts.values() for name, value in part.items()}
     flags = {f"--{name.replace('_', '-')}": value for name, value in settings.items() if name not in _OF_A_HOST}
@@ -146,6 +177,7 @@ def _check_alike(config: Config, data: Data) -> None:
 
 
 def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progress: bool) -> dict[str, Any]:
+    """Return the scores of a trained run; store them and its test fields."""
     if progress:
         print("scoring …", file=sys.stderr, flush=True)
     metrics = final_metrics(model, data, config, progress=progress, folder=folder)
@@ -163,7 +195,7 @@ def _lines(folder: Path) -> HistoryLines:
 
 
 def _train(trainings: dict[str, Resumable], steps: dict[str, int], folders: dict[str, Path], *, progress: bool) -> None:
-    """Trains to the end."""
+    """Train all runs to their last step."""
     going = {name: training.reports() for name, training in trainings.items()}
     with TrainingDisplay(steps, folders=folders, enabled=progress) as display:
         while going:
@@ -178,7 +210,7 @@ def _train(trainings: dict[str, Resumable], steps: dict[str, int], folders: dict
 
 
 def _store(training: Resumable, models: Surrogate, folder: Path, identity: str) -> Surrogate:
-    """The trained model; it and its history are stored."""
+    """Return the trained model; store it and its history."""
     state = training.snapshot.state
     model = unstack(merge(Routed(state.theta_psi.tree(), state.rho.tree(), route(models).static)), 0)
     with recorded(folder, HISTORY) as file:

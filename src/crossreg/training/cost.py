@@ -1,18 +1,19 @@
-r"""What a training step costs, before anything is compiled: counted work, times rates that were measured.
+r"""The cost of a training step, before anything is compiled: counted work times measured rates.
 
 $$ t = a u + R \, (b_1 F_{dft} + b_2 F_{fft} + b_3 F_{mix} + b_4 E + b_5 D) $$
 
-for one step of R replicas side by side: u updates (a train update and its share of a reg update), each with
-floating-point operations F of the Fourier transforms (as matrix products, or fast) and of what mixes channels, E
-elements of feature fields that are read and written, and D variates drawn for single elements. `benchmarks/growth.py`
-measures a device and fits the rates, which are in `cost.json` beside this file.
+for one step of R replicas side by side: u updates (a train update and its share of a reg update), each with F
+floating-point operations of Fourier transforms (as matrix products, or fast) and of channel mixing, E elements of
+feature fields that are read and written, and D variates drawn for single elements. `benchmarks/growth.py` measures a
+device and fits the rates, which are in `cost.json` beside this file. JAX calls every CPU `cpu`: its entry names the
+processor that was measured, and times on another processor differ.
 """
 
 import functools
 import json
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,17 +21,18 @@ from jaxtyping import Float
 
 from crossreg.config import Config, ModelConfig
 from crossreg.config.sites import site_names
+from crossreg.machine.processor import describe_processor
 from crossreg.nn.spectral import mode_shape, prefers_fft
 
 RATES = Path(__file__).with_name("cost.json")
-# A reg update has no gradients of weights: its operations against those of a train update, as XLA counts them.
+# Operations of a reg update, which has no gradients of weights, relative to a train update, as XLA counts them.
 _REG_SHARE = 0.88
-# Forward, and gradients: transforms have those of features alone, what mixes channels those of weights besides.
+# Forward pass and gradients: of features for the transforms, of features and of weights for channel mixing.
 _TRANSFORM_PASSES, _MIXING_PASSES = 2, 3
 
 
 class Work(NamedTuple):
-    """Of one step of one replica: updates, operations by kind, elements of fields, variates."""
+    """The work of one step of one replica: updates, operations by kind, elements of fields, variates."""
 
     updates: float
     dft: float
@@ -41,13 +43,13 @@ class Work(NamedTuple):
 
 
 def reg_updates_per_step(config: Config) -> float:
-    """Updates of ρ for every train update, over a whole run."""
+    """Return the updates of ρ per train update, over a whole run."""
     train = config.train
     return train.reg_updates_until(train.steps) / train.steps if config.model.learns_on_reg else 0.0
 
 
 def blocks_before_noise(model: ModelConfig) -> int:
-    """How many blocks see no noise, and so run once for all samples."""
+    """Return how many blocks come before any noise, and so run once for all samples."""
     if model.lift_noise or model.mode_noise != "none":
         return 0
     if model.feature_noise == "none":
@@ -57,19 +59,25 @@ def blocks_before_noise(model: ModelConfig) -> int:
 
 
 def work_of(config: Config, space: tuple[int, ...], backend: str) -> Work:
-    """The work of an average step, on fields of this shape."""
+    """Return the work of an average step of one replica.
+
+    Args:
+        config: All settings.
+        space: The shape of a field, without its channels.
+        backend: `cpu` or `gpu`, which decides how Fourier transforms are computed.
+    """
     model, train = config.model, config.train
     points, kept = math.prod(space), mode_shape((model.num_modes,) * len(space))
     once = blocks_before_noise(model)
     samples = train.train_samples or train.num_samples if once < model.num_blocks else 1
-    # Blocks that run, over a batch: those before the noise once, the others for every sample.
+    # Blocks that run for a batch: those before the noise once, the others for every sample.
     blocks = train.batch_size * (once + samples * (model.num_blocks - once))
     dft = fft = 0.0
     if prefers_fft((model.num_modes,) * len(space), space, backend):
         fft = 2 * 2.5 * model.width * points * math.log2(points)
     else:
         sizes, operations = list(space), 0.0
-        for axis in reversed(range(len(space))):  # the last first: real to complex, then complex to complex
+        for axis in reversed(range(len(space))):  # the last axis first: real to complex, then complex to complex
             complex_parts = 1 if axis == len(space) - 1 else 2
             operations += 2 * complex_parts * 2 * math.prod(sizes) * kept[axis]
             sizes[axis] = kept[axis]
@@ -93,22 +101,32 @@ def work_of(config: Config, space: tuple[int, ...], backend: str) -> Work:
 
 
 def features(work: Work, replicas: int) -> Float[np.ndarray, "6"]:
-    """What the rates are multiplied with, for so many replicas side by side."""
+    """Return the features of the cost model, which the rates multiply, for replicas side by side."""
     return np.asarray([work.updates, *(replicas * np.asarray(work[1:]))])
 
 
 @functools.cache
+def _measured() -> dict[str, Any]:
+    return json.loads(RATES.read_text())
+
+
 def rates_of(device: str) -> tuple[float, ...] | None:
-    """The rates that were measured for a device, or None."""
-    known = json.loads(RATES.read_text()) if RATES.exists() else {}
+    """Return the measured rates of a device, or None."""
+    known = _measured()
     return tuple(known[device]["rates"]) if device in known else None
 
 
-def scoring_steps(config: Config, members: int) -> float:
-    """About how many train steps of one replica take as long as it takes to score a point.
+def measured_elsewhere() -> str | None:
+    """Return the processor on which the rates of this machine's device were measured, if this machine has another."""
+    processor = _measured().get(jax.devices()[0].device_kind, {}).get("processor")
+    return processor if processor not in (None, describe_processor()) else None
 
-    A step has a forward and a backward pass, which is twice as dear; scores have forward ones on all splits, and once
-    more on test where its times beyond those of train are scored apart.
+
+def scoring_steps(config: Config, members: int) -> float:
+    """Estimate how many train steps of one replica take as long as the scoring of a trial.
+
+    A step has a forward pass and a backward pass, which costs twice as much; scoring has forward passes on all splits,
+    and on test once more if its times beyond those of train are scored separately.
     """
     train = config.train
     (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
@@ -117,7 +135,17 @@ def scoring_steps(config: Config, members: int) -> float:
 
 
 def seconds_of(config: Config, space: tuple[int, ...], replicas: int) -> float | None:
-    """About how long a run of all replicas' steps takes on this device, or None where nothing was measured on it."""
+    """Estimate the seconds that all steps of a training take on this device.
+
+    Args:
+        config: All settings.
+        space: The shape of a field, without its channels.
+        replicas: How many replicas train side by side.
+
+    Returns:
+        The seconds, without compilation and scoring, or None if the device was not measured. On a CPU, they are those
+        of the processor that was measured (`measured_elsewhere`).
+    """
     device = jax.devices()[0]
     rates = rates_of(device.device_kind)
     if rates is None:

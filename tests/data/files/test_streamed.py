@@ -20,6 +20,7 @@ from crossreg.data.formats.source import Source
 from crossreg.metrics import evaluation
 from crossreg.nn.build import scale_pairs
 from crossreg.predictors import batches
+from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.training import feeding
 from made_fields import fields
@@ -119,7 +120,7 @@ def test_training_gives_the_same_numbers(path, monkeypatch, steps_per_block):
 def test_test_fields_are_the_same(path):
     memory, files = both(path)
     model = xr.build_model(SMALL, memory.train, key=jax.random.key(0))
-    predictor = evaluation.SurrogatePredictor(model, 4)
+    predictor = SurrogatePredictor(model, 4)
     expected, found = (compute_test_fields(predictor, data.test) for data in (memory, files))
     for name in ("truth", "error", "std", "observed", "pit"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-5)
@@ -130,7 +131,7 @@ def test_a_share_of_the_pairs_is_scored_evenly_spaced(path):
     assert evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
     assert evenly_spaced(3, 4).tolist() == evenly_spaced(3, None).tolist() == [0, 1, 2]
     model = xr.build_model(SMALL, memory.train, key=jax.random.key(0))
-    predictor = evaluation.SurrogatePredictor(model, 4)
+    predictor = SurrogatePredictor(model, 4)
     some = [next(evaluation.evaluate_all([(predictor, d.train)], most_pairs=lambda _: 7)) for d in (memory, files)]
     assert some[0]["rmse"] == pytest.approx(some[1]["rmse"], rel=1e-5)
     points = evaluation.point_scores(predictor, memory.train, key=evaluation.evaluation_key(0))
@@ -142,7 +143,7 @@ def test_a_share_of_the_pairs_is_scored_evenly_spaced(path):
 def test_points_to_sort_are_kept_of_some_batches_alone(path, monkeypatch):
     memory, files = both(path)
     model = xr.build_model(SMALL, memory.train, key=jax.random.key(0))
-    predictor = evaluation.SurrogatePredictor(model, 4)
+    predictor = SurrogatePredictor(model, 4)
     whole = xr.evaluate(model, memory.test, num_samples=4)
     monkeypatch.setitem(batches._POINTS_PER_CALL, "cpu", 2 * 40)
     monkeypatch.setattr(evaluation, "_SORTED_POINTS", 5 * 40)

@@ -1,45 +1,10 @@
-"""Engines that run the programs of a sweep on workers: local processes, Ray tasks, Slurm jobs.
+"""Launchers: the programs of a sweep on local processes, as Ray tasks, or as Slurm jobs.
 
-`base.py` is what they share, `work.py` what a worker does; each engine is one file that knows nothing of sweeps.
+`settings.py` has the flags, `base.py` jobs, outcomes and the base class, and `work.py` what a worker does with a job.
+`open.py` opens the launcher that is asked for: `local.py` (with `process.py`, the main program of a worker),
+`ray_core.py` or `slurm.py`, which know nothing of sweeps. The driver is `studies/sweep/distributed.py`.
+
+May import everything up to runs, and `studies/sweep/programs.py` and `scoring.py`, which workers call.
+
+No imports here: `crossreg sweep --help` reads `settings.py` without JAX.
 """
-
-import contextlib
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
-from crossreg.studies.launchers.base import Launcher
-from crossreg.studies.launchers.settings import Workers
-
-
-def open_launcher(workers: Workers, folder: Path) -> Launcher:
-    """The engine that was asked for; `folder` is the sweep's."""
-    if workers.launcher == "ray":
-        from crossreg.studies.launchers.ray_core import RayLauncher
-
-        return RayLauncher(workers, folder)
-    if workers.launcher == "slurm":
-        with _loggers_kept():
-            from crossreg.studies.launchers.slurm import SlurmLauncher
-
-        return SlurmLauncher(workers, folder)
-    from crossreg.studies.launchers.local import LocalLauncher
-
-    return LocalLauncher(workers, folder)
-
-
-@contextlib.contextmanager
-def _loggers_kept() -> Iterator[None]:
-    """A block that may import submitit, which else takes away the handlers of all loggers there are.
-
-    Its workers, which inherit the environment, are to log as they do.
-    """
-    name = "SUBMITIT_LOG_LEVEL"
-    if name in os.environ:  # it was said what it shall do
-        yield
-        return
-    os.environ[name] = "NOCONFIG"
-    try:
-        yield
-    finally:
-        del os.environ[name]

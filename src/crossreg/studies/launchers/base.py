@@ -1,15 +1,16 @@
-"""What goes to a worker and comes back, and what every engine that runs workers does.
+"""Jobs and outcomes, which the driver of a sweep and its workers exchange, and the base class of launchers.
 
-A job is one program, trained whole and its trials scored; or trials whose programs are stored already. A worker never
-writes what others write: it keeps snapshots and the growing history of its own program, and leaves the trained arrays
-under `jobs/`. The driver alone takes them in, writes rows and keeps the manifest (`studies/sweep/distributed.py`).
+A job trains one whole program and scores its trials, or scores trials whose programs are stored already. A worker
+never writes a file that another process writes: it keeps the snapshots and the growing history of its own program, and
+leaves the trained arrays under `jobs/`. Only the driver takes them in, writes rows, and keeps the manifest
+(`studies/sweep/distributed.py`). This module does not import JAX, so that a worker can first set its environment.
 
 jobs/data.npz      the trajectories, so that a worker needs neither the cache nor APEBench
 jobs/token         tells a worker that the folder it sees is the driver's
 jobs/NAME.npz      trained by a worker, not yet taken in
-jobs/NAME.lock     held by the worker that trains it, which says in it who it is
-jobs/worker-N.log  what a local worker has said
-jobs/slurm/        what submitit keeps of jobs, whose numbers are in jobs/slurm-ids
+jobs/NAME.lock     held by the worker that trains the program; its text names that worker
+jobs/worker-N.log  output of a local worker
+jobs/slurm/        submitit's files; the numbers of the Slurm jobs are in jobs/slurm-ids
 """
 
 import contextlib
@@ -20,17 +21,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossreg.config import Config
 from crossreg.designs.grids import Trial
 from crossreg.files.regular import open_regular
 from crossreg.files.whole import check_no_link, is_temporary
-from crossreg.methods.names import parse_method
 from crossreg.runs.saving import Saving
-from crossreg.runs.sweep_folder import JOBS
 
-DATA, TOKEN = "jobs/data.npz", "jobs/token"
+JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
 SLURM, SLURM_IDS = "slurm", "slurm-ids"
-# What a driver and its workers put into these folders; programs have 20 digits, submitit's files numbers of jobs.
+SECONDS_TO_END = 4.0
+# Names of files that a driver and its workers write there: a program has 20 digits, a file of submitit a job's number.
 _OWN = re.compile(rf"data\.npz|token|{SLURM_IDS}|worker-\d+\.log|[0-9a-f]{{20}}\.(npz|lock)")
 _SUBMITITS = re.compile(
     r"\d+(_\d+)*_(submission\.sh|submitted\.pkl|result\.pkl|log\.(out|err))(\.save_tmp)?"
@@ -39,26 +38,21 @@ _SUBMITITS = re.compile(
 _LAST_LINES, _LONGEST_LINE = 8, 300
 
 
-class Wired(NamedTuple):
-    """A trial on its way to a worker: its method by name."""
-
-    base: Config
-    method: str
-    changes: dict[str, Any]
-
-    @staticmethod
-    def of(trial: Trial) -> "Wired":
-        return Wired(trial.base, trial.method.name, dict(trial.changes))
-
-    def trial(self) -> Trial:
-        return Trial(self.base, parse_method(self.method), self.changes)
-
-
 class Job(NamedTuple):
-    """One piece of work, as plain values: programs by their descriptions (`programs.describe`), trials by their keys.
+    """One piece of work for a worker.
 
-    `train` is trained, or None; `stored` are programs whose arrays the trials need beside it. `digest` is that of the
-    data, `source` that of the code, which must be the worker's too.
+    Attributes:
+        name: The name of the program, or one made of the trials.
+        label: Methods and number of replicas or rows, for messages.
+        folder: The folder of the sweep.
+        token: The content of `jobs/token` by which a worker recognizes that folder.
+        digest: The digest of the data.
+        source: The digest of the driver's code, which must be the worker's too.
+        saving: When snapshots are written.
+        environment: Variables to set before JAX starts.
+        train: The name and the description (`runs.programs.describe_program`) of the program to train, or None.
+        stored: Descriptions, by name, of programs that are trained already and that the trials need.
+        trials: The trials to score, by the keys of their rows.
     """
 
     name: str
@@ -71,18 +65,23 @@ class Job(NamedTuple):
     environment: dict[str, str]
     train: tuple[str, list[dict[str, Any]]] | None
     stored: dict[str, list[dict[str, Any]]]
-    trials: dict[str, Wired]
+    trials: dict[str, Trial]
 
     @property
     def files(self) -> list[str]:
-        """What a worker reads that does not see the folder."""
+        """The files of the folder that a worker reads."""
         return [DATA, *(f"trained/{name}.npz" for name in self.stored)]
 
 
 class Outcome(NamedTuple):
-    """How a job ended: rows by key and, where the worker did not see the folder, the trained file; or an error.
+    """The outcome of a job.
 
-    `again`: another try may help. `lines` are the last that the worker has said.
+    Attributes:
+        rows: The rows of its trials, by key.
+        trained: The content of the trained file, if the worker did not see the folder.
+        error: Why the job failed, or "".
+        again: Whether another try may help.
+        lines: The last lines of the worker's output.
     """
 
     rows: dict[str, dict[str, Any]] = {}  # noqa: RUF012
@@ -93,14 +92,14 @@ class Outcome(NamedTuple):
 
 
 def last_lines(text: str | bytes | None) -> str:
-    """The end of what a worker has said."""
+    """Return the last lines of a worker's output, without blank ones."""
     said = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
     kept = [line.rstrip()[:_LONGEST_LINE] for line in said.splitlines() if line.strip()]
     return "\n".join(kept[-_LAST_LINES:])
 
 
 def end_of_file(path: Path, size: int = 4096) -> bytes:
-    """The last bytes of a file; none where it cannot be read."""
+    """Return the last bytes of a file; none if it cannot be read."""
     try:
         with open_regular(path) as file:
             file.seek(0, 2)
@@ -111,9 +110,9 @@ def end_of_file(path: Path, size: int = 4096) -> bytes:
 
 
 def remove_jobs(folder: Path) -> None:
-    """Removes what a sweep's driver and its workers have put under `jobs/`; files of others stay, and with them it."""
+    """Remove the files of a driver and its workers under `jobs/`; a folder that holds files of others stays."""
     for place, own in ((folder / JOBS / SLURM, _SUBMITITS), (folder / JOBS, _OWN)):
-        with contextlib.suppress(OSError):  # it is not there, is a link, or holds something else
+        with contextlib.suppress(OSError):  # missing, a link, or not empty at the end
             check_no_link(place)
             for path in place.iterdir():
                 if (own.fullmatch(path.name) and not path.is_dir()) or is_temporary(path):
@@ -121,36 +120,43 @@ def remove_jobs(folder: Path) -> None:
             place.rmdir()
 
 
-def put_in(queue: deque[Job], jobs: Sequence[Job], *, first: bool) -> None:
-    """Jobs into a queue, at its beginning or at its end."""
-    if first:
-        queue.extendleft(reversed(jobs))
-    else:
-        queue.extend(jobs)
-
-
 class Launcher(ABC):
-    """Runs jobs on workers. A context: what is still under way at its end is cancelled."""
+    """Runs jobs on workers. As a context manager, it cancels unfinished jobs at its end."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Job] = deque()
+        self._cancelled = False
 
     @abstractmethod
     def memory(self) -> int:
-        """The bytes that a worker may fill."""
+        """Return the bytes that a worker may fill."""
 
     @abstractmethod
     def room(self) -> int | None:
-        """How many jobs run at a time, as far as it is known."""
+        """Return how many jobs run at a time, or None if that is not known."""
+
+    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
+        """Queue jobs, to be run in this order as soon as there is room; with `first`, before those that wait."""
+        if first:
+            self._queue.extendleft(reversed(jobs))
+        else:
+            self._queue.extend(jobs)
+        self._hand_out()
 
     @abstractmethod
-    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
-        """Jobs to be run as soon as there is room, in this order; with `first`, before those that wait already."""
+    def _hand_out(self) -> None:
+        """Start queued jobs while there is room, unless cancelled."""
 
     @abstractmethod
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
-        """Those that have ended since, each once; waits for one so many seconds. A lost worker is an outcome, too."""
+        """Return the jobs that have ended since the last call, after waiting at most this long for the first.
+
+        A job whose worker was lost has ended too; its outcome says so.
+        """
 
     @abstractmethod
     def cancel(self) -> None:
-        """Ends what is under way within 4 seconds. May be called twice, and by another thread."""
+        """End all jobs within 4 seconds. May be called twice, and from another thread."""
 
     def __enter__(self):
         return self

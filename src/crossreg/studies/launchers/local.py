@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, each with its share of the cores, and a GPU of its own where there are any."""
+"""Workers as processes of this machine, each with its share of the cores and, where there are GPUs, one of its own."""
 
 import contextlib
 import os
@@ -6,19 +6,16 @@ import re
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Sequence
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Pipe, wait
 from pathlib import Path
 
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
-from crossreg.runs.sweep_folder import JOBS
-from crossreg.studies.launchers.base import Job, Launcher, Outcome, end_of_file, last_lines, put_in
+from crossreg.machine.processor import num_cores
+from crossreg.studies.launchers.base import JOBS, SECONDS_TO_END, Job, Launcher, Outcome, end_of_file, last_lines
 from crossreg.studies.launchers.settings import Workers
 
-_SECONDS_TO_END = 4.0
-# JAX takes this share of a GPU at its start; workers that have one together divide it.
+# JAX reserves this share of a GPU when it starts; workers that share a GPU divide it.
 _SHARE_OF_A_GPU = 0.75
 _ASK_MEMORY = (
     "import jax; from crossreg.training.cohort import memory_bytes; print(jax.default_backend(), memory_bytes())"
@@ -26,11 +23,12 @@ _ASK_MEMORY = (
 
 
 class _Worker:
-    """One process, its connection, its log and the job that it has."""
+    """A worker process with its connection, its log, and its current job."""
 
     def __init__(self, environment: dict[str, str], log: Path):
         self.connection, theirs = Pipe()
-        self.log, self.job = log, None
+        self.log = log
+        self.job: Job | None = None
         with os.fdopen(open_descriptor(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK), "ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "crossreg.studies.launchers.process", str(theirs.fileno())],
@@ -39,15 +37,12 @@ class _Worker:
                 stdout=said,
                 stderr=said,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in a terminal is the driver's business
+                start_new_session=True,  # Ctrl-C in a terminal is for the driver alone
             )
         theirs.close()
 
-    job: Job | None
-    connection: Connection
-
     def outcome(self) -> Outcome:
-        """What it has to say of its job; that it died, where it did."""
+        """Return the outcome of its job; an error if the process has died."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -57,15 +52,14 @@ class _Worker:
 
 
 class LocalLauncher(Launcher):
-    """Up to so many processes, which are started when there is something to do, and take job after job."""
+    """Up to `workers` processes, started when they are needed, which take one job after another."""
 
     def __init__(self, workers: Workers, folder: Path):
+        super().__init__()
         self._count = workers.workers or 1
         self._folder = folder
         self._environments = worker_environments(workers)
         self._workers: dict[int, _Worker] = {}
-        self._queue: deque[Job] = deque()
-        self._cancelled = False
 
     def memory(self) -> int:
         environment = self._environments[0]
@@ -79,28 +73,24 @@ class LocalLauncher(Launcher):
                     f"--workers {self._count}: a worker cannot begin ({reason}); --worker-gpus 0 needs no GPU"
                 )
             backend, there = asked.stdout.split()[-2:]
-            if backend != "cpu":  # GPUs, and a JAX that can use them
+            if backend != "cpu":  # there are GPUs, and JAX can use them
                 return int(there)
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self._count
 
     def room(self) -> int:
         return self._count
 
-    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
-        put_in(self._queue, jobs, first=first)
-
     def ended(self, seconds: float) -> list[tuple[Job, Outcome]]:
-        self._hand_out()
-        busy = {worker.connection: number for number, worker in self._workers.items() if worker.job is not None}
         ended = []
-        for connection in wait(list(busy), seconds):
-            number = busy[connection]  # pyright: ignore[reportArgumentType]
-            worker = self._workers[number]
-            outcome, job, worker.job = worker.outcome(), worker.job, None
+        ready = wait([worker.connection for worker in self._workers.values() if worker.job is not None], seconds)
+        for number, worker in list(self._workers.items()):
+            if worker.job is None or worker.connection not in ready:
+                continue
+            ended.append((worker.job, worker.outcome()))
+            worker.job = None
             if worker.process.poll() is not None:
                 del self._workers[number]
                 worker.connection.close()
-            ended.append((job, outcome))
         self._hand_out()
         return ended
 
@@ -114,7 +104,7 @@ class LocalLauncher(Launcher):
                 worker = self._workers[number] = _Worker(self._environments[number], log)
             if worker.job is None:
                 worker.job = self._queue.popleft()
-                with contextlib.suppress(OSError):  # it has died; its outcome says so
+                with contextlib.suppress(OSError):  # the process has died; its outcome will say so
                     worker.connection.send(worker.job)
 
     def cancel(self) -> None:
@@ -123,7 +113,7 @@ class LocalLauncher(Launcher):
         left = [worker.process for worker in self._workers.values() if worker.process.poll() is None]
         for process in left:
             process.terminate()
-        until = time.monotonic() + _SECONDS_TO_END
+        until = time.monotonic() + SECONDS_TO_END
         for process in left:
             try:
                 process.wait(max(0.0, until - time.monotonic()))
@@ -133,12 +123,13 @@ class LocalLauncher(Launcher):
 
 
 def worker_environments(workers: Workers) -> list[dict[str, str]]:
-    """The environment of each worker: which GPU it sees, and how many cores it computes with.
+    """Return the environment of each worker, which sets the GPUs it sees and the number of cores it uses.
 
-    A CPU's last digits depend on the number of cores (`runs/versions.py`): NPROC, where it is set, is not changed.
+    The last digits of results on a CPU depend on the number of cores (`runs/versions.py`), so an NPROC that is set
+    already is kept.
     """
     count, gpus = workers.workers or 1, _gpus() if workers.worker_gpus != 0 else []
-    cores = workers.worker_cpus or max(1, _cores() // count)
+    cores = workers.worker_cpus or max(1, num_cores() // count)
     environments = []
     for number in range(count):
         own = {"NPROC": os.environ.get("NPROC") or str(cores)}
@@ -155,12 +146,8 @@ def worker_environments(workers: Workers) -> list[dict[str, str]]:
     return environments
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _gpus() -> list[str]:
-    """The GPUs that CUDA would show this process, without asking it: the driver takes none of them."""
+    """Return the GPUs that CUDA would show to this process, without starting CUDA: the driver uses none of them."""
     if os.environ.get("JAX_PLATFORMS", "").lower() == "cpu":
         return []
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:

@@ -1,7 +1,7 @@
 """The main program of a local worker: `python -m crossreg.studies.launchers.process FD`.
 
-Jobs come and outcomes go over a connection whose file descriptor it is given. Where the driver is gone, it saves what
-it trains and ends, as after SIGTERM.
+It receives jobs and returns outcomes over the connection with the file descriptor FD. If the driver disappears, it
+saves its training and ends, as after SIGTERM.
 """
 
 import os
@@ -16,7 +16,7 @@ from crossreg.studies.launchers.base import Job
 
 
 def main() -> int:
-    """Does jobs until there are no more."""
+    """Do jobs until the driver closes the connection; return the exit code."""
     connection = Connection(int(sys.argv[1]))
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
 
@@ -30,7 +30,7 @@ def main() -> int:
     try:
         with stops_in_time("crossreg: worker stopped"):
             threading.Thread(target=listen, daemon=True).start()
-            from crossreg.studies.launchers.work import work  # JAX, when stops are already heard
+            from crossreg.studies.launchers.work import work  # imports JAX, when signals are handled already
 
             while True:
                 connection.send(work(jobs.get()))
@@ -44,4 +44,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # a compilation that goes on in a thread crashes an interpreter that takes itself apart
+    os._exit(code)  # an orderly exit crashes while a thread still compiles

@@ -1,8 +1,8 @@
-"""Workers as tasks of a Ray cluster: one that is there, or one that is started on this machine and ends with the sweep.
+"""Workers as tasks of a Ray cluster: a running one, or one that is started on this machine and ends with the sweep.
 
-Ray schedules, and says which worker or node was lost; whether a job is tried again is the driver's business alone
-(`max_retries=0`). What a worker needs from the folder goes along as objects, which it fetches only where it does not
-see the folder itself.
+Ray schedules tasks and reports lost workers and nodes; only the driver decides whether a job is tried again
+(`max_retries=0`). The files that a worker needs are passed along as Ray objects, which it fetches only if it does not
+see the sweep's folder.
 """
 
 import contextlib
@@ -12,8 +12,7 @@ import signal
 import socket
 import threading
 import warnings
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import ray.exceptions
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.machine.stopping import SIGNALS
-from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines, put_in
+from crossreg.studies.launchers.base import DATA, Job, Launcher, Outcome, last_lines
 from crossreg.studies.launchers.settings import Workers
 
 _SECONDS_TO_SAVE, _SECONDS_TO_DIE = 2.5, 0.5
@@ -31,7 +30,7 @@ _SECONDS_TO_ANSWER = 10.0
 
 
 def _task(job: Job, files: dict[str, Any]) -> Outcome:
-    """What runs on a worker. Its environment is set before JAX is there."""
+    """Do a job on a worker; the environment is set before JAX starts."""
     os.environ.update(job.environment)
     from crossreg.studies.launchers.work import work
 
@@ -45,9 +44,10 @@ def _memory() -> int:
 
 
 class RayLauncher(Launcher):
-    """Tasks with so many cores and GPUs each; at most `workers` at a time where that was said."""
+    """Tasks with `worker_cpus` cores and `worker_gpus` GPUs each, at most `workers` at a time."""
 
     def __init__(self, workers: Workers, folder: Path):
+        super().__init__()
         self._folder, self._most = folder, workers.workers
         _check_answers(workers.ray_address or os.environ.get("RAY_ADDRESS", ""))
         self._started_here = not ray.is_initialized()
@@ -58,10 +58,9 @@ class RayLauncher(Launcher):
         self._gpus = int(there.get("GPU", 0) >= 1) if workers.worker_gpus is None else workers.worker_gpus
         self._check_room()
         self._needs = {"num_cpus": self._cpus, "num_gpus": self._gpus, "max_retries": 0}
-        self._queue: deque[Job] = deque()
         self._running: dict[ray.ObjectRef, Job] = {}
         self._data: ray.ObjectRef | None = None
-        self._lock, self._cancelled = threading.Lock(), False
+        self._lock = threading.Lock()
 
     def _check_room(self) -> None:
         for name, flag, each in (("CPU", "--worker-cpus", self._cpus), ("GPU", "--worker-gpus", self._gpus)):
@@ -82,20 +81,16 @@ class RayLauncher(Launcher):
         fits = max(1, int(min(total // need for total, need in each if need)))
         return min(fits, self._most or fits)
 
-    def submit(self, jobs: Sequence[Job], *, first: bool = False) -> None:
-        put_in(self._queue, jobs, first=first)
-        self._hand_out()
-
     def _hand_out(self) -> None:
         run = ray.remote(_task).options(**self._needs)
         while self._queue and not self._cancelled and (self._most is None or len(self._running) < self._most):
             job = self._queue.popleft()
-            # A CPU's last digits depend on the number of cores: Ray's share of them, unless NPROC says otherwise.
+            # Last digits on a CPU depend on the number of cores: as many as Ray assigns, unless NPROC is set.
             told = job._replace(environment={"NPROC": str(self._cpus)} | job.environment)
             self._running[run.remote(told, self._files(job))] = job
 
     def _files(self, job: Job) -> dict[str, Any]:
-        """References to what a job reads; those to trained files last as long as the job."""
+        """Return references to the files that a job reads; those to trained files live as long as the job."""
         if self._data is None:
             self._data = ray.put(read_regular(self._folder / DATA))
         others = {name: ray.put(read_regular(self._folder / name)) for name in job.files if name != DATA}
@@ -117,7 +112,10 @@ class RayLauncher(Launcher):
             self._cancelled = True
             self._queue.clear()
             left = list(self._running)
-            for force, seconds in ((False, _SECONDS_TO_SAVE), (True, _SECONDS_TO_DIE)):  # first as Ctrl-C, which saves
+            for force, seconds in (
+                (False, _SECONDS_TO_SAVE),
+                (True, _SECONDS_TO_DIE),
+            ):  # first as Ctrl-C
                 for ref in left:
                     with contextlib.suppress(ray.exceptions.RayError, ValueError):
                         ray.cancel(ref, force=force)
@@ -141,7 +139,7 @@ def _connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     try:
         with _own_signals(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="os.fork")  # its children only start other programs
+            warnings.filterwarnings("ignore", message="os.fork")  # the forked children only start other programs
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -149,7 +147,7 @@ def _connect(address: str | None) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Refuses at once an address at which nobody listens; Ray itself would try for minutes."""
+    """Raise InputError at once if nothing listens at an address; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isascii() and port.isdigit():
         try:
@@ -160,7 +158,7 @@ def _check_answers(address: str) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; it is given back, so that a stop saves and cancels."""
+    """Restore the signal handlers that Ray replaces, so that a stop saves snapshots and cancels jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

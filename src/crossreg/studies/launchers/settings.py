@@ -1,9 +1,10 @@
-"""Where the programs of a sweep are trained, as flags. No JAX here."""
+"""Where the programs of a sweep are trained, as flags of `crossreg sweep`. This module does not import JAX."""
 
 import importlib.util
 from dataclasses import dataclass
 from typing import Literal
 
+from crossreg.config.field_types import check
 from crossreg.errors import InputError
 
 Engine = Literal["local", "ray", "slurm"]
@@ -12,75 +13,68 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Workers:
-    """Who trains the programs of a sweep, and how large these may be."""
+    """Which workers train the programs of a sweep, and how large a program may be."""
 
     launcher: Engine = "local"
-    """Who trains: processes of this machine, tasks of a Ray cluster (extra ray), or Slurm jobs (extra slurm)."""
+    """The workers: processes of this machine, tasks of a Ray cluster (extra ray), or Slurm jobs (extra slurm)."""
     workers: int | None = None
-    """Programs at a time. By default local trains one, in this process, the others what the cluster has room for."""
+    """Programs trained at a time. By default 1 for local, in this process, and what the cluster has room for."""
     most_replicas: int | None = None
-    """Most replicas in a program. By default what fits into a worker's memory, and no more than its share of all.
+    """Most replicas in a program. By default what fits into a worker's memory, and at most its share of all replicas.
     Last digits depend on it: the same value gives the same table everywhere."""
     worker_memory: float | None = None
-    """GiB that a worker may fill, of its GPU where it has one. By default a worker is asked; Slurm needs it."""
+    """GiB that a worker may fill, of its GPU if it has one. By default a worker is asked; required for Slurm."""
     worker_cpus: int | None = None
-    """Cores of a worker. By default its share of this machine for local, 1 for Ray, what Slurm gives."""
+    """Cores of a worker. By default its share of this machine for local, 1 for Ray, and Slurm's own default."""
     worker_gpus: int | None = None
-    """GPUs of a worker. By default 1 where this machine or the Ray cluster has any; 0 for Slurm."""
+    """GPUs of a worker. By default 1 if this machine or the Ray cluster has any, and 0 for Slurm."""
     ray_address: str | None = None
     """host:port or ray://host:port of a cluster, auto for the one that runs here, or local to start one. By default
-    RAY_ADDRESS, or what runs here, or a new one."""
+    RAY_ADDRESS, else the cluster that runs here, else a new one."""
     slurm_partition: str | None = None
     """Slurm partition of the jobs."""
     slurm_time: int = 240
-    """Minutes that a Slurm job may take; one that takes longer is queued again, and goes on from its last snapshot."""
+    """Minutes that a Slurm job may take; one that takes longer is queued again and resumes from its last snapshot."""
     slurm_options: str | None = None
-    """key=value,… for further options as submitit names them, as in account=mine,constraint=h100. cluster=local tries
-    it on this machine, without Slurm."""
+    """Further options as submitit names them, such as account=mine,constraint=h100. cluster=local runs the jobs on this
+    machine, without Slurm."""
 
     @property
     def in_process(self) -> bool:
-        """Whether nothing is launched: the sweep trains its programs itself, one after another."""
+        """Whether the sweep trains its programs in this process, one after another, without workers."""
         return self.launcher == "local" and self.workers in (None, 1)
 
     @property
     def memory(self) -> int | None:
-        """The bytes that a worker may fill, if that was said."""
+        """The bytes that a worker may fill, or None if `worker_memory` is not given."""
         return None if self.worker_memory is None else int(self.worker_memory * _GIB)
 
     def options(self) -> dict[str, str]:
-        """`slurm_options` by name."""
+        """Return `slurm_options` by name."""
         items = [item.partition("=") for item in (self.slurm_options or "").split(",") if item.strip()]
-        for key, equals, value in items:
-            if not (key.strip() and equals and value.strip()):
-                raise InputError(f"--slurm-options {self.slurm_options}: expected key=value,key=value")
+        whole = all(key.strip() and equals and value.strip() for key, equals, value in items)
+        check(whole, "slurm_options", self.slurm_options, "expected key=value,key=value")
         return {key.strip().replace("-", "_"): value.strip() for key, _, value in items}
 
     def checked(self) -> "Workers":
-        """Itself, if it can be."""
+        """Return self after validation."""
         for name, least in (("workers", 1), ("most_replicas", 1), ("worker_cpus", 1), ("worker_gpus", 0)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be {least} or more")
-        if self.worker_memory is not None and not 0 < self.worker_memory < 2**20:
-            raise InputError(f"--worker-memory {self.worker_memory}: must be a number of GiB above 0")
-        if self.slurm_time < 1:
-            raise InputError(f"--slurm-time {self.slurm_time}: must be 1 minute or more")
-        if self.launcher != "ray" and self.ray_address is not None:
-            raise InputError(f"--ray-address {self.ray_address}: is for --launcher ray")
-        if self.launcher != "slurm" and (self.slurm_partition or self.slurm_options):
+            value = getattr(self, name)
+            check(value is None or value >= least, name, value, f"must be {least} or more")
+        memory, address, slurm = self.worker_memory, self.ray_address, self.launcher == "slurm"
+        check(memory is None or 0 < memory < 2**20, "worker_memory", memory, "must be a number of GiB above 0")
+        check(self.slurm_time >= 1, "slurm_time", self.slurm_time, "must be 1 minute or more")
+        check(self.launcher == "ray" or address is None, "ray_address", address, "is for --launcher ray")
+        if not slurm and (self.slurm_partition or self.slurm_options):
             raise InputError("--slurm-partition and --slurm-options: are for --launcher slurm")
         if self.in_process and (self.worker_cpus is not None or self.worker_gpus is not None):
             raise InputError("--worker-cpus and --worker-gpus: are for --workers 2 or more, or another --launcher")
-        if self.launcher == "slurm" and self.worker_memory is None:
-            raise InputError(
-                "--launcher slurm: needs --worker-memory, the GiB that a job may fill (of its GPU where it has one)"
-            )
+        needs = "needs --worker-memory, the GiB that a job may fill (of its GPU if it has one)"
+        check(not slurm or memory is not None, "launcher", self.launcher, needs)
         self.options()
         for engine, package in (("ray", "ray"), ("slurm", "submitit")):
-            if self.launcher == engine and importlib.util.find_spec(package) is None:
-                raise InputError(
-                    f"--launcher {engine}: needs {package}; install it by `pip install 'crossreg[{engine}]'`"
-                )
+            is_there = self.launcher != engine or importlib.util.find_spec(package) is not None
+            check(is_there, "launcher", engine, f"needs {package}; install it by `pip install 'crossreg[{engine}]'`")
         return self
 
 

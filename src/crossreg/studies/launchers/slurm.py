@@ -1,8 +1,7 @@
-"""Workers as Slurm jobs, by submitit: arrays for all programs, in a folder that the nodes share.
+"""Workers as Slurm jobs, by submitit: job arrays for all programs, in a folder that the nodes share.
 
-A job that is stopped before its end (its time is over, or another job takes its place) saves what it trains and is
-queued again, by submitit, by Slurm, or by the driver; it goes on from its snapshot. Only where Slurm gives it up is it
-lost, and the driver tries it once more.
+A job that is stopped early (out of time, or preempted) saves its training, is queued again by submitit, by Slurm or by
+the driver, and resumes from its snapshot. Only a job that Slurm gives up is lost; the driver then tries it once more.
 """
 
 import contextlib
@@ -11,7 +10,6 @@ import os
 import subprocess
 import tempfile
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,22 +23,20 @@ from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import code_of, save_now, stops_in_time
-from crossreg.runs.sweep_folder import JOBS
-from crossreg.studies.launchers.base import SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines, put_in
+from crossreg.studies.launchers.base import JOBS, SECONDS_TO_END, SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines
 from crossreg.studies.launchers.settings import Workers
 
-# How often a job may use up its time and be queued again.
+# How often a job may run out of time and be queued again.
 _MOST_TIMES = 1000
-_SECONDS_TO_END = 4.0
-# A shared file system may show a result late; and asking it about a thousand jobs takes a while.
+# A shared file system may show a result late, and looking for those of a thousand jobs takes a while.
 _SECONDS_TO_SHOW, _SECONDS_BETWEEN_LOOKS = 15.0, 5.0
-# Slurm takes 1001 by default (MaxArraySize).
+# Slurm's default limit is 1001 (MaxArraySize).
 _MOST_IN_AN_ARRAY = 1000
 _GENERIC = ("nodes", "mem_gb", "tasks_per_node", "cpus_per_task", "gpus_per_node")
 
 
 class _Task:
-    """What runs in a Slurm job. Its environment is set before JAX is there."""
+    """Does a job inside a Slurm job; the environment is set before JAX starts."""
 
     def __call__(self, job: Job) -> Outcome:
         os.environ.update(job.environment)
@@ -53,25 +49,24 @@ class _Task:
             os._exit(code_of(stop))
 
     def checkpoint(self, job: Job) -> DelayedSubmission:
-        """Called when the job's time is nearly over: the same job is queued again."""
+        """Save, and queue the same job again; submitit calls this when the time of the Slurm job is nearly over."""
         save_now()
         return DelayedSubmission(self, job)
 
 
 class SlurmLauncher(Launcher):
-    """A job array; `cluster=local` among the options runs the same jobs as processes of this machine."""
+    """Job arrays; with the option `cluster=local`, the same jobs run as processes of this machine."""
 
     def __init__(self, workers: Workers, folder: Path):
+        super().__init__()
         self._here = workers.options().get("cluster", "slurm") != "slurm"
         self._workers, self._folder = workers, folder.resolve()
-        with tempfile.TemporaryDirectory() as place:  # what is wrong is said before the sweep's folder is touched
+        with tempfile.TemporaryDirectory() as place:  # raises for wrong options before the sweep's folder is touched
             make_executor(workers, Path(place))
         self._executor: submitit.AutoExecutor | None = None
-        self._queue: deque[Job] = deque()
         self._running: dict[str, tuple[Job, submitit.Job[Outcome]]] = {}
-        self._silent: dict[str, tuple[str, float]] = {}  # without a result: the state, and since when
+        self._silent: dict[str, tuple[str, float]] = {}  # state of jobs without a result, and since when
         self._looked = -math.inf
-        self._cancelled = False
 
     def memory(self) -> int:
         assert self._workers.memory is not None  # `Workers.checked`
@@ -84,21 +79,20 @@ class SlurmLauncher(Launcher):
         if self._workers.worker_cpus:
             cores = {"NPROC": str(self._workers.worker_cpus)}
             jobs = [job._replace(environment=cores | job.environment) for job in jobs]
-        put_in(self._queue, jobs, first=first)
-        self._hand_out()
+        super().submit(jobs, first=first)
 
     def _hand_out(self) -> None:
-        """All at once: Slurm knows how many may run. Processes of this machine start only where there is room."""
+        """Submit all queued jobs at once: Slurm limits how many run. With `cluster=local`, only as many as may run."""
         room = (self._workers.workers or os.cpu_count() or 1) - len(self._running) if self._here else len(self._queue)
         taken = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
         if not taken or self._cancelled:
             return
-        if self._executor is None:  # from here on the folder is this driver's
+        if self._executor is None:  # from here on, the folder belongs to this driver
             make_folder(self._folder / JOBS / SLURM)
             self._executor = make_executor(self._workers, self._folder / JOBS / SLURM)
             self._cancel_left()
         arrays = -(-len(taken) // _MOST_IN_AN_ARRAY)
-        for number in range(arrays):  # every array with jobs of all lengths, and its part of the workers
+        for number in range(arrays):  # each array has jobs of all lengths and its share of the workers
             part, workers = taken[number::arrays], self._workers.workers
             if workers is not None:
                 self._executor.update_parameters(slurm_array_parallelism=max(1, (workers + number) // arrays))
@@ -124,7 +118,7 @@ class SlurmLauncher(Launcher):
                 for number, (job, given) in list(self._running.items()):
                     if self._is_preempted(number, given):
                         del self._running[number]
-                        self._queue.append(job)  # no fault of the job's: it counts as no try
+                        self._queue.append(job)  # not the job's fault, so it does not count as a try
                     elif (outcome := self._outcome(number, given)) is not None:
                         del self._running[number]
                         ended.append((job, outcome))
@@ -134,7 +128,7 @@ class SlurmLauncher(Launcher):
             time.sleep(min(left, between))
 
     def _outcome(self, number: str, given: "submitit.Job[Outcome]") -> Outcome | None:
-        """How a job ended, or None while it is queued or runs."""
+        """Return how a job ended, or None while it is queued or runs."""
         if not given.done():
             return None
         if not given.paths.result_pickle.exists():
@@ -144,20 +138,20 @@ class SlurmLauncher(Launcher):
             return Outcome(error=f"its worker was lost (job {number}, {given.state})", lines=said)
         try:
             return given.result()
-        except Exception as error:  # of any kind: what a job raised outside of its work
+        except Exception as error:  # anything that was raised outside of `work`
             return Outcome(error=f"its worker failed (job {number})", lines=last_lines(str(error)))
 
     def _is_preempted(self, number: str, given: "submitit.Job[Outcome]") -> bool:
-        """Whether another job has taken the place of this one for good. submitit waits for Slurm to queue it again."""
+        """Return whether a job was preempted for good: Slurm does not queue it again, but submitit waits for that."""
         if self._here or given.state != "PREEMPTED" or given.paths.result_pickle.exists():
             return False
         if not self._is_still(number, given.state):
             return False
-        _scancel([number])  # should Slurm think of it later
+        _scancel([number])  # in case Slurm queues it later after all
         return True
 
     def _is_still(self, number: str, state: str) -> bool:
-        """Whether a job has been in a state long enough for what it wrote to be seen, and for Slurm to change it."""
+        """Return whether a job has been in a state long enough for its files to show, and for Slurm to update it."""
         before, since = self._silent.get(number, (None, 0.0))
         if before != state:
             self._silent[number] = (state, since := time.monotonic())
@@ -171,26 +165,26 @@ class SlurmLauncher(Launcher):
         else:
             for _, given in self._running.values():
                 given.cancel(check=False)
-            until = time.monotonic() + _SECONDS_TO_END
+            until = time.monotonic() + SECONDS_TO_END
             while not all(given.done() for _, given in self._running.values()) and time.monotonic() < until:
                 time.sleep(0.05)
         self._running.clear()
 
     def _cancel_left(self) -> None:
-        """Jobs of a driver that was killed are still queued, or run; their snapshots are what these go on from."""
+        """Cancel jobs that a killed driver has left queued or running; the new jobs resume from their snapshots."""
         if not self._here and (ids := self._folder / JOBS / SLURM_IDS).exists():
             _scancel(read_regular(ids).decode().split())
 
 
 def _scancel(arrays: Sequence[str]) -> None:
-    """Cancels whole arrays by one call; those that have ended do not mind."""
+    """Cancel whole arrays, ended or not, by one call."""
     if arrays:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(["scancel", *arrays], check=False, capture_output=True, timeout=_SECONDS_TO_END)
+            subprocess.run(["scancel", *arrays], check=False, capture_output=True, timeout=SECONDS_TO_END)
 
 
 def make_executor(workers: Workers, folder: Path) -> submitit.AutoExecutor:
-    """submitit's executor with what was asked for. Options that it does not know become lines of the sbatch script."""
+    """Return submitit's executor for these settings; options unknown to it become lines of the sbatch script."""
     known, options = SlurmExecutor._valid_parameters(), workers.options()
     cluster = options.pop("cluster", "slurm")
     asked: dict[str, Any] = {

@@ -1,8 +1,7 @@
-"""What a worker does with a job: train a program, score trials, and say how it went.
+"""The work of a worker: train a program, score trials, and report the outcome.
 
-It works in the sweep's folder where it sees it (the token there is the driver's), so that another try goes on from the
-snapshots of the first. Where it does not, it works in a folder of its own that is gone afterwards, and the trained file
-goes back with the rows.
+If a worker sees the sweep's folder (the token there is the driver's), it works in it, so that a second try resumes from
+the snapshots of the first. Otherwise it works in a temporary folder and returns the trained file with the rows.
 """
 
 import contextlib
@@ -26,21 +25,25 @@ from crossreg.methods.early import Trained
 from crossreg.progress.sweep_display import SweepDisplay
 from crossreg.runs.locks import open_lock
 from crossreg.runs.programs import TRAINED_FOLDER, described_program
-from crossreg.runs.sweep_folder import JOBS
 from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, TOKEN, Job, Outcome, last_lines
-from crossreg.studies.sweep.programs import on_device, read_program, train_apart
+from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
+from crossreg.studies.sweep.programs import on_device, read_program, train_program
 from crossreg.studies.sweep.scoring import score_trials, scored_on
 
 Fetch = Callable[[str], bytes]
-# A worker that was cancelled lets go of its program within seconds; of a node that is gone, NFS keeps a lock for 90.
+# A cancelled worker releases its lock within seconds; NFS keeps the lock of a lost node for 90.
 _SECONDS_TO_LET_GO = 150.0
 _LONGEST_HOST = 64
 _SIGNED = re.compile(r"\S+ +\d+ *\n")
 
 
 def work(job: Job, fetch: Fetch | None = None) -> Outcome:
-    """Does a job. What goes wrong is an outcome too; `fetch` gets a file of the driver's folder by its name."""
+    """Do a job and return its outcome, also if it fails.
+
+    Args:
+        job: The job.
+        fetch: Returns the content of a file of the sweep's folder by its name, for workers that do not see the folder.
+    """
     try:
         keep_compiled()
         if (own := source_digest()) != job.source:
@@ -78,10 +81,10 @@ def _sees(job: Job) -> bool:
 
 def _do(job: Job, place: Path) -> Outcome:
     trajectories = on_device(cache.read(place / DATA))
-    # Own files are known by all that the runs of the sweep hold of them, and the cached fields are those of one run.
+    # The digest of data from files covers all that the sweep's runs read, but these arrays are those of one run.
     trajectories = trajectories._replace(digest=trajectories.origin.get("digest", trajectories.digest))
     if trajectories.digest != job.digest:
-        raise InputError(f"{place / DATA}: is not of the sweep's data")
+        raise InputError(f"{place / DATA}: does not hold the data of the sweep")
     trained: dict[str, Trained] = {}
     for name, description in job.stored.items():
         trained |= read_program(described_program(name, description), place, trajectories)
@@ -89,14 +92,14 @@ def _do(job: Job, place: Path) -> Outcome:
         program, quiet = described_program(*job.train), SweepDisplay(1.0, 1, 1, enabled=False)
         with _alone(place / JOBS / f"{job.name}.lock"):
             made = place / JOBS / f"{job.name}.npz"
-            trained |= train_apart(program, place, made, trajectories, quiet, job.saving)
-    trials, on = {key: wired.trial() for key, wired in job.trials.items()}, scored_on()
-    return Outcome({key: row | {"key": key, "on": on} for key, row in score_trials(trials, trained, trajectories)})
+            trained |= train_program(program, place, trajectories, quiet, job.saving, into=made)
+    on = scored_on()
+    return Outcome({key: row | {"key": key, "on": on} for key, row in score_trials(job.trials, trained, trajectories)})
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Waits for a worker of an earlier driver or try that has the same program, and has not noticed its end yet."""
+    """Hold the lock of a program; wait for a worker of an earlier driver or try that has not ended yet."""
     with open_lock(path) as lock:
         until = time.monotonic() + _SECONDS_TO_LET_GO
         while True:
@@ -105,20 +108,20 @@ def _alone(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise RuntimeError(f"{path}: another worker has this program, and does not let go of it") from None
+                    raise RuntimeError(f"{path}: another worker has this program and does not release it") from None
                 time.sleep(0.2)
         _sign(lock)
         yield
 
 
 def _sign(lock: TextIO) -> None:
-    """Write into a lock who has it, for whoever wants to know: host and process, at most over another such line."""
+    """Write host and process into a lock, unless it holds anything but such a line."""
     try:
         said = lock.read()
-    except UnicodeDecodeError:  # somebody's file, and no worker's
+    except UnicodeDecodeError:  # a user's file
         return
     if not said or _SIGNED.fullmatch(said):
         lock.seek(0)
-        # Of one length, so that nothing has to be cut off.
+        # All lines have the same length, so that nothing has to be truncated.
         lock.write(f"{platform.node()[:_LONGEST_HOST]:<{_LONGEST_HOST}} {os.getpid():<10}\n")
         lock.flush()

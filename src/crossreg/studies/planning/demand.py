@@ -1,15 +1,16 @@
-"""What is asked for, before anything is loaded: cohorts of replicas, out of a sweep's name, settings, or a folder.
+"""The demand of a plan: cohorts of replicas, from the name of a sweep, from settings, or from a folder.
 
-Seeds are alike: what one of them needs is counted once and multiplied, so that a million replicas are no more work than
-ten.
+No data are loaded. What one seed needs is counted once and multiplied, so a million replicas take no longer than ten.
 """
 
+import collections
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crossreg.config import Config, DataConfig, load_yaml
+from crossreg.config.field_types import check
 from crossreg.data.apebench import cached_file
 from crossreg.designs.grids import ALL_METHODS, NAMES, Trial, default_steps, plan
 from crossreg.designs.presets import PRESETS, preset, scenario_settings
@@ -22,17 +23,22 @@ from crossreg.runs.saving import USUAL
 from crossreg.runs.snapshots import SnapshotStore
 from crossreg.runs.sweep_folder import data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
+from crossreg.studies.sweep.open_work import methods_label
 from crossreg.studies.sweep.programs import cohort_of
-from crossreg.studies.sweep.run import check_trials, trainings_of
+from crossreg.studies.sweep.run import check_trials
+from crossreg.studies.sweep.scoring import trainings_of
 
 _MOST_SEEDS = 10**7
-# What APEBench takes where a scenario is not told its own.
+# APEBench's defaults.
 _USUAL_POINTS, _USUAL_DIMS, _USUAL_CHANNELS = 160, 1, 1
 RowSeconds = Callable[[Trial], float]
 
 
 class Asked(NamedTuple):
-    """What to plan: a sweep's name, a preset, a file of settings or a folder, and the flags of `crossreg sweep`."""
+    """The request for a plan: `what` is the name of a sweep or a preset, a settings file, or the folder of a sweep.
+
+    The other fields are those of `crossreg sweep`.
+    """
 
     what: str
     methods: str | None = None
@@ -45,7 +51,13 @@ class Asked(NamedTuple):
 
 
 class AskedTrials(NamedTuple):
-    """Trials, how many seeds each stands for, and the folder that has a part of them already."""
+    """The trials to plan for.
+
+    Attributes:
+        trials: The trials.
+        seeds: How many seeds each of them stands for.
+        folder: The folder of a sweep that has some of them already, or None.
+    """
 
     trials: list[Trial]
     seeds: int
@@ -53,7 +65,14 @@ class AskedTrials(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Rows that are asked for, and left; cohorts to train; seconds of scoring that wait for no training."""
+    """The work that is asked for, and what is left of it.
+
+    Attributes:
+        asked: The number of rows that are asked for.
+        left: The number of rows that are not done yet.
+        cohorts: The replicas to train.
+        rows: Seconds of scoring for trials that wait for no training.
+    """
 
     asked: int
     left: int
@@ -62,30 +81,29 @@ class Demand(NamedTuple):
 
 
 def asked_trials(asked: Asked) -> AskedTrials:
-    """The trials that are asked for, each with one seed."""
+    """Return the trials that are asked for, each for one seed; those of a folder for all seeds."""
     path = Path(asked.what)
     if asked.what not in (*NAMES, *PRESETS) and path.is_dir():
         for name, default in Asked._field_defaults.items():
             if getattr(asked, name) != default:
                 flag = name.replace("_", "-")
-                raise InputError(f"--{flag}: {path} is a folder, which says it itself; leave the flag out")
+                raise InputError(f"--{flag}: {path} is a folder, which has this setting itself; leave the flag out")
         if kind_of(path) != "sweep":
-            raise InputError(f"{path}: is no folder of a sweep ({PLAN} is missing)")
+            raise InputError(f"{path}: is not the folder of a sweep ({PLAN} is missing)")
         trials, seeds, folder = load_trials(path), 1, path
     else:
-        if not 1 <= asked.seeds <= _MOST_SEEDS:
-            raise InputError(f"--seeds {asked.seeds}: must lie in 1 … {_MOST_SEEDS}")
+        check(1 <= asked.seeds <= _MOST_SEEDS, "seeds", asked.seeds, f"must lie in 1 … {_MOST_SEEDS}")
         trials, seeds, folder = (_of_sweep if asked.what in NAMES else _of_settings)(asked), asked.seeds, None
     if (own := trials[0].config.data.data) is not None:
         raise InputError(
-            f"{asked.what}: is of own data ({own}), which plans do not know; `crossreg sweep … --plan` does"
+            f"{asked.what}: is for your data ({own}), which plans do not support; `crossreg sweep … --plan` does"
         )
     check_trials(trials)
     return AskedTrials(trials, seeds, folder)
 
 
 def _of_sweep(asked: Asked) -> list[Trial]:
-    """The trials of a sweep that has a name."""
+    """Return the trials of a named sweep."""
     base = None
     if asked.config is not None or asked.scenario is not None:
         base = Config().replace(steps=default_steps(asked.what))
@@ -98,20 +116,19 @@ def _of_sweep(asked: Asked) -> list[Trial]:
 
 
 def _of_settings(asked: Asked) -> list[Trial]:
-    """One run, of a preset or of a file of settings; with --methods, all of theirs, and with --grid, all of its."""
-    if asked.scenario is not None:
-        raise InputError(f"--scenario {asked.scenario}: is for sweeps that have a name; {asked.what} says it itself")
+    """Return the trial of a preset or a settings file, or with `methods` and `grid` all their combinations."""
+    what, scenario = asked.what, asked.scenario
+    check(scenario is None, "scenario", scenario, f"is for named sweeps; {what} has a scenario itself")
     if asked.what in PRESETS:
         config = preset(asked.what)
         config = config if asked.config is None else load_yaml(asked.config, base=config)
     elif Path(asked.what).is_file():
         config = load_yaml(Path(asked.what))
-        if asked.config is not None:
-            raise InputError(f"--config {asked.config}: {asked.what} has the settings; give one of them")
+        check(asked.config is None, "config", asked.config, f"{asked.what} has settings already; give one of them")
     else:
         raise InputError(
             f"{asked.what}: neither a sweep ({', '.join(NAMES)}), nor a preset ({', '.join(PRESETS)}), nor a YAML file"
-            " or a sweep's folder"
+            " or the folder of a sweep"
         )
     config = config.replace(seed=asked.first_seed, **({} if asked.steps is None else {"steps": asked.steps}))
     itself = Method(Path(asked.what).stem, (lambda config: config,))
@@ -124,7 +141,10 @@ def _of_settings(asked: Asked) -> list[Trial]:
 
 
 def field_shape_of(data: DataConfig) -> tuple[tuple[int, ...], bool]:
-    """(channel, *space) of a scenario's fields, and whether a file here says so: else it is what APEBench takes."""
+    """Return the shape (channel, *space) of a scenario's fields, and whether it is known from a cached file.
+
+    Otherwise it is the shape that APEBench makes by default.
+    """
     path = cached_file(data)
     if path.exists():
         with open_npz(path) as archive:
@@ -135,110 +155,80 @@ def field_shape_of(data: DataConfig) -> tuple[tuple[int, ...], bool]:
 
 
 def demand_of(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
-    """What is to be done for the trials; `row_seconds` says how long scoring one takes."""
-    return _left_in(asked, row_seconds) if asked.folder is not None else _from_nothing(asked, row_seconds)
+    """Return the work for the trials; `row_seconds` returns the seconds that scoring a trial takes.
+
+    Some trainings of a folder may be in programs that are decided already; a program is planned as one job.
+    """
+    folder, digest, programs = asked.folder, "", {}
+    if folder is None:
+        waiting = {(t.method.name, *(t.configs or [t.config])): t for t in asked.trials}
+        num_asked = num_left = len(asked.trials) * asked.seeds
+    else:
+        digest, done = data_digest(folder), {row["key"] for row in read_rows(folder)}
+        programs = {program.name: program for program in read_programs(folder)}
+        keyed = {trial_key(trial, digest): trial for trial in asked.trials}
+        waiting = {key: trial for key, trial in keyed.items() if key not in done}
+        num_asked, num_left = len(keyed), len(waiting)
+    program_of = {key: program.name for program in programs.values() for key in program.trainings}
+    gathered: dict[object, _Gathered] = collections.defaultdict(_Gathered)
+    rows = 0.0
+    for trial in waiting.values():
+        trainings = [t for members in trainings_of(trial) for t in members]
+        seconds = row_seconds(trial)
+        rows += 0.0 if trainings else seconds
+        for training in trainings:  # each has an equal share of the row's scoring
+            name = program_of.get(training.key(digest)) if folder else None
+            some = gathered[name or cohort_of(training.config)]
+            some.trainings[training] = None
+            some.methods.add(trial.method.name)
+            some.scoring += seconds / len(trainings)
+    cohorts = []
+    for place, some in gathered.items():
+        if folder is None or not isinstance(place, str):
+            cohorts.append(some.cohort(asked.seeds))
+        elif (program := programs[place]).is_done(folder):
+            rows += some.scoring
+        else:
+            # A program is trained whole, with trainings that no row waits for.
+            some.trainings.update(dict.fromkeys(program.trainings.values()))
+            cohorts.append(some.cohort(fixed=True, left=_left(program, folder)))
+    return Demand(num_asked, num_left, cohorts, rows * asked.seeds)
 
 
 class _Gathered:
-    """Trainings of one cohort, and the methods and seconds of scoring that they are for."""
+    """Trainings of one cohort or program, with their methods and the seconds of scoring."""
 
     def __init__(self) -> None:
-        self.trainings: set[Training] = set()
+        self.trainings: dict[Training, None] = {}  # in order, so that a plan is the same in every process
         self.methods: set[str] = set()
         self.scoring = 0.0
 
-    def cohort(self, seeds: int = 1, **fields) -> Cohort:
-        first, *others = sorted(self.methods, key=lambda name: (len(name), name))
-        label = first + (f" and {len(others)} more" if others else "")
-        count = len(self.trainings)
-        config = next(iter(self.trainings)).config
-        return Cohort(label, config, seeds * count, self.scoring / count, **fields)
-
-
-def _gather(needs: Iterable[tuple[Trial, Sequence[tuple[object, Training]]]], row_seconds: RowSeconds):
-    """Trainings by where they belong; of a row's scoring, each has an equal share. And rows that need none."""
-    gathered: dict[object, _Gathered] = {}
-    rows = 0.0
-    for trial, trainings in needs:
-        seconds = row_seconds(trial)
-        rows += 0.0 if trainings else seconds
-        for place, training in trainings:
-            some = gathered.setdefault(place, _Gathered())
-            some.trainings.add(training)
-            some.methods.add(trial.method.name)
-            some.scoring += seconds / len(trainings)
-    return gathered, rows
-
-
-def _from_nothing(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
-    unique = {(p.method.name, *(p.configs or [p.config])): p for p in asked.trials}
-    needs = (
-        (trial, [(cohort_of(t.config), t) for members in trainings_of(trial) for t in members])
-        for trial in unique.values()
-    )
-    gathered, rows = _gather(needs, row_seconds)
-    asked_rows = len(asked.trials) * asked.seeds
-    cohorts = [some.cohort(asked.seeds) for some in gathered.values()]
-    return Demand(asked_rows, asked_rows, cohorts, rows * asked.seeds)
-
-
-def _left_in(asked: AskedTrials, row_seconds: RowSeconds) -> Demand:
-    """What a folder does not have yet: rows, and trainings, some of them in programs that were decided already."""
-    assert asked.folder is not None
-    folder, digest = asked.folder, data_digest(asked.folder)
-    done = {row["key"] for row in read_rows(folder)}
-    programs = read_programs(folder)
-    home: dict[str, Program] = {key: program for program in programs for key in program.trainings}
-    keyed = {trial_key(trial, digest): trial for trial in asked.trials}
-    waiting = {key: trial for key, trial in keyed.items() if key not in done}
-
-    def places(trial: Trial) -> list[tuple[object, Training]]:
-        found = []
-        for training in (t for members in trainings_of(trial) for t in members):
-            program = home.get(training.key(digest))
-            found.append((cohort_of(training.config) if program is None else program.name, training))
-        return found
-
-    gathered, rows = _gather(((trial, places(trial)) for trial in waiting.values()), row_seconds)
-    by_name = {program.name: program for program in programs}
-    cohorts = []
-    for place, some in gathered.items():
-        if not isinstance(place, str):
-            cohorts.append(some.cohort())
-        elif by_name[place].is_done(folder):
-            rows += some.scoring
-        else:
-            program = by_name[place]
-            # It is trained whole, also what no row waits for.
-            some.trainings.update(program.trainings.values())
-            cohorts.append(some.cohort(fixed=True, left=_left(program, folder)))
-    return Demand(len(keyed), len(waiting), cohorts, rows)
+    def cohort(self, seeds: int = 1, **fields: Any) -> Cohort:
+        config, count = next(iter(self.trainings)).config, len(self.trainings)
+        return Cohort(methods_label(self.methods), config, seeds * count, self.scoring / count, **fields)
 
 
 def _left(program: Program, folder: Path) -> float:
-    """The share of its steps that a program has still to go."""
+    """Return the share of its steps that a program has still to train."""
     steps = SnapshotStore(folder, program.name, program.name, USUAL).steps()
     return 1 - (steps[0] if steps else 0) / program.config.train.steps
 
 
 @functools.cache
 def _untimed(config: Config) -> Config:
-    """A config without what does not change how long scoring takes."""
+    """Return the config without settings that do not change how long scoring takes."""
     return config.replace(seed=0, mask_seed=0, observed_fraction=1.0)
 
 
 def priced_rows(seconds: Callable[[Config, int, int], float]) -> RowSeconds:
-    """`seconds(config, members, more_reg)` for trials, computed once for those alike."""
-    known: dict[tuple, float] = {}
+    """Return a function of trials that calls `seconds(config, members, more_reg)` once for equal arguments."""
+    priced = functools.cache(seconds)
 
     def of(trial: Trial) -> float:
         config = _untimed((trial.configs or [trial.config])[0])
         candidates = len(trial.configs)
         more_reg = int(trial.method.wrapped) + (candidates if candidates > 1 else 0)
         members = trial.method.members if candidates else 0
-        key = (config, members, more_reg)
-        if key not in known:
-            known[key] = seconds(*key)
-        return known[key]
+        return priced(config, members, more_reg)
 
     return of

@@ -1,14 +1,12 @@
-r"""What a sweep takes on a device that need not be here: steps, and all that is around them.
+r"""The costs of a sweep on a device of another machine: its steps, and everything around them.
 
-`cost.json` has what was measured on each device: rates of steps (`training/cost.py`, by `benchmarks/growth.py`), and
-under "around" (by `benchmarks/planning.py`) seconds to start a command or a worker, to have a program ready (new, or
-found compiled, in a new process; without updates of ρ, or with them; or compiled in this one while another trained), to
-build and write a replica, to look at reg, to score a row, and bytes:
+`training/cost.json` has the measurements of each device: the rates of steps (`training/cost.py`, measured by
+`benchmarks/growth.py`), and under "around" (`Around`, measured by `benchmarks/planning.py`) all other costs:
 
 $$ t_{look} = l_0 + R \, l_1 f, \qquad t_{row} = s_0 + s_1 f, \qquad m = m_0 + R \, m_1 m_{est} $$
 
-with f the forward passes by the rates of steps, and $m_{est}$ the estimate by which sweeps choose how many replicas
-train side by side.
+Here f are seconds of forward passes by the rates of steps, and $m_{est}$ is the estimate of memory by which sweeps
+choose how many replicas train side by side.
 """
 
 import dataclasses
@@ -29,9 +27,20 @@ _NEVER = 2**31 - 1
 
 
 class Around(NamedTuple):
-    """Seconds and bytes beside the steps, as measured.
+    """Measured seconds and bytes other than those of steps.
 
-    `new` and `known` are without updates of ρ, and with them; `ahead` is behind a new compilation, and a known one.
+    Attributes:
+        memory: Bytes of a device.
+        start: Seconds to start a command or a worker.
+        new: Seconds until a new program is ready, without and with updates of ρ.
+        known: The same for a program that is in the cache.
+        ahead: The same for a program that was compiled while another trained, newly or from the cache.
+        replica: Seconds to build and write a replica.
+        look: l₀ and l₁ of an evaluation on reg.
+        row: s₀ and s₁ of the scoring of a row.
+        held: m₀ and m₁ of the memory of a job.
+        compilers: How many threads compile ahead.
+        crowding: How many times as long a compilation takes while another program trains.
     """
 
     memory: int
@@ -49,33 +58,39 @@ class Around(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A kind of device, and what things take on it; `field_shape` is (channel, *space).
+    """A kind of device with its costs; in all methods, `field_shape` is (channel, *space).
 
-    `estimated`: what is around the steps was taken from other timings, and not measured as such.
+    Attributes:
+        kind: The name that JAX gives it.
+        rates: The rates of steps.
+        off: The median and the largest relative error of times by these rates.
+        around: All other costs.
+        processor: For a CPU, the processor and the number of cores that were measured, as in
+            `machine.processor.describe_processor`.
     """
 
     kind: str
     rates: tuple[float, ...]
     off: tuple[float, float]
     around: Around
-    estimated: bool = False
+    processor: str | None = None
 
     @property
     def platform(self) -> str:
         return "cpu" if self.kind == "cpu" else "gpu"
 
     def step_seconds(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> float:
-        """One step of so many replicas side by side."""
+        """Return the seconds of one step of replicas side by side."""
         return float(np.dot(self.rates, features(work_of(config, field_shape[1:], self.platform), replicas)))
 
     def forward_seconds(self, config: Config, field_shape: tuple[int, ...], pairs: int, samples: int) -> float:
-        """As many updates as would see these pairs once, launches aside; forward passes are a fitted part of that."""
+        """Return the seconds of updates that see these pairs once, launches aside; a forward pass is a fitted part."""
         one = config.replace(batch_size=1, num_samples=samples, train_samples=None, k_reg=_NEVER, settle=0.0)
         work = work_of(one, field_shape[1:], self.platform)
         return pairs * float(np.dot(self.rates[1:], np.asarray(work[1:])))
 
     def training_seconds(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> float:
-        """A training of so many replicas, once its program is ready: steps, looks at reg, building and writing."""
+        """Return the seconds of a training once its program is ready: steps, evaluations on reg, building, writing."""
         train = config.train
         _, reg_size, test_size = config.data.sizes
         train_horizon, test_horizon = config.data.horizons
@@ -88,7 +103,7 @@ class Device:
         return steps + looks * look + replicas * self.around.replica
 
     def row_seconds(self, config: Config, field_shape: tuple[int, ...], *, members: int, more_reg: int = 0) -> float:
-        """Scoring a row: all splits, by each member; `more_reg` times reg for what is fitted after training."""
+        """Return the seconds of scoring a row on all splits, and `more_reg` times on reg for wrappers and choices."""
         (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
         pairs = test_size * test_horizon + (train_size + (1 + more_reg) * reg_size) * train_horizon
         forward = self.forward_seconds(config, field_shape, pairs, config.train.evaluation_samples)
@@ -96,51 +111,46 @@ class Device:
         return constant + per_forward * max(members, 1) * forward
 
     def program_seconds(self, config: Config) -> tuple[float, float]:
-        """Until a program of this config is ready: where it is new, and where it was compiled before."""
+        """Return the seconds until a program is ready: a new one, and one that is in the cache."""
         reg = int(config.model.learns_on_reg)
         return self.around.new[reg], self.around.known[reg]
 
     def most(self, config: Config, field_shape: tuple[int, ...]) -> int:
-        """How many replicas a sweep would train side by side."""
+        """Return how many replicas a sweep would train side by side."""
         return most_replicas(config, math.prod(field_shape), self.around.memory, devices=1)
 
     def compiles_ahead(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> bool:
-        """Whether a sweep compiles the program of so many replicas while another trains."""
+        """Return whether a sweep compiles a program of so many replicas while another trains."""
         return replicas * bytes_of(config, math.prod(field_shape)) <= bytes_beside(self.around.memory)
 
     def held_bytes(self, config: Config, field_shape: tuple[int, ...], replicas: int) -> float:
-        """What a job of so many replicas holds while it trains."""
+        """Return the bytes that a job of so many replicas holds while it trains."""
         constant, share = self.around.held
         return constant + share * replicas * bytes_of(config, math.prod(field_shape))
 
 
 @functools.cache
-def _known() -> dict[str, Device]:
-    """Devices that have all that planning needs, by a short name."""
+def known_devices() -> dict[str, Device]:
+    """Return the devices with all measurements that planning needs, by their short names."""
     devices = {}
     for kind, measured in json.loads(RATES.read_text()).items():
         if "around" in measured:
             values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in measured["around"].items()}
             off = (measured["relative_error"]["median"], measured["relative_error"]["largest"])
-            around = Around(**{name: values[name] for name in Around._fields})
-            devices[short_name(kind)] = Device(kind, tuple(measured["rates"]), off, around, "estimated" in values)
+            processor = measured.get("processor")
+            devices[short_name(kind)] = Device(kind, tuple(measured["rates"]), off, Around(**values), processor)
     return devices
 
 
-def forget_devices() -> None:
-    """What was read of `cost.json`: it has changed."""
-    _known.cache_clear()
-
-
 def short_name(kind: str) -> str:
-    """What a device is called on the command line: `NVIDIA H200` is h200."""
+    """Return the name of a device on the command line: `NVIDIA H200` is h200."""
     return kind.lower().removeprefix("nvidia ").replace(" ", "-")
 
 
 def devices_of(text: str) -> tuple[Device, int]:
-    """The device and the number of them in NAME:COUNT."""
+    """Return the device and the number of devices that NAME:COUNT stands for."""
     name, _, count = text.partition(":")
-    known = _known()
+    known = known_devices()
     if name.lower() not in known:
         raise InputError(f"--on {text}: no device {name or 'of that name'} was measured; there are {', '.join(known)}")
     if not count.isdecimal() or not 1 <= int(count) <= 10**5:

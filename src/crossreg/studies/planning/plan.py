@@ -1,4 +1,4 @@
-"""`crossreg plan`: jobs, memory, time, device-hours and efficiency on devices that need not be here; nothing is run."""
+"""`crossreg plan`: jobs, memory, time, device-hours and efficiency on devices of another machine; nothing is run."""
 
 import functools
 import math
@@ -7,23 +7,35 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossreg.config import Config
+from crossreg.config.field_types import check
 from crossreg.errors import InputError
+from crossreg.machine.processor import describe_processor
 from crossreg.runs.saving import SAVE_EVERY, Saving
 from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of, priced_rows
 from crossreg.studies.planning.device_costs import Device, devices_of
 from crossreg.studies.planning.packing import Load, Packing, Way, load_of, started, ways_to_run
-from crossreg.studies.planning.scheduling import Simulated, Trouble, simulate, simulate_one_process
+from crossreg.studies.planning.scheduling import Trouble, simulate, simulate_one_process
 
-# Devices that would end within this factor are enough.
+# A number of devices that ends within this factor of the time of all devices is enough.
 _ENOUGH = 1.05
-_EVENTS = 10**5  # of each way to run it, about a tenth of a second
+_EVENTS = 10**5  # simulated for each way to run a sweep, in about a tenth of a second
 _RUNS = (5, 100)
 _MOST_REPLICAS = 10**8
-_GIVEN_UP = 0.5  # jobs on average, from which on a way is not to be trusted
+_GIVEN_UP = 0.5  # mean number of jobs given up from which a way is not recommended
 
 
 class Risks(NamedTuple):
-    """What may go wrong, as the command line has it, and how many runs are simulated; 0: as many as are quick."""
+    """Slow jobs and failures, as flags of `crossreg plan`.
+
+    Attributes:
+        straggler_rate: The share of jobs that are slow.
+        straggler_slowdown: How many times as long a slow job takes.
+        failures_per_hour: Failures of one device in an hour of work.
+        save_every: Seconds between snapshots.
+        retries: How often a failed job is tried again.
+        runs: How many runs are simulated; 0 simulates as many as are quick.
+        seed: The seed of the simulation.
+    """
 
     straggler_rate: float = 0.0
     straggler_slowdown: float = 3.0
@@ -34,24 +46,18 @@ class Risks(NamedTuple):
     seed: int = 0
 
     def checked(self) -> "Risks":
-        """Itself, if it can be."""
-        if not 0 <= self.straggler_rate <= 1:
-            raise InputError(f"--straggler-rate {self.straggler_rate}: must be a share of the jobs, in [0, 1]")
-        if not 1 <= self.straggler_slowdown < math.inf:
-            raise InputError(f"--straggler-slowdown {self.straggler_slowdown}: must be a factor, 1 or more")
-        if not 0 <= self.failures_per_hour <= 1000:
-            raise InputError(f"--failures-per-hour {self.failures_per_hour}: must lie in 0 … 1000, for one device")
-        if not 0 <= self.retries <= 1000:
-            raise InputError(f"--retries {self.retries}: must lie in 0 … 1000")
-        if not 0 <= self.runs <= 10**5:
-            raise InputError(f"--runs {self.runs}: must lie in 0 … 100000")
-        if not 0 <= self.seed < 2**31:
-            raise InputError(f"--seed {self.seed}: must lie in 0 … 2147483647")
+        """Return self after validation."""
+        rate, slowdown = self.straggler_rate, self.straggler_slowdown
+        check(0 <= rate <= 1, "straggler_rate", rate, "must be a share of the jobs, in [0, 1]")
+        check(1 <= slowdown < math.inf, "straggler_slowdown", slowdown, "must be a factor, 1 or more")
+        for name, most in (("failures_per_hour", 1000), ("retries", 1000), ("runs", 10**5), ("seed", 2**31 - 1)):
+            value = getattr(self, name)
+            check(0 <= value <= most, name, value, f"must lie in 0 … {most}")
         Saving(self.save_every).checked()
         return self
 
     def trouble(self, load: Load, devices_each: int) -> Trouble:
-        """The same for jobs that each have so many devices: one that fails ends the job."""
+        """Return these risks for jobs on `devices_each` devices, any of which ends the job when it fails."""
         restart = load.device.around.start + max((line.known for line in load.lines), default=0.0)
         return Trouble(
             self.straggler_rate, self.straggler_slowdown, devices_each * self.failures_per_hour / 3600,
@@ -62,7 +68,26 @@ class Risks(NamedTuple):
 def make_plan(
     asked: Asked, on: str, *, risks: Risks | None = None, compiled: bool = False, curve: bool = False
 ) -> dict[str, Any]:
-    """What `crossreg plan` says, as plain values; with `curve`, `by_devices` has the points of a figure."""
+    """Plan a sweep.
+
+    Args:
+        asked: The sweep.
+        on: The devices as NAME:COUNT, such as h200:8.
+        risks: Slow jobs and failures; by default there are none.
+        compiled: Whether all programs were compiled by an earlier command.
+        curve: Whether `by_devices` gets the points of a figure.
+
+    Returns:
+        All that `crossreg plan` prints, as plain values.
+
+    Raises:
+        InputError: The sweep or the devices are unknown, or a replica does not fit into the memory of a device.
+
+    Example:
+        >>> plan = make_plan(Asked("paper", seeds=100), "h200:8")
+        >>> plan["replicas"]
+        4000
+    """
     risks = (risks or Risks()).checked()
     device, devices = devices_of(on)
     wanted = asked_trials(asked)
@@ -75,11 +100,10 @@ def make_plan(
     demand = demand_of(wanted, priced_rows(row_seconds))
     for cohort in demand.cohorts:
         _check_fits(cohort.config, field_shape, device)
-    replicas = sum(cohort.replicas for cohort in demand.cohorts)
-    if replicas > _MOST_REPLICAS:
-        raise InputError(f"--seeds {asked.seeds}: makes {replicas} replicas; a plan has at most {_MOST_REPLICAS}")
     load = load_of(demand.cohorts, demand.rows, field_shape, device, compiled=compiled)
-    planner = _Planner(load, field_shape, risks)
+    if load.replicas > _MOST_REPLICAS:
+        raise InputError(f"--seeds {asked.seeds}: makes {load.replicas} replicas; a plan has at most {_MOST_REPLICAS}")
+    planner = _Planner(load, risks)
     ways = planner.ways(devices)
     best = planner.best(devices)
     return {
@@ -87,13 +111,14 @@ def make_plan(
         "device": device.kind,
         "devices": devices,
         "rows": {"asked": demand.asked, "left": demand.left},
-        "replicas": replicas,
+        "replicas": load.replicas,
         "scenario": data.scenario,
         "field_shape": list(field_shape),
         "field_shape_known": shape_known,
         "compiled": compiled,
         "rates_off_by": list(device.off),
-        "around_estimated": device.estimated,
+        "measured_on": device.processor,
+        "processor_here": describe_processor() if device.processor else None,
         "memory_of_device": device.around.memory,
         "way": best.way.name,
         "jobs": planner.described(best.way.packing),
@@ -106,7 +131,7 @@ def make_plan(
 
 
 def _check_fits(config: Config, field_shape: tuple[int, ...], device: Device) -> None:
-    """Refuses a replica that would not fit into a device alone."""
+    """Raise InputError if a single replica does not fit into the memory of a device."""
     held = device.held_bytes(config, field_shape, 1)
     if held > device.around.memory:
         raise InputError(
@@ -116,42 +141,43 @@ def _check_fits(config: Config, field_shape: tuple[int, ...], device: Device) ->
 
 
 class _Run(NamedTuple):
-    """A way to run it, and how that ends."""
+    """A way to run a sweep, and its outcome."""
 
     way: Way
     outcome: dict[str, Any]
 
     @property
     def merit(self) -> tuple[float, float]:
-        """Less is better. A way that gives jobs up ends soon, but not with what was asked for."""
+        """The share of jobs given up, then the time: a way that gives jobs up may end soon, but is incomplete."""
         given_up = self.outcome["given_up"]
         share = given_up / self.way.packing.num_jobs if given_up >= _GIVEN_UP else 0.0
         return share, self.outcome["seconds"]
 
 
 class _Planner:
-    """Ways to do one load on any number of devices, each looked for once."""
+    """Ways to do one load on any number of devices; each number is computed once."""
 
-    def __init__(self, load: Load, field_shape: tuple[int, ...], risks: Risks):
-        self._load, self._shape, self._risks = load, field_shape, risks
+    def __init__(self, load: Load, risks: Risks):
+        self._load, self._risks = load, risks
         self._useful = load.useful()
         self._found: dict[int, list[_Run]] = {}
 
     def ways(self, devices: int) -> list[_Run]:
-        """All ways, and how each ends."""
+        """Return all ways with their outcomes."""
         if devices not in self._found:
             ways = ways_to_run(self._load, devices)
             self._found[devices] = [_Run(way, self._outcome(way.packing, devices)) for way in ways]
         return self._found[devices]
 
     def best(self, devices: int) -> _Run:
-        """The way that ends first."""
+        """Return the way that ends first."""
         return min(self.ways(devices), key=lambda run: run.merit)
 
     def described(self, packing: Packing) -> list[dict[str, Any]]:
-        """The jobs of a packing, equal ones together."""
+        """Return the jobs of a packing, equal ones together."""
         described = []
-        for jobs, group in zip(packing.jobs, packing.groups, strict=False):  # behind them, rows that need no training
+        # The last group may be rows without training.
+        for jobs, group in zip(packing.jobs, packing.groups, strict=False):
             cohort = self._load.cohorts[jobs.cohort]
             share = math.ceil(jobs.replicas / packing.devices_each)
             described.append(
@@ -162,13 +188,13 @@ class _Planner:
                     "replicas": jobs.replicas,
                     "seconds": group.seconds,
                     "seconds_to_compile": group.new,
-                    "bytes": self._load.device.held_bytes(cohort.config, self._shape, share),
+                    "bytes": self._load.device.held_bytes(cohort.config, self._load.field_shape, share),
                 }
             )
         return described
 
     def summary(self, run: _Run, devices: int) -> dict[str, Any]:
-        """What a way gives, and where the time of the devices goes."""
+        """Return the results of a way, and how the time of the devices is spent."""
         packing, outcome = run.way.packing, run.outcome
         whole = devices * outcome["seconds"]
         busy, setup = packing.schedule.busy, packing.schedule.setup
@@ -185,14 +211,20 @@ class _Planner:
         }
 
     def _outcome(self, packing: Packing, devices: int) -> dict[str, Any]:
-        """When it ends: median and 95% band over simulated runs; as scheduled where nothing can go wrong."""
+        """Return when a packing ends: median and 95% band of simulated runs, or as scheduled without trouble."""
         trouble = self._risks.trouble(self._load, packing.devices_each)
         if trouble.is_none:
             seconds = packing.schedule.makespan
             return {"seconds": seconds, "band": [seconds, seconds], "failures": 0.0, "given_up": 0.0, "runs": 0}
         runs = self._risks.runs or int(np.clip(_EVENTS / max(packing.num_jobs, 1), *_RUNS))
         draw = np.random.default_rng(self._risks.seed)
-        simulated = [self._simulated(packing, devices, trouble, draw) for _ in range(runs)]
+        around = self._load.device.around
+        if packing.devices_each == devices:
+            ahead = {"compilers": around.compilers, "crowding": around.crowding}
+            once = functools.partial(simulate_one_process, packing.groups, start=around.start, **ahead)
+        else:
+            once = functools.partial(simulate, packing.groups, devices, start=started(self._load, devices))
+        simulated = [once(trouble=trouble, draw=draw) for _ in range(runs)]
         low, seconds, high = np.quantile([run.makespan for run in simulated], (0.025, 0.5, 0.975))
         return {
             "seconds": float(seconds),
@@ -202,15 +234,8 @@ class _Planner:
             "runs": runs,
         }
 
-    def _simulated(self, packing: Packing, devices: int, trouble: Trouble, draw: np.random.Generator) -> Simulated:
-        if packing.devices_each == devices:
-            around = self._load.device.around
-            ahead = {"compilers": around.compilers, "crowding": around.crowding}
-            return simulate_one_process(packing.groups, trouble, draw, start=around.start, **ahead)
-        return simulate(packing.groups, devices, trouble, draw, start=started(self._load, devices))
-
     def by_devices(self, devices: int, *, curve: bool) -> list[dict[str, Any]]:
-        """Time and efficiency with fewer and more devices."""
+        """Return time and efficiency with fewer and more devices."""
         counts = {max(1, devices // 4), max(1, devices // 2), devices, 2 * devices, 4 * devices}
         if curve:
             counts |= {round(count) for count in np.geomspace(1, 4 * devices, 12)}
@@ -222,7 +247,7 @@ class _Planner:
         return found
 
     def enough(self, devices: int) -> int:
-        """The least number of devices that would end almost as soon, nothing going wrong."""
+        """Return the least number of devices that would end almost as soon, if nothing goes wrong."""
 
         @functools.cache
         def seconds(count: int) -> float:

@@ -1,10 +1,10 @@
-r"""Jobs on devices, the longest first: each device that falls free takes the next of the list. No JAX here.
+r"""Jobs on devices, the longest first: a device that becomes free takes the next job of the list.
 
-Equal jobs come in groups, so that a schedule of $10^6$ of them on $10^3$ devices is a few sums: `list_schedule` is
-exact where nothing goes wrong. `simulate` follows every job, one event at a time, with what may go wrong in it.
+Equal jobs form groups, so that the schedule of $10^6$ jobs on $10^3$ devices is a few sums: `list_schedule` is exact if
+nothing goes wrong. `simulate` follows every job, one event at a time, with slow jobs and failures.
 
-A worker spends `new` seconds before its first job of a group, or `known` where another has compiled the same program
-before and left it in the cache that they share.
+A worker spends `new` seconds before its first job of a group, or `known` seconds if another worker has already compiled
+the program into the cache that they share. This module does not import JAX.
 """
 
 import heapq
@@ -17,9 +17,14 @@ from jaxtyping import Bool, Float, Int
 
 
 class Group(NamedTuple):
-    """Equal jobs: how many, seconds of each, and until the first can begin.
+    """Equal jobs.
 
-    `ahead` is what is left of that where its program was compiled while another trained; infinite where it cannot be.
+    Attributes:
+        number: How many jobs.
+        seconds: The seconds of each.
+        new: Seconds before the first, if the program must be compiled.
+        known: Seconds before the first, if the program is in the cache.
+        ahead: Seconds before the first, if the program was compiled while another trained; infinite if it cannot be.
     """
 
     number: int
@@ -30,23 +35,23 @@ class Group(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """When the last job ends; how long devices compute, and how long they start and compile, all of them together."""
+    """When the last job ends; and the seconds, summed over all devices, of computing and of starting and compiling."""
 
     makespan: float
     busy: float
     setup: float
 
 
-def longest_first(groups: Sequence[Group]) -> list[int]:
-    """The order in which groups are taken."""
-    return sorted(range(len(groups)), key=lambda i: -groups[i].seconds)
+def longest_first(groups: Sequence[Group]) -> list[Group]:
+    """Return the groups in the order in which they are taken."""
+    return sorted(groups, key=lambda group: -group.seconds)
 
 
 def list_schedule(groups: Sequence[Group], devices: int, *, start: float = 0.0) -> Schedule:
-    """The list schedule of groups in the order `longest_first`, where every job takes as long as its group says."""
+    """Return the list schedule of groups in the order `longest_first`; every job takes exactly its seconds."""
     loads, setup = np.full(devices, start), start * devices
-    for group in (groups[i] for i in longest_first(groups)):
-        # Who begins before the first has compiled compiles too.
+    for group in longest_first(groups):
+        # A device that begins before the first has compiled compiles too.
         ready = loads.min() + group.new
         wait = np.where(loads < ready, group.new, group.known)
         counts = _taken(loads, wait, group)
@@ -59,10 +64,10 @@ def list_schedule(groups: Sequence[Group], devices: int, *, start: float = 0.0) 
 def _taken(
     loads: Float[np.ndarray, " device"], wait: Float[np.ndarray, " device"], group: Group
 ) -> Int[np.ndarray, " device"]:
-    """How many jobs of a group each device takes: of all times at which one could begin, the earliest are taken.
+    """Return how many jobs of a group each device takes: jobs begin at the earliest possible times.
 
-    Device i can begin at $L_i$, and then at $L_i + w_i + k t$ for k = 1, 2, …. Bisection finds a level that all but a
-    few of them are below; of the next two times of each device, the earliest are the rest.
+    Device i can begin a job at $L_i$, and then at $L_i + w_i + k t$ for k = 1, 2, …. Bisection finds a level below
+    which all but a few of the jobs begin; these few begin at the earliest among the next two times of every device.
     """
     seconds, devices = max(group.seconds, 1e-12), len(loads)
 
@@ -73,7 +78,7 @@ def _taken(
     low, high = float(loads.min()) - seconds, float((loads + wait).mean()) + seconds * (group.number / devices + 1)
     while high - low > seconds:
         middle = 0.5 * (low + high)
-        if not low < middle < high:  # as near as numbers are
+        if not low < middle < high:  # adjacent floating-point numbers
             break
         if begun(middle).sum() < group.number:
             low = middle
@@ -90,9 +95,10 @@ def _taken(
 def in_one_process(
     groups: Sequence[Group], *, start: float = 0.0, compilers: int = 0, crowding: float = 1.0
 ) -> Schedule:
-    """All jobs one after the other, in their own order; with compilers, programs are compiled while others train.
+    """Return the schedule of all jobs one after the other, in the given order.
 
-    Then each compilation takes `crowding` times as long, and a job whose program is not ready in time waits for it.
+    With `compilers`, so many threads compile programs while others train. Each compilation then takes `crowding` times
+    as long, and a job whose program is not ready waits for it.
     """
     ready = _ready(groups, start, compilers, crowding)
     now, setup = start, start
@@ -106,7 +112,7 @@ def in_one_process(
 
 
 def _ready(groups: Sequence[Group], start: float, compilers: int, crowding: float) -> list[float]:
-    """When the program of each group is compiled, if threads begin with the second at once."""
+    """Return when the program of each group is compiled, if threads begin with the second program at once."""
     if not compilers or len(groups) < 2:
         return []
     free = [start] * compilers
@@ -120,10 +126,15 @@ def _ready(groups: Sequence[Group], start: float, compilers: int, crowding: floa
 
 
 class Trouble(NamedTuple):
-    """What goes wrong: a share of jobs is slowed, and devices fail at a rate per second of work.
+    """Slow jobs and failures of devices.
 
-    A job that failed goes on from its last snapshot, `restart` seconds later; one that fails more than `retries` times
-    is given up.
+    Attributes:
+        straggler_rate: The share of slow jobs.
+        slowdown: How many times as long they take.
+        failure_rate: Failures per second of work.
+        save_every: Seconds between snapshots, from which a failed job resumes.
+        restart: Seconds until it resumes.
+        retries: How often a job may fail; after one more failure it is given up.
     """
 
     straggler_rate: float = 0.0
@@ -139,7 +150,7 @@ class Trouble(NamedTuple):
 
 
 class Troubled(NamedTuple):
-    """What became of jobs: seconds until each ended, how often it failed, and whether it was given up."""
+    """For each job: the seconds until it ended, how often it failed, and whether it was given up."""
 
     seconds: Float[np.ndarray, " job"]
     failures: Int[np.ndarray, " job"]
@@ -147,10 +158,10 @@ class Troubled(NamedTuple):
 
 
 def troubled(seconds: Float[np.ndarray, " job"], trouble: Trouble, draw: np.random.Generator) -> Troubled:
-    r"""Draws what happens to jobs that would take so many seconds each.
+    r"""Draw what happens to jobs that would take so many seconds each.
 
-    Failures are a Poisson process in the time that a job runs or starts again. With none given up, a stretch of τ
-    seconds between two snapshots takes on average, at a rate λ and with r seconds to start again,
+    Failures are a Poisson process in the time that a job runs or restarts. If no job is given up, a stretch of τ
+    seconds between two snapshots takes on average, at a rate λ and with r seconds to restart,
 
     $$ (1 - e^{-\lambda\tau}) \left( \frac1\lambda + \frac{e^{\lambda(r + \tau)} - 1}{\lambda} \right). $$
     """
@@ -175,7 +186,7 @@ def troubled(seconds: Float[np.ndarray, " job"], trouble: Trouble, draw: np.rand
 
 
 class Simulated(NamedTuple):
-    """One simulated run: when its last job ended, failures, and jobs that were given up."""
+    """One simulated run: the end of its last job, and the numbers of failures and of jobs given up."""
 
     makespan: float
     failures: int
@@ -185,24 +196,21 @@ class Simulated(NamedTuple):
 def simulate(
     groups: Sequence[Group], devices: int, trouble: Trouble, draw: np.random.Generator, *, start: float = 0.0
 ) -> Simulated:
-    """Every job of a list schedule, one event at a time; the list is that of `list_schedule`, which has no trouble."""
+    """Simulate every job of the schedule of `list_schedule`, with trouble, one event at a time."""
     order = longest_first(groups)
-    counts = [groups[i].number for i in order]
-    became = troubled(np.repeat([groups[i].seconds for i in order], counts), trouble, draw)
+    became = troubled(np.repeat([g.seconds for g in order], [g.number for g in order]), trouble, draw)
+    seconds = iter(became.seconds.tolist())
     free = [(start, device) for device in range(devices)]
-    has = [-1] * devices  # the group that a device has taken last: groups come one after the other
-    place_of_job = 0
-    seconds = became.seconds.tolist()
-    for place, index in enumerate(order):
-        group, ready = groups[index], math.inf
+    for group in order:
+        ready, begun = math.inf, set()
         for _ in range(group.number):
             now, device = free[0]
             wait = 0.0
-            if has[device] != place:
+            if device not in begun:
+                begun.add(device)
                 wait = group.known if ready <= now else group.new
-                ready, has[device] = min(ready, now + wait), place
-            heapq.heapreplace(free, (now + wait + seconds[place_of_job], device))
-            place_of_job += 1
+                ready = min(ready, now + wait)
+            heapq.heapreplace(free, (now + wait + next(seconds), device))
     return Simulated(max(free)[0], int(became.failures.sum()), int(became.given_up.sum()))
 
 
@@ -215,7 +223,7 @@ def simulate_one_process(
     compilers: int = 0,
     crowding: float = 1.0,
 ) -> Simulated:
-    """`in_one_process` with what may go wrong in it."""
+    """Simulate the schedule of `in_one_process`, with trouble."""
     became = troubled(np.repeat([g.seconds for g in groups], [g.number for g in groups]), trouble, draw)
     ends = np.cumsum([g.number for g in groups])[:-1]
     taken = [float(part.sum()) for part in np.split(became.seconds, ends)]

@@ -1,8 +1,8 @@
-"""A sweep by jobs of workers: what goes out, what is taken in, and what is tried again.
+"""The driver of a sweep whose jobs are done by workers: it hands jobs out, takes results in, and tries lost jobs again.
 
-One job trains a program and scores the trials that need nothing else. Trials that need several programs (an ensemble
-whose members lie apart, a choice among dropout rates) are scored by jobs of their own as soon as all of them are
-stored. The driver writes rows and the manifest, under the lock of the folder, and nobody else does.
+One job trains a program and scores the trials that need no other program. Trials that need several programs (an
+ensemble whose members are in different programs, a choice among dropout rates) are scored by further jobs as soon as
+these programs are stored. Only the driver, which holds the lock of the folder, writes rows and the manifest.
 """
 
 import collections
@@ -12,10 +12,9 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crossreg.data import cache
-from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.sealed import is_sealed
@@ -24,30 +23,21 @@ from crossreg.machine.stopping import saved_on_stop
 from crossreg.progress.jobs_display import JobsDisplay
 from crossreg.runs.programs import Program, describe_program, digest_of, read_programs
 from crossreg.runs.saving import Saving
-from crossreg.runs.sweep_folder import JOBS
 from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, SLURM_IDS, TOKEN, Job, Launcher, Outcome, Wired, remove_jobs
+from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, remove_jobs
+from crossreg.studies.sweep.open_work import OpenWork
 from crossreg.studies.sweep.programs import take_in, take_out
 
 _TRIES = 2
 _SECONDS_BETWEEN_LOOKS = 1.0
-# Fewer trials are not worth a job of their own.
+# Fewer trials are not worth a separate job.
 _LEAST_TRIALS = 8
-# What a worker elsewhere computes with should be what was said here.
+# Variables that change how a worker computes.
 _PASSED_ON = ("XLA_FLAGS", "NPROC", "JAX_DEFAULT_MATMUL_PRECISION")
 
 
-class JobPlan(NamedTuple):
-    """What is to be done: trials by key, the trainings each needs, programs to train and those that are stored."""
-
-    trials: dict[str, Trial]
-    needs: dict[str, set[str]]
-    due: list[Program]
-    stored: list[Program]
-
-
 def take_in_left(folder: Path) -> set[str]:
-    """Takes in what workers had trained when an earlier driver ended; the names of these programs."""
+    """Take in programs that workers had trained when an earlier driver ended; return their names."""
     found = [path for path in (folder / JOBS).glob("*.npz") if is_sealed(path, path.stem)]
     programs = {program.name: program for program in read_programs(folder)} if found else {}
     taken = {path.stem for path in found if path.stem in programs}
@@ -57,39 +47,42 @@ def take_in_left(folder: Path) -> set[str]:
 
 
 def clear_left(folder: Path) -> None:
-    """Takes away what workers of an earlier sweep have left, once another process has done their jobs.
+    """Remove the files of earlier workers, once their jobs are done.
 
-    Jobs that Slurm may still have are cancelled by the next sweep that is launched there, from what is written here.
+    While the numbers of Slurm jobs are there, all stays: the next sweep with Slurm reads them and cancels the jobs.
     """
     if not (folder / JOBS / SLURM_IDS).exists():
         remove_jobs(folder)
 
 
-class _Group(NamedTuple):
-    """Trials that need the same programs, more than one job trains."""
-
-    programs: frozenset[str]
-    trials: list[str]
-
-
 def fill_by_jobs(
-    plan: JobPlan,
-    folder: Path,
-    trajectories: Trajectories,
+    work: OpenWork,
     launcher: Launcher,
     display: JobsDisplay,
     keep: Callable[[str, dict[str, Any]], None],
     saving: Saving,
 ) -> None:
-    """Has all jobs done, and tells `keep` of every row. What fails twice is said, and the others are finished."""
-    programs = {program.name: program for program in (*plan.due, *plan.stored)}
-    stored = {program.name for program in plan.stored}
-    inside, groups = _divide(plan, stored)
-    make = _Maker(folder, trajectories, saving, programs, plan.trials)
-    _prepare(plan.due, folder, trajectories, make.token)
+    """Have workers do all open work of a sweep.
+
+    A job that fails twice is reported; the others are finished.
+
+    Args:
+        work: The open work.
+        launcher: Runs the jobs.
+        display: Shows progress.
+        keep: Called with the key and the row of every scored trial.
+        saving: When workers write snapshots.
+    """
+    folder = work.folder
+    programs = {program.name: program for program in work.due}
+    stored = {name for name, p in programs.items() if name not in work.corrupted and p.is_done(folder)}
+    due = [program for name, program in programs.items() if name not in stored]
+    inside, groups = _divide(work, stored)
+    shared = _shared(work, saving)
+    _prepare(due, work, shared["token"])
     display.stored(stored)
-    space = trajectories.train.shape[3:]
-    by_length = sorted(plan.due, key=lambda program: -program.work(space))  # the longest first: workers end together
+    # The longest first, so that workers end together.
+    by_length = sorted(due, key=lambda program: -program.work(work.space))
     open_jobs, tries, failed = {}, collections.Counter(), []
 
     def submit(jobs: Sequence[Job], *, first: bool = False) -> None:
@@ -100,17 +93,16 @@ def fill_by_jobs(
             launcher.submit(jobs, first=first)
 
     def score_ready() -> list[Job]:
-        ready = [group for group in groups if group.programs <= stored]
-        groups[:] = [group for group in groups if group not in ready]
-        size = [max(_LEAST_TRIALS, math.ceil(len(group.trials) / (launcher.room() or 1))) for group in ready]
-        return [
-            make.job(group.trials[i : i + n], stored=group.programs)
-            for group, n in zip(ready, size, strict=True)
-            for i in range(0, len(group.trials), n)
-        ]
+        jobs = []
+        for names in [names for names in groups if names <= stored]:
+            trials, needed = groups.pop(names), [programs[name] for name in sorted(names)]
+            size = max(_LEAST_TRIALS, math.ceil(len(trials) / (launcher.room() or 1)))
+            parts = [dict(list(trials.items())[i : i + size]) for i in range(0, len(trials), size)]
+            jobs += [_job(shared, part, None, needed) for part in parts]
+        return jobs
 
     with saved_on_stop(launcher.cancel):
-        submit([*(make.job(inside[p.name], train=p) for p in by_length), *score_ready()])
+        submit([*(_job(shared, inside[program.name], program) for program in by_length), *score_ready()])
         while open_jobs:
             display.look(len(open_jobs))
             for job, came in launcher.ended(_SECONDS_BETWEEN_LOOKS):
@@ -121,7 +113,7 @@ def fill_by_jobs(
                 if outcome.error:
                     if outcome.again and tries[job.name] < _TRIES:
                         _say(job, outcome, "tried again")
-                        submit([job], first=True)  # it was longer than those that wait: they end together
+                        submit([job], first=True)  # it is longer than the waiting jobs
                     else:
                         _say(job, outcome, "given up")
                         failed.append(open_jobs.pop(job.name))
@@ -137,8 +129,8 @@ def fill_by_jobs(
     if failed:
         labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
         print(
-            f"crossreg: {len(failed)} of {len(tries)} jobs failed: {labels}; what they and their last words were is in"
-            f" {folder / JOBS}, and the same command tries them again",
+            f"crossreg: {len(failed)} of {len(tries)} jobs failed: {labels}; their files and logs are in"
+            f" {folder / JOBS}; the same command tries them again",
             file=sys.stderr,
             flush=True,
         )
@@ -146,71 +138,62 @@ def fill_by_jobs(
         remove_jobs(folder)
 
 
-def _divide(plan: JobPlan, stored: set[str]) -> tuple[dict[str, list[str]], list[_Group]]:
-    """The trials that a program's own job scores, and the groups of all others."""
-    program_of = {key: p.name for p in (*plan.due, *plan.stored) for key in p.trainings}
-    inside: dict[str, list[str]] = {program.name: [] for program in plan.due}
-    groups: dict[frozenset[str], list[str]] = {}
-    for key, needed in plan.needs.items():
+def _divide(
+    work: OpenWork, stored: set[str]
+) -> tuple[dict[str, dict[str, Trial]], dict[frozenset[str], dict[str, Trial]]]:
+    """Return the trials that are scored by the job of the only program they need, and the others by their programs."""
+    program_of = {key: program.name for program in work.due for key in program.trainings}
+    inside: dict[str, dict[str, Trial]] = {program.name: {} for program in work.due if program.name not in stored}
+    groups: dict[frozenset[str], dict[str, Trial]] = {}
+    for key, needed in work.needs.items():
         names = frozenset(program_of[training] for training in needed)
-        if len(names) == 1 and not names & stored:
-            inside[min(names)].append(key)
-        else:
-            groups.setdefault(names, []).append(key)
-    return inside, [_Group(names, keys) for names, keys in groups.items()]
+        alone = len(names) == 1 and not names & stored
+        (inside[min(names)] if alone else groups.setdefault(names, {}))[key] = work.waiting[key]
+    return inside, groups
 
 
-def _prepare(due: Sequence[Program], folder: Path, trajectories: Trajectories, token: str) -> None:
-    """Puts there what workers read, and takes away what is to be made again."""
+def _prepare(due: Sequence[Program], work: OpenWork, token: str) -> None:
+    """Write the files that workers read, and remove those of programs that are to be trained."""
+    folder = work.folder
     make_folder(folder / JOBS)
-    cache.write(folder / DATA, trajectories)
+    cache.write(folder / DATA, work.trajectories)
     with replacing(folder / TOKEN) as file:
         file.write(token.encode())
     for program in due:
         take_out(program, folder)
-        program.file(folder, ".npz").unlink(missing_ok=True)  # corrupted, or it would not be due
+        program.file(folder, ".npz").unlink(missing_ok=True)  # it is corrupted, or the program would not be due
 
 
-class _Maker:
-    """Makes the jobs of one sweep."""
+def _shared(work: OpenWork, saving: Saving) -> dict[str, Any]:
+    """Return the fields that all jobs of a sweep have in common."""
+    return {
+        "folder": str(work.folder.resolve()),
+        "token": uuid.uuid4().hex,
+        "digest": work.trajectories.digest,
+        "source": source_digest(),
+        "saving": saving,
+        "environment": {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+    }
 
-    def __init__(
-        self,
-        folder: Path,
-        trajectories: Trajectories,
-        saving: Saving,
-        programs: dict[str, Program],
-        trials: dict[str, Trial],
-    ):
-        self.token = uuid.uuid4().hex
-        self._programs, self._trials = programs, trials
-        self._common = {
-            "folder": str(folder.resolve()),
-            "token": self.token,
-            "digest": trajectories.digest,
-            "source": source_digest(),
-            "saving": saving,
-            "environment": {name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-        }
 
-    def job(self, keys: Sequence[str], *, train: Program | None = None, stored: frozenset[str] = frozenset()) -> Job:
-        methods = sorted({self._trials[key].method.name for key in keys})
-        said = f"{', '.join(methods[:3])}{' …' * (len(methods) > 3)}" or "trained again"
-        count = f"× {len(train.trainings)}" if train else f"{len(keys)} rows to score"
-        return Job(
-            name=train.name if train else f"rows-{digest_of(list(keys))}",
-            label=f"{said} {count}",
-            train=(train.name, describe_program(train)) if train else None,
-            stored={name: describe_program(self._programs[name]) for name in sorted(stored)},
-            trials={key: Wired.of(self._trials[key]) for key in keys},
-            **self._common,
-        )
+def _job(
+    shared: dict[str, Any], trials: dict[str, Trial], train: Program | None, stored: Sequence[Program] = ()
+) -> Job:
+    """Return the job that trains a program, if there is one, and scores trials."""
+    methods = sorted({trial.method.name for trial in trials.values()})
+    said = f"{', '.join(methods[:3])}{' …' * (len(methods) > 3)}" or "trained again"
+    name, count = f"rows-{digest_of(list(trials))}", f"{len(trials)} row{'s' * (len(trials) != 1)} to score"
+    if train is not None:
+        name, count = train.name, f"× {len(train.trainings)}"
+    described = {program.name: describe_program(program) for program in stored}
+    own = None if train is None else (train.name, describe_program(train))
+    return Job(name=name, label=f"{said} {count}", train=own, stored=described, trials=trials, **shared)
 
 
 def _taken(program: Program, folder: Path, outcome: Outcome) -> Outcome:
-    """The outcome, once the trained program has its place; an error where its file is corrupted, or does not show.
+    """Take in the trained program and return the outcome; an error if the file is corrupted or missing.
 
-    A worker that does not see the folder has sent the file itself.
+    A worker that does not see the folder has sent the content of the file.
     """
     file = folder / JOBS / f"{program.name}.npz"
     if outcome.trained is not None:

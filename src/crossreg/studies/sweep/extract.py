@@ -1,4 +1,4 @@
-"""`crossreg extract`: one trained run of a sweep as a run folder of its own, to predict with."""
+"""`crossreg extract`: copy one trained model of a sweep into a run folder, to predict with."""
 
 import json
 from collections.abc import Sequence
@@ -26,14 +26,29 @@ from crossreg.training.checkpoint import save_model
 def extract(
     folder: Path, out: Path, *, method: str, seed: int, where: Sequence[str] = (), progress: bool = False
 ) -> dict[str, Any]:
-    """Writes the run of a method and seed, in the regime that `where` names as `field=value`; returns its scores."""
+    """Write one trial of a sweep as a run folder.
+
+    Args:
+        folder: The folder of the sweep.
+        out: The run folder; it must be new or empty.
+        method: The method of the trial; it must train a single model, without wrappers.
+        seed: The seed of the trial.
+        where: The regime of the trial as `field=value`, if the sweep has several.
+        progress: Whether progress is shown.
+
+    Returns:
+        The scores of the run, as in its `metrics.json`.
+
+    Raises:
+        InputError: No trial, or more than one, fits; or it is not finished.
+    """
     check_is_folder(folder)
     check_free(out)
     trials = load_trials(folder)
     trial = _find(trials, method, seed, where)
     if len(trial.configs) != 1 or trial.method.members != 1 or trial.method.wrapped:
         raise InputError(
-            f"--method {trial.method.name}: is more than one trained model, which a run folder cannot hold"
+            f"--method {trial.method.name}: has more than one trained model, or a wrapper; a run folder holds one model"
         )
     trajectories = shared_trajectories(trials)
     [[training]] = trainings_of(trial)
@@ -41,12 +56,12 @@ def extract(
     rows = {row["key"]: row for row in read_rows(folder)}
     row = rows.get(trial_key(trial, trajectories.digest))
     if key not in archive or row is None:
-        raise InputError(f"{folder}: this run is not finished")
+        raise InputError(f"{folder}: this trial is not finished")
     data = training.data(trajectories)
     channels, *space = data.train.field_shape
     model = archive.model(key, channels, tuple(space), data.train.units)
     history = [{k: v for k, v in line.items() if k != "training"} for line in archive.history(key)]
-    # A score of sweeps alone: `evaluate` gives a run the others.
+    # Only sweeps have this score; `crossreg evaluate` computes the others.
     test = {name: value for name, value in row["test"].items() if name != "std_mu_final"}
     metrics = {"test": test, **{name: row[name] for name in ("reg", "train", "sigma")}}
     predictor = SurrogatePredictor(model, training.config.train.evaluation_samples)
@@ -66,25 +81,25 @@ def extract(
 
 
 def _find(trials: Sequence[Trial], method: str, seed: int, where: Sequence[str]) -> Trial:
-    """The only trial that fits."""
+    """Return the only trial that fits."""
     name, wanted = parse_method(method, "--method").name, settings_of(where, "--where")
-    of_method = [p for p in trials if p.method.name == name]
+    of_method = [trial for trial in trials if trial.method.name == name]
     if not of_method:
-        methods = dict.fromkeys(p.method.name for p in trials)
+        methods = dict.fromkeys(trial.method.name for trial in trials)
         raise InputError(f"--method {name}: the sweep has {', '.join(methods)}")
-    of_seed = [p for p in of_method if p.config.train.seed == seed]
+    of_seed = [trial for trial in of_method if trial.config.train.seed == seed]
     if not of_seed:
-        seeds = sorted({p.config.train.seed for p in of_method})
+        seeds = sorted({trial.config.train.seed for trial in of_method})
         raise InputError(f"--seed {seed}: the sweep has {', '.join(map(str, seeds))}")
 
     def field(trial: Trial, name: str) -> Any:
         config = trial.config
         return (vars(config.data) | vars(config.model) | vars(config.train))[name]
 
-    fitting = [p for p in of_seed if all(field(p, name) == value for name, value in wanted.items())]
+    fitting = [trial for trial in of_seed if all(field(trial, name) == value for name, value in wanted.items())]
     if len(fitting) == 1:
         return fitting[0]
-    varied = dict.fromkeys(name for p in of_seed for name in p.changes)
-    values = {name: list(dict.fromkeys(field(p, name) for p in of_seed)) for name in varied}
+    varied = dict.fromkeys(name for trial in of_seed for name in trial.changes)
+    values = {name: list(dict.fromkeys(field(trial, name) for trial in of_seed)) for name in varied}
     choices = [f"{name} {', '.join(map(str, listed))}" for name, listed in values.items() if len(listed) > 1]
-    raise InputError(f"--where: {len(fitting)} runs fit; the sweep has {'; '.join(choices)}")
+    raise InputError(f"--where: {len(fitting)} trials fit; the sweep has {'; '.join(choices)}")

@@ -2,9 +2,9 @@
 
 test_fields/KEY.npz   as in a run folder, by the key of the row
 
-They are computed when a report or figures first ask for them. A sweep may have hundreds of rows, so that only a few are
-chosen: every method in the first regime, then ours, or the first method, in the others; and of these a few test
-trajectories are looked through, not all.
+They are computed when a report or figures first need them. A sweep may have hundreds of rows, so only a few are chosen:
+every method in the first regime, then `xreg`, or else the first method, in the other regimes. Of these rows, only a few
+test trajectories are searched for the fields to show.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ MOST = 6
 
 
 class SweepFields(NamedTuple):
-    """The fields of some rows, by the rows' keys, and the reason why others that were chosen have none."""
+    """The fields of chosen rows, by their keys, and for rows without fields the reason."""
 
     by_key: dict[str, StoredFields]
     missing: dict[str, str]
@@ -45,7 +45,7 @@ class SweepFields(NamedTuple):
 def load_sweep_fields(
     folder: Path, rows: Sequence[Mapping[str, Any]], *, most: int = MOST, progress: bool = False
 ) -> SweepFields:
-    """Reads the fields of the chosen rows, or computes and keeps them where the models and the data are at hand."""
+    """Read the fields of at most `most` of the rows; compute and store missing ones from the models and the data."""
     digest = data_digest(folder)
     trials = {trial_key(trial, digest): trial for trial in load_trials(folder)}
     keys = choose(trials, [row for row in rows if row["key"] in trials and not row["diverged"]], most)
@@ -56,13 +56,13 @@ def load_sweep_fields(
         for number, key in enumerate(keys):
             path = folder / FIELDS_FOLDER / f"{key}.npz"
             try:
-                # Corrupted ones are read, and said; those of another row, or of none that is known, are made again.
+                # A corrupted file of this row is reported; a file of another row is replaced.
                 if path.exists() and seal_or_none(path) in (None, key):
                     by_key[key] = read_test_fields(path, identity=key)
                 else:
                     trajectories = trajectories or shared_trajectories(trials.values())
                     if trajectories.digest != digest:
-                        raise InputError("the data are no longer those that the sweep was trained on")
+                        raise InputError("the data have changed since the sweep was trained")
                     archive = archive or Archive(folder)
                     by_key[key] = _compute(trials[key], trajectories, archive, path)
             except InputError as error:
@@ -72,11 +72,11 @@ def load_sweep_fields(
 
 
 def choose(trials: Mapping[str, Trial], rows: Sequence[Mapping[str, Any]], most: int) -> list[str]:
-    """Keys of the first seed of each method in the first regime, then of one method in the others; at most so many."""
+    """Return the keys of at most `most` rows: of the first seed, every method in the first regime, then one method."""
     firsts: dict[tuple[str, str], str] = {}
     for row in rows:
         trial = trials[row["key"]]
-        # Of what is fitted or chosen after training, a folder does not keep enough.
+        # The folder does not store what is fitted or chosen after training.
         if len(trial.configs) <= 1 and not trial.method.wrapped:
             firsts.setdefault((json.dumps(trial.changes, sort_keys=True, default=str), row["method"]), row["key"])
     regimes = list(dict.fromkeys(regime for regime, _ in firsts))
@@ -91,7 +91,7 @@ def _compute(trial: Trial, trajectories: Trajectories, archive: Archive, path: P
     data = data_of(trial.config, trajectories)
     predictor = _predictor(trial, data, trajectories.digest, archive)
     stored = compute_test_fields(predictor, data.test, names=data.names, trajectories=_TRAJECTORIES, scanned=_SCANNED)
-    # A folder that may only be read, or is a link to another one: the fields are used all the same.
+    # In a read-only folder, or one that is a link, the fields are not stored but still used.
     with contextlib.suppress(OSError):
         make_folder(path.parent)
         write_test_fields(path, stored, identity=path.stem)
@@ -99,7 +99,7 @@ def _compute(trial: Trial, trajectories: Trajectories, archive: Archive, path: P
 
 
 def _predictor(trial: Trial, data: Data, digest: str, archive: Archive) -> Predictor:
-    """What was scored for the row of this trial; `digest` is the sweep's."""
+    """Return the predictor of a trial, as it was scored for its row; `digest` is that of the sweep's data."""
     if not trial.configs:
         return fit_persistence(data.train, knows_mask=trial.method.name.startswith("persistence-masked"))
     keys = [training.key(digest) for training in trainings_of(trial)[0]]

@@ -1,8 +1,7 @@
-"""The trainings of a sweep as replicas of few compiled programs, in files that outlive a kill (`runs/programs.py`).
+"""The trainings of a sweep as replicas of a few compiled programs, in files that survive a kill (`runs/programs.py`).
 
-Which trainings go together is decided once, from all that a sweep is asked for and that no program has yet, and
-written down: the numbers depend on the width of a program in their last digits, so that a restart, wherever it
-happens, must find the same programs.
+Which trainings form a program is decided once, for all trainings that no program has yet, and written down: the last
+digits of numbers depend on the number of replicas in a program, so a restart must find the same programs anywhere.
 """
 
 import contextlib
@@ -45,14 +44,17 @@ from crossreg.training.loop import compile_for
 from crossreg.training.replicas import Snapshot, first_snapshot, unstack
 from crossreg.training.step import Task
 
-# On each device: beyond this an H200 is no faster for each replica, and a snapshot gets large.
+# On each device: with more, an H200 is no faster per replica, and snapshots get large.
 _MOST_REPLICAS = 512
 _MEMORY_SHARE = 0.5
 _COMPILERS = 4
 
 
 def without_idle(config: Config) -> Config:
-    """The config with what concerns ρ at its defaults where nothing learns on reg: the same training, and one hash."""
+    """Return the config with idle settings at their defaults, so that equal trainings have one hash.
+
+    Without learning on reg, the settings of ρ are idle.
+    """
     if config.model.learns_on_reg:
         return config
     idle = ("k_reg", "settle", "reg_objective", "generalization_head_learning_rate")
@@ -70,10 +72,18 @@ def plan_programs(
     workers: int = 1,
     write: bool = True,
 ) -> list[Program]:
-    """The programs of a folder, and new ones, written down unless they are only looked at, for trainings in none.
+    """Return the programs of a folder, and new ones for the trainings that are in none of them.
 
-    A program has what fits into a worker's memory, and at most `most` replicas; without it, at most one worker's share
-    of all, so that every worker has something to do.
+    Args:
+        trainings: All trainings of the sweep.
+        folder: The folder of the sweep.
+        digest: The digest of the data.
+        num_points: Points of a field, over all channels.
+        memory: The bytes that a worker may fill; no program takes more.
+        most: The most replicas in a new program; by default one worker's share of all new trainings, so that every
+            worker has something to do.
+        workers: How many workers train.
+        write: Whether new programs are written down.
     """
     programs = read_programs(folder)
     known = {key for program in programs for key in program.trainings}
@@ -94,24 +104,24 @@ def plan_programs(
 
 
 def cohort_of(config: Config) -> tuple:
-    """What the replicas of one program share: configs of equal value here may train side by side."""
+    """Return what the replicas of one program must share: configs with equal values here may train side by side."""
     data = dataclasses.replace(config.data, observed_fraction=1.0, mask_seed=0)
-    if data.data is None:  # the units of own data are those of their train split
+    if data.data is None:  # the units of data from files are those of their train split
         data = dataclasses.replace(data, train_size=1, reg_size=0, test_size=1, one_pool=False)
     return (data, config.model, dataclasses.replace(config.train, seed=0))
 
 
 def most_replicas(config: Config, num_points: int, memory: int, *, devices: int | None = None) -> int:
-    """How many replicas of this config fit into memory, in a train step and when they are monitored.
+    """Return how many replicas of a config fit into memory, in a train step and when they are monitored.
 
-    `devices` is how many have that memory together, by default those in use here.
+    `devices` is the number of devices that have this memory together, by default those in use here.
     """
     most = _MOST_REPLICAS * (devices or len(devices_in_use()))
     return int(np.clip(_MEMORY_SHARE * memory // bytes_of(config, num_points), 1, most))
 
 
 def bytes_beside(memory: int) -> float:
-    """What a program may take that is compiled while another trains."""
+    """Return the bytes that a program may take that is compiled while another trains."""
     return (1 - _MEMORY_SHARE) * memory / (_COMPILERS + 1)
 
 
@@ -132,10 +142,10 @@ def _start(program: Program, trajectories: Trajectories) -> tuple[Surrogate, Tas
 def compiled_ahead(
     programs: Sequence[Program], folder: Path, trajectories: Trajectories, memory: int
 ) -> Iterator[None]:
-    """Compiles programs that are still to be trained while others train.
+    """Compile programs that are still to be trained while others train.
 
-    Not on a CPU, which would only have less time for the training, and not those that are too large to be looked at
-    beside another: compiling runs them once on the monitored split.
+    A CPU compiles nothing ahead, since that would only slow the training down. Nor are programs compiled that are too
+    large to run beside another: compilation runs them once on the monitored split.
     """
     if jax.default_backend() == "cpu":
         yield
@@ -147,60 +157,66 @@ def compiled_ahead(
         for program in programs[1:]:
             fits = len(program.trainings) * bytes_of(program.config, num_points) <= share
             if fits and not program.is_done(folder):
-                # What goes wrong there goes wrong again, and is reported, when its turn comes.
+                # An error here occurs again, and is reported, when the program is trained.
                 pool.submit(lambda program: compile_for(*_start(program, trajectories)), program)
         yield
     finally:
-        # Not waited for: after a stop, nobody wants what they compile.
+        # Without waiting: after a stop, the compiled programs are of no use.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def train_program(
-    program: Program, folder: Path, trajectories: Trajectories, display: SweepDisplay, saving: Saving = USUAL
+    program: Program,
+    folder: Path,
+    trajectories: Trajectories,
+    display: SweepDisplay,
+    saving: Saving = USUAL,
+    *,
+    into: Path | None = None,
 ) -> dict[str, Trained]:
-    """The trained replicas of a program: read if they are there, gone on with if they were begun."""
+    """Return the trained replicas of a program, by the keys of its trainings.
+
+    A trained program is read, and one that was begun resumes from its snapshot.
+
+    Args:
+        program: The program.
+        folder: The folder of the sweep, which has the snapshots and the growing history.
+        trajectories: The data.
+        display: Shows progress.
+        saving: When snapshots are written.
+        into: For a worker: a file for the trained replicas and their history, outside the manifest.
+    """
     started = _start(program, trajectories)
-    finished = _read_finished(program.file(folder, ".npz"), started[0], lambda: program.identity(folder))
+    finished = _read_finished(program, folder, started[0], into)
     if finished is not None:
         display.skip(program.config.train.steps)
     else:
-        take_out(program, folder)
+        if into is None:
+            take_out(program, folder)
         with _to_the_end(program, started, folder, display, saving) as (finished, history):
-            with recorded(folder, program.name_of(".jsonl")) as file:
-                file.write(history)
-            with entered(folder, program.name_of(".npz")) as entry:
-                _store(program, program.file(folder, ".npz"), finished, history, announce=entry)
-    return _trained(program, started[0], finished)
-
-
-def train_apart(
-    program: Program, folder: Path, file: Path, trajectories: Trajectories, display: SweepDisplay, saving: Saving
-) -> dict[str, Trained]:
-    """The same for one worker among several: what it trains goes into a file of its own, and not into the manifest.
-
-    Snapshots and the growing history are where a sweep without workers has them.
-    """
-    started = _start(program, trajectories)
-    finished = _read_finished(file, started[0], lambda: program.name)
-    if finished is None:
-        with _to_the_end(program, started, folder, display, saving) as (finished, history):
-            _store(program, file, finished, history)
+            if into is not None:
+                _store(program, into, finished, history)
+            else:
+                with recorded(folder, program.name_of(".jsonl")) as file:
+                    file.write(history)
+                with entered(folder, program.name_of(".npz")) as entry:
+                    _store(program, program.file(folder, ".npz"), finished, history, announce=entry)
     return _trained(program, started[0], finished)
 
 
 def read_program(program: Program, folder: Path, trajectories: Trajectories) -> dict[str, Trained]:
-    """The trained replicas of a program that has ended."""
+    """Return the trained replicas of a program that has ended, by the keys of its trainings."""
     models, *_ = _start(program, trajectories)
     return _trained(program, models, program.load(folder, _like(models)))
 
 
 def take_out(program: Program, folder: Path) -> None:
-    """Takes what is to be trained out of the manifest."""
+    """Remove the files of a program that is about to be trained from the manifest."""
     drop(folder, program.name_of(".jsonl"), program.name_of(".npz"))
 
 
 def take_in(program: Program, folder: Path, file: Path) -> None:
-    """Gives a file that `train_apart` has made its place among the trained programs, with its history."""
+    """Move a file that a worker has trained to its place among the trained programs, with its history."""
     history = read_sealed(file, {"history": BYTES}, "program", identity=program.name)["history"].tobytes()
     with recorded(folder, program.name_of(".jsonl")) as lines:
         lines.write(history)
@@ -213,7 +229,7 @@ def take_in(program: Program, folder: Path, file: Path) -> None:
 def _to_the_end(
     program: Program, started: tuple[Surrogate, Task, TrainConfig], folder: Path, display: SweepDisplay, saving: Saving
 ) -> Iterator[tuple[Finished, bytes]]:
-    """Trains a program; its snapshots are forgotten when the block, which stores what is given to it, has ended."""
+    """Train a program; its snapshots are removed after the block, which must store the replicas and the history."""
     keys = list(program.trainings)
     lines = HistoryLines(
         program.file(folder, ".jsonl"), lambda record: [{"training": k} | record.of(i) for i, k in enumerate(keys)]
@@ -222,7 +238,7 @@ def _to_the_end(
     if training.begun_at:
         display.skip(training.begun_at)
         label = display.label or program.name
-        print(f"crossreg: {label} goes on from step {training.begun_at}", file=sys.stderr, flush=True)
+        print(f"crossreg: {label} resumes from step {training.begun_at}", file=sys.stderr, flush=True)
     with training.saved_on_stop():
         for report in training.reports():
             display.update(report)
@@ -231,10 +247,10 @@ def _to_the_end(
 
 
 def _store(
-    program: Program, file: Path, finished: Finished, history: bytes, *, announce: Callable[[Path], None] | None = None
+    program: Program, file: Path, finished: Finished, history: bytes, **announce: Callable[[Path], None]
 ) -> None:
     more = {"history": np.frombuffer(history, np.uint8)}
-    save_arrays(file, finished, identity=program.name, announce=announce, more=more)
+    save_arrays(file, finished, identity=program.name, more=more, **announce)
 
 
 def _trained(program: Program, models: Surrogate, finished: Finished) -> dict[str, Trained]:
@@ -251,17 +267,19 @@ def _like(models: Surrogate) -> Finished:
     return eqx.filter_eval_shape(_finish, eqx.filter_eval_shape(first_snapshot, models))
 
 
-def _read_finished(file: Path, models: Surrogate, identity: Callable[[], str | None]) -> Finished | None:
-    """The replicas of a program that has ended, or None; a file that was corrupted is said, and made again."""
-    if not file.exists():
+def _read_finished(program: Program, folder: Path, models: Surrogate, into: Path | None) -> Finished | None:
+    """Return the replicas of a program that has ended, else None; report a corrupted file."""
+    if not (into or program.file(folder, ".npz")).exists():
         return None
     try:
-        return load_arrays(file, _like(models), identity=identity())
+        if into is not None:
+            return load_arrays(into, _like(models), identity=program.name)
+        return program.load(folder, _like(models))
     except InputError as error:
         print(f"crossreg: {error}; trained again", file=sys.stderr)
         return None
 
 
 def on_device(trajectories: Trajectories) -> Trajectories:
-    """The same with arrays on the device, so that all replicas share one copy."""
+    """Return the trajectories with their arrays on the device, so that all replicas share one copy."""
     return trajectories._replace(train=jnp.asarray(trajectories.train), test=jnp.asarray(trajectories.test))  # pyright: ignore[reportArgumentType]

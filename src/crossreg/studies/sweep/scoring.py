@@ -21,12 +21,12 @@ from crossreg.runs.programs import Training
 from crossreg.runs.versions import describe_machine
 from crossreg.studies.sweep.programs import without_idle
 
-# Settings that every row has under their own name.
+# Settings that are columns of every row.
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 
 
 def trainings_of(trial: Trial) -> list[list[Training]]:
-    """What a trial needs: for each candidate, its members."""
+    """Return the trainings that a trial needs: for each candidate, those of its members."""
     return [
         [Training(without_idle(config), member, trial.splits_off_calibration) for member in range(trial.method.members)]
         for config in trial.configs
@@ -34,12 +34,12 @@ def trainings_of(trial: Trial) -> list[list[Training]]:
 
 
 def shared_trajectories(trials: Iterable[Trial]) -> Trajectories:
-    """What the runs of a sweep share; its digest is the one that the keys of all rows and trainings have."""
+    """Return the trajectories that all trials share; the keys of all rows and trainings contain their digest."""
     return trajectories_of(*dict.fromkeys(c.data for trial in trials for c in (trial.config, *trial.configs)))
 
 
 def scored_on() -> dict[str, str]:
-    """What a row says of where it was scored."""
+    """Return what a row says about the machine on which it was scored."""
     machine = describe_machine()
     return {name: machine[name] for name in ("crossreg", "jax", "device")}
 
@@ -47,13 +47,20 @@ def scored_on() -> dict[str, str]:
 def score_trials(
     trials: dict[str, Trial], trained: dict[str, Trained], trajectories: Trajectories
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of trials whose trainings are done.
+    """Score trials whose trainings are done.
 
-    `std_mu_final` of test is the mean Std_ω[μ] at the last step alone, as the paper's figure has it. Where test has
-    times that train has not, `test_times` has the scores within those of train and beyond them apart.
+    Args:
+        trials: The trials, by the keys of their rows.
+        trained: The trained replicas, by the keys of the trainings.
+        trajectories: The data.
+
+    Yields:
+        The key and the row of each trial. In the row, `std_mu_final` of test is the mean Std_ω[μ] at the last step
+        alone, as in the paper's figure. If test has times that train lacks, `test_times` has separate scores within
+        the times of train and beyond them.
     """
     reads: list[ReadOut] = []
-    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # the same for many trials
+    splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # shared by many trials
 
     def jobs() -> Iterator[tuple[Predictor, AbstractPairs]]:
         for trial in trials.values():
@@ -80,11 +87,12 @@ def score_trials(
 
 
 def _splits(trial: Trial) -> tuple[str, ...]:
-    """The splits that a trial is scored on."""
+    """Return the splits that a trial is scored on."""
     return ("test", "reg", "train") if trial.config.data.reg_size else ("test", "train")
 
 
 def _row(trial: Trial, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of a trial, without its key."""
     data = trial.config.data
     settings = changed_fields(trial.config) | trial.changes
     trained_with = changed_fields(without_idle(trial.configs[read.chosen])) if trial.configs else {}
