@@ -14,8 +14,8 @@ from made_runs import STEPS, fields, inside, write_run
 
 from crossreg.cli.main import main
 from crossreg.config import Config, load_yaml
+from crossreg.report.page.data_names import data_names, with_names
 from crossreg.report.page.folders import Found, Sweep
-from crossreg.report.page.own_data import data_names, with_names
 from crossreg.report.page.write import write_report
 from crossreg.runs.fields.stored_fields import TEST_FIELDS, write_test_fields
 
@@ -111,7 +111,7 @@ def test_an_odd_car_experiment_gives_a_page(runs, cars, tmp_path, odd, is_shown)
     parser = Tags()
     parser.feed((tmp_path / "r.html").read_text())
     assert "img" not in parser.tags
-    assert ("1 is not complete" in parser.text) != is_shown
+    assert ("1 incomplete" in parser.text) != is_shown
 
 
 def test_an_error_without_an_error_bar_is_shown(tmp_path):

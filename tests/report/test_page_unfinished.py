@@ -33,9 +33,9 @@ def spoilt(folder, **files):
     [
         ({"metrics_json": None}, "its training was stopped after step 150 of 300 (model.npz is missing)"),
         ({"metrics_json": None, "model_npz": "x"}, "trained, but not scored"),
-        ({"metrics_json": "{"}, "metrics.json is damaged"),
+        ({"metrics_json": "{"}, "metrics.json is corrupted"),
         ({"metrics_json": '{"reg": 1}'}, "metrics.json has no test scores"),
-        ({"metrics_json": None, "metrics_jsonl": None}, "stopped before its first look at reg"),
+        ({"metrics_json": None, "metrics_jsonl": None}, "stopped before its first evaluation on reg"),
         ({"metrics_json": None, "progress_json": '{"step": 200}'}, "it is still training, step 150 of 300"),
         ({"metrics_json": None, "progress_json": '{"now": "scoring"}'}, "it is being scored"),
         ({"config_yaml": "data: [1"}, "its settings cannot be read"),

@@ -18,10 +18,11 @@ from crossreg.methods.names import config_of
 from crossreg.progress.display import TrainingDisplay
 from crossreg.progress.history import geometric_mean, history_line
 from crossreg.progress.sweep_display import SweepDisplay
+from crossreg.report.shared.stored import method_of
 from crossreg.report.watch import history as history_module
 from crossreg.report.watch import listing as listing_module
 from crossreg.report.watch import trainings
-from crossreg.report.watch.folders import method_of, read_settings
+from crossreg.report.watch.folders import read_settings
 from crossreg.report.watch.history import GrowingHistory, GrowingLines, curves
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing

@@ -73,7 +73,7 @@ def test_a_curve_grows_with_its_file(page, watched):
     assert chart.locator("svg[role=img]").evaluate("one => one === document.activeElement")
     assert page.locator("#live figcaption", has_text="σ per site").count() == 1
     (watched / "two" / "progress.json").unlink()
-    playwright.expect(page.locator("#live")).to_contain_text("Nothing trains", timeout=10_000)
+    playwright.expect(page.locator("#live")).to_contain_text("Nothing is training", timeout=10_000)
 
 
 def test_what_is_silent_stands_apart(page, watched):
@@ -85,7 +85,7 @@ def test_what_is_silent_stands_apart(page, watched):
     os.utime(path, (week, week))
     playwright.expect(page.locator("#silent")).to_have_text("two at step 250 of 750, silent for 7 days", timeout=10_000)
     playwright.expect(page.locator("#status")).to_have_text("up to date")
-    assert "Nothing trains" in page.inner_text("#live")
+    assert "Nothing is training" in page.inner_text("#live")
 
 
 def test_what_is_not_looked_into_is_said(page, watched):
@@ -112,7 +112,7 @@ def test_the_last_lines_of_a_run_are_drawn(page, watched):
 
 def test_runs_without_a_history_are_named(page):
     tick(page, "vertex-mean")
-    playwright.expect(page.locator("#uncurved")).to_have_text("No history was found of cars · vertex-mean.")
+    playwright.expect(page.locator("#uncurved")).to_have_text("No history was found for cars · vertex-mean.")
     tick(page, "deep/one")
     page.locator("#runs tr", has_text="vertex-mean").first.locator("input").uncheck()
     playwright.expect(page.locator("#uncurved")).to_be_hidden()

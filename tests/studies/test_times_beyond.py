@@ -136,7 +136,7 @@ def test_a_sweep_says_it_and_its_rows_have_both_parts(tiny, cached_waves, tmp_pa
     page = write_report(out, None, progress=False).read_text()
     ours = [row["test_times"] for row in rows.values() if row["method"] == "xreg"]
     beyond = np.mean([times["beyond"]["nll"] for times in ours])
-    shown = page.partition("Within the times that were trained on, and beyond</h4>")[2].partition("</table>")[0]
+    shown = page.partition("Within and beyond the times of training</h4>")[2].partition("</table>")[0]
     assert "<span>0.5 observed, 7 trajectories</span>" in shown
     assert f'<th scope="row">xreg</th><td>4–5</td><td>8</td><td>{beyond:.3f}</td>' in shown
     assert shown.count('<th scope="row">') == 4

@@ -1,7 +1,7 @@
-"""What the pages that open offline share: a policy that lets nothing in, and templates that are filled in one pass.
+"""Parts of pages that open offline: a policy that lets nothing in, and templates that are filled in one pass.
 
-The policy forbids the browser to load anything. A script runs only if its SHA-256 is one of those that the policy
-names: what a file brings into the page never runs, even if it came to stand there as markup.
+The policy forbids the browser to load anything. A script runs only if the policy names its SHA-256: text from a run
+folder never runs, even if it should end up as markup.
 """
 
 import base64
@@ -15,22 +15,22 @@ from plotly.offline import get_plotlyjs
 
 
 def policy(scripts: Iterable[str]) -> str:
-    """The policy of a page with these scripts. Its empty icon is all that it shows as an image."""
+    """Return the policy of a page with these scripts; the only image it allows is the empty icon."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{text}'" for text in hashes) or "'none'"
     return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 
 
 def fill(template: str, parts: Mapping[str, str]) -> str:
-    """The template with its parts in their places. One pass: what is put in is never looked at again."""
+    """Return a template with its parts in their places. In one pass: parts are not searched for places."""
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts.get(place[1], ""), template)
 
 
 def json_text(value: Any) -> str:
-    """JSON that cannot end the script that it stands in."""
+    """Return JSON that cannot end the script element around it."""
     return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
 
 
 def plotly_script() -> str:
-    """Plotly's own script; a closing tag inside it would end it."""
+    """Return plotly's script, with any closing tag inside it escaped."""
     return get_plotlyjs().replace("</script", "<\\/script")

@@ -45,8 +45,20 @@ def kind_by(names: Container[str], settings: Mapping[str, Any]) -> Kind | None:
 def read_sections(path: Path) -> dict[str, dict[str, Any]]:
     """Read the sections of a `config.yaml` of any version; empty where the file cannot be read."""
     try:
-        found = parse_settings(read_regular(path, LONGEST + 1), str(path))
-    except (OSError, InputError):
+        return sections_in(read_regular(path, LONGEST + 1))
+    except OSError:
         return {}
-    sections = found.items() if isinstance(found, dict) else ()
-    return {str(name): values for name, values in sections if isinstance(values, dict)}
+
+
+def sections_in(text: bytes) -> dict[str, dict[str, Any]]:
+    """Return the sections of the text of a `config.yaml` of any version; empty where it is none."""
+    try:
+        return sections_of(parse_settings(text, CONFIG))
+    except InputError:
+        return {}
+
+
+def sections_of(settings: Any) -> dict[str, dict[str, Any]]:
+    """Return the sections of settings by name, without whatever is not a section."""
+    found = settings.items() if isinstance(settings, dict) else ()
+    return {str(name): fields for name, fields in found if isinstance(fields, dict)}

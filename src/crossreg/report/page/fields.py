@@ -1,13 +1,13 @@
 """Test trajectories as text that the page decodes.
 
 An array of numbers is base64 of little-endian int16: k stands for k/32767 of `top`, from the middle of a field's range
-or from 0, and −32768 for no number. Quantiles are base64 of int8, in steps of (q − m)/√U_tot. Where the truth is not
-known it and the error are no numbers; `gap_mean`, which is there only if there are such places, has the mean.
+or from 0, and −32768 for no number. Quantiles are base64 of int8, in steps of (q − m)/√U_tot. Where the truth is
+unknown, it and the error are no numbers; `gap_mean`, which exists only if there are such places, has the mean there.
 
-A trajectory of 200 times and 160 points takes 0.7 MB, so that a page has room for about fifteen: those of the first
-seed of each method and regime. Where there are many, it keeps fewer of each: first the one with the region that is
-furthest off, then the windows around the other regions that are listed, then further trajectories; whole planes of as
-many of them as half of the room holds.
+A trajectory of 200 times and 160 points takes 0.7 MB, so a page has room for about fifteen: those of the first seed of
+each method and regime. If there are more, it keeps fewer of each run: first the trajectory with the worst region, then
+windows around the other listed regions, then further trajectories. Whole planes are kept of as many trajectories as fit
+into half of the room.
 """
 
 import base64
@@ -32,7 +32,7 @@ from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.studies.sweep.fields import load_sweep_fields
 
 _MOST_ENTRIES = 12
-_MOST_COMPUTED = 3  # runs without the file, for which it is made: seconds each
+_MOST_COMPUTED = 3  # runs without stored fields, for which these are computed in seconds each
 _OFFSET_STEPS = 24
 _NAMES = ("truth", "error", "std_mu", "std_predictive", "std_generalization")
 
@@ -48,7 +48,16 @@ class Entry(NamedTuple):
 
 
 def load_entries(found: Found, groups: Sequence[Group], *, progress: bool = False) -> list[Entry]:
-    """The first seed of each method and regime, of single runs and of sweeps, with its fields where there are any."""
+    """Load the fields of the first seed of each method and regime.
+
+    Args:
+        found: What was found below the folder.
+        groups: The runs that are compared: all single runs, and the rows of each sweep.
+        progress: Whether to show the progress of fields that are computed.
+
+    Returns:
+        A run each, with its fields or the reason why there are none.
+    """
     folders = {run.name: run.folder for run in found.runs}
     entries = []
     for group in groups:
@@ -76,7 +85,7 @@ def _of_sweep(group: Group, sweep: Sweep, progress: bool) -> list[Entry]:
 
 
 def _firsts(group: Group, stored: set[str]) -> list[tuple[str, dict[str, Any]]]:
-    """The label and the row of the first seed of each line; one that has not diverged, and whose fields are stored."""
+    """Return the label of each line and its first row, if possible one that went well and whose fields are stored."""
     parts = regimes(group.lines)
     found = []
     for part in parts:
@@ -98,7 +107,7 @@ def _of_runs(
         computed += not is_there
         try:
             if computed > _MOST_COMPUTED and not is_there:
-                raise InputError(f"{folder.name} has no {TEST_FIELDS}; `crossreg report` on it alone makes it")
+                raise InputError(f"{folder.name} has no {TEST_FIELDS}; `crossreg report` on its folder alone makes it")
             entries.append(Entry(group, label, row, load_run_fields(folder, progress=progress), ""))
         except InputError as error:
             entries.append(Entry(group, label, row, None, str(error)))
@@ -106,16 +115,16 @@ def _of_runs(
 
 
 def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
-    """Entries as the page's script reads them, in so many bytes: less of each, then fewer entries."""
+    """Return entries for the page's script, in at most `room` bytes: with less of each, then with fewer entries."""
     stored = [entry.fields for entry in entries if entry.fields is not None]
     most = max((len(fields.trajectories) for fields in stored), default=1)
     whole = sum(_size(fields) for fields in stored)
     around = sum(_size(fields.windows) * len(fields.windows.trajectories) for fields in stored if fields.windows)
     in_planes = sum(_planes_size(fields.planes) for fields in stored if fields.planes)
-    # Of how many trajectories whole planes are kept: half of the room at most, unless the rest needs less.
+    # The number of trajectories with whole planes: these take at most half of the room, unless the rest needs less.
     planes = next((n for n in range(most, 0, -1) if n * in_planes <= max(room / 2, room - most * whole)), 0)
     planes = planes or int(whole + in_planes <= room)
-    # How many trajectories of each run, and whether with windows.
+    # The number of trajectories of each run, and whether windows are kept.
     kept = [*((count, True) for count in range(most, 0, -1)), (1, False)]
     left = room - planes * in_planes
     count, windows = next((k for k in kept if k[0] * whole + k[1] * around <= left), (1, False))
@@ -126,7 +135,7 @@ def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
             shown |= _embedded(entry.fields, count, windows, planes)
             size = len(json.dumps(shown))
             if used + size > room:
-                why = "left out to keep this file small; a report of its folder alone shows it"
+                why = "left out to keep this file small; a report of its folder alone shows them"
                 shown, size = _about(entry) | {"why": why, "trajectories": []}, 0
             used += size
         out.append(shown)
@@ -134,18 +143,18 @@ def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
 
 
 def _size(part: StoredFields | Windows) -> int:
-    """Bytes of one trajectory, or one window, in the page, about."""
+    """Return about how many bytes one trajectory, or one window, takes in the page."""
     numbers = 2 * len(_arrays(part)) + len(LEVELS)
     return int((part.truth[0].size * numbers + part.observed[0].size) * 4 / 3) + 2_000
 
 
 def _planes_size(planes: Planes) -> int:
-    """Bytes of the planes of one trajectory in the page, about."""
+    """Return about how many bytes the planes of one trajectory take in the page."""
     return int((planes.truth[0].size * 2 * len(_arrays(planes)) + planes.observed[0].size) * 4 / 3) + 1_000
 
 
 def _arrays(part: StoredFields | Windows | Planes) -> tuple[str, ...]:
-    """The names of what is kept of a prediction."""
+    """Return the names of the stored arrays."""
     return _NAMES if part.gap_mean is None else (*_NAMES, "gap_mean")
 
 
@@ -182,7 +191,7 @@ def _embedded(fields: StoredFields, count: int, windows: bool, planes: int) -> d
 
 
 def _piece(part: StoredFields | Windows, i: int, steps: Int[np.ndarray, " time"], line: list[int]) -> dict[str, Any]:
-    """One trajectory, or a window of one, along a line."""
+    """Return one trajectory, or a window of one, along a line."""
     return {
         "number": int(part.trajectories[i]),
         "steps": steps.tolist(),
@@ -194,7 +203,7 @@ def _piece(part: StoredFields | Windows, i: int, steps: Int[np.ndarray, " time"]
 
 
 def _planes(planes: Planes, shown: Sequence[int], count: int) -> list[dict[str, Any]]:
-    """Whole fields at a few steps of so many of the trajectories that are shown, the first of them first."""
+    """Return whole fields at a few steps of `count` trajectories: first of those that are shown, in their order."""
     numbers = planes.trajectories.tolist()
     chosen = [number for number in dict.fromkeys([*shown, *numbers]) if number in numbers][:count]
     return [
@@ -216,9 +225,10 @@ def _region(region: Region) -> dict[str, Any]:
 
 
 def encode(values: Float[np.ndarray, "time channel *space"], *, centred: bool = False) -> dict[str, Any]:
-    """An array as text, each channel in units of its largest value; what is not finite is kept as no number.
+    """Return an array as text, each channel in units of its largest value.
 
-    With `centred`, that is the largest distance from the middle of its range: a pressure of 10⁵ ± 20 Pa is no 10⁵.
+    With `centred`, the unit is the largest distance from the middle of the range: a pressure of 10⁵ ± 20 Pa keeps the
+    digits of its spread. Values that are not finite are stored as no number.
     """
     finite = np.isfinite(values)
     others = tuple(axis for axis in range(values.ndim) if axis != 1)
@@ -244,7 +254,7 @@ def _base64(values: np.ndarray) -> str:
 
 
 def constants() -> dict[str, Any]:
-    """What the script needs to draw: colours, normal scores of the stored quantiles and of every level in percent."""
+    """Return colours, and the normal scores of the stored quantiles and of every level in percent, for the script."""
     colors = {
         name: _base64((mpl.colormaps[name](np.arange(256))[:, :3] * 255).round().astype("u1"))
         for name in ("viridis", "RdBu_r")

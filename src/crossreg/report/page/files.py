@@ -1,6 +1,5 @@
-"""Files of run folders, which may be of an older version, half written, or of something else by that name."""
+"""Files of run folders, which may be of an older version, half written, or something else by that name."""
 
-import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,36 +7,40 @@ from typing import Any
 
 from crossreg.files.regular import read_regular
 from crossreg.progress.display import clock
-from crossreg.progress.history import history_line, parse_lines
-from crossreg.report.page.rows import History
+from crossreg.progress.history import history_line
+from crossreg.report.shared.stored import parsed
+
+History = list[dict[str, Any]]
+
+
+def read_text(path: Path, most: int = -1) -> bytes:
+    """Return the first `most` bytes of a file; none where it cannot be read."""
+    try:
+        return read_regular(path, most)
+    except (OSError, ValueError):
+        return b""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file; empty where there is none."""
-    try:
-        value = json.loads(read_regular(path))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    """Return the object of a JSON file, empty where it holds none."""
+    value = parsed(read_text(path))
     return value if isinstance(value, dict) else {}
 
 
-def read_lines(path: Path) -> tuple[list[Any], int]:
-    """The lines of a JSON lines file, and how many could not be read: a kill may have cut the last one short."""
-    try:
-        return parse_lines(read_regular(path))
-    except OSError:
-        return [], 0
+def known_lines(lines: Iterable[Any]) -> History:
+    """Return those lines of a history that can be read."""
+    return [line for line in map(history_line, lines) if line]
 
 
 def read_history(path: Path) -> tuple[History, int]:
-    """The lines of a history, and how many lines of the file are none."""
-    lines, broken = read_lines(path)
-    kept = [line for line in map(history_line, lines) if line]
-    return kept, broken + len(lines) - len(kept)
+    """Return the lines of a history and the number of lines that could not be read: a kill may have cut the last."""
+    texts = read_text(path).splitlines()
+    kept = known_lines(map(parsed, texts))
+    return kept, len(texts) - len(kept)
 
 
 def said_time(begun: Iterable[Path], ended: Path) -> str:
-    """When something ended, and about how long it took, by the times of its files."""
+    """Return when something ended and about how long it took, from the times of its files."""
     times = [path.stat().st_mtime for path in begun if path.exists()]
     try:
         last = ended.stat().st_mtime

@@ -1,8 +1,8 @@
-"""What is below a folder: single runs, sweeps and car experiments.
+"""Finds and reads single runs, sweeps and car experiments below a folder.
 
-A run is read into what a row of a sweep holds, so that runs compare as rows do. Nothing in these files is taken for
-granted: they may be of an older version, half written, or of something else by that name. What is not complete is kept
-apart with the reason (`page/unfinished.py`); what cannot be read at all is left out, and the page says why.
+A run is read into a row, as a sweep has them, so that both are compared alike. Nothing in these files is taken for
+granted: they may be of an older version, half written, or something else by that name. Incomplete ones are kept apart
+with the reason (`page/unfinished.py`); those that cannot be read at all are left out, and the page says why.
 """
 
 import functools
@@ -17,17 +17,18 @@ from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder
 from crossreg.progress.display import CountDisplay
-from crossreg.progress.history import history_line
 from crossreg.report.cars.page import scores_table
 from crossreg.report.cars.run import CarRun, read_car_run
-from crossreg.report.page.files import read_history, read_json, said_time
-from crossreg.report.page.rows import History, Row, reference_rows, row_of_run, scored_row
+from crossreg.report.page.files import History, known_lines, read_history, read_json, said_time
+from crossreg.report.page.rows import Row, reference_rows, row_of_run, scored_row
 from crossreg.report.page.unfinished import (
     Unfinished,
     unfinished_car,
     unfinished_run,
     unfinished_sweep,
+    unread,
 )
+from crossreg.report.shared.stored import DEPTH
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
 from crossreg.runs.kinds import CONFIG, PLAN, SUMMARY, TEST_CARS, Kind, kind_by, read_sections
@@ -39,7 +40,7 @@ from crossreg.studies.sweep.scoring import trainings_of
 _DEPTH = 6
 _MOST_RUNS = 1000
 _LONGEST_REASON = 300
-# What a file that is not what its name says may do to a reader.
+# What a reader may raise on a file that is not what its name says.
 _BROKEN = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
 
@@ -58,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep folder. Histories are by the keys of rows; of an ensemble it is that of its first member."""
+    """A sweep folder. Histories are by the keys of rows; that of an ensemble is its first member's."""
 
     name: str
     folder: Path
@@ -82,9 +83,9 @@ class Car:
 
 @dataclass(frozen=True)
 class Found:
-    """All that is below a folder, and what could not be read: its name and the reason.
+    """All that is below a folder. `problems` are names of what could not be read, and the reasons.
 
-    `references` are rows of what was not trained, which a quickstart compares with.
+    `references` are rows of methods without training, with which a quickstart compares.
     """
 
     name: str
@@ -96,18 +97,31 @@ class Found:
     problems: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, item: Run | Sweep | Car | Unfinished | None) -> None:
-        """Takes in what a folder has given."""
-        lists = ((Run, self.runs), (Sweep, self.sweeps), (Car, self.cars), (Unfinished, self.unfinished))
-        for kind, listed in lists:
-            if isinstance(item, kind):
-                listed.append(item)  # pyright: ignore[reportArgumentType]
+        """Add an item that was read from a folder."""
+        lists: dict[type, list[Any]] = {
+            Run: self.runs, Sweep: self.sweeps, Car: self.cars, Unfinished: self.unfinished,
+        }  # fmt: skip
+        if item is not None:
+            lists[type(item)].append(item)
 
 
-Read = Callable[[str, Path], "list[Run | Sweep | Car | Unfinished | None]"]
+Items = list[Run | Sweep | Car | Unfinished | None]
+Read = Callable[[str, Path], Items]
 
 
 def find(folder: Path, *, progress: bool = False) -> Found:
-    """Reads everything below a folder."""
+    """Read everything below a folder.
+
+    Args:
+        folder: A run folder, or one with runs, sweeps and car experiments at most six folders down.
+        progress: Whether to count the folders on the terminal.
+
+    Returns:
+        What was found, complete or not.
+
+    Raises:
+        InputError: If there is no such folder, or nothing below it can be read.
+    """
     check_is_folder(folder)
     found = Found(folder.resolve().name or "/")
     readers: dict[Kind | None, Read] = {
@@ -120,7 +134,7 @@ def find(folder: Path, *, progress: bool = False) -> Found:
             kind = kind_by(names, read_sections(path / CONFIG))
             try:
                 if kind is None:
-                    raise InputError(f"what is below was not looked at: it is more than {_DEPTH} folders down")
+                    raise InputError(f"what is below was not looked at: it is more than {DEPTH} folders down")
                 if len(found.runs) >= _MOST_RUNS and kind == "run":
                     raise InputError(f"left out: a page has at most {_MOST_RUNS} runs")
                 for item in readers[kind](name, path):
@@ -136,12 +150,12 @@ def find(folder: Path, *, progress: bool = False) -> Found:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, on one line."""
+    """Return an error on one line."""
     return " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
 
 
 def _references(folder: Path, runs: list[Run]) -> list[Row]:
-    """What quickstarts at or below the folder have compared their runs with."""
+    """Return the rows with which quickstarts at or below the folder compare their runs."""
     firsts = {run.folder.parent: run.row for run in reversed(runs) if run.folder != folder}
     return [
         row
@@ -151,9 +165,9 @@ def _references(folder: Path, runs: list[Run]) -> list[Row]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
-    """The folders that hold something to report, and the names in them; what lies deeper in these is their own.
+    """Yield the folders that hold something to report, with the names of their files, and look no deeper in them.
 
-    Of a folder that is as deep as is looked, and has folders of its own, there are no names.
+    The names are empty for a folder whose own folders would be too deep to be looked at.
     """
     for at, folders, files in os.walk(folder):
         path, names = Path(at), set(files)
@@ -161,18 +175,18 @@ def walk(folder: Path) -> Iterator[tuple[Path, set[str]]]:
             folders.clear()
             yield path, names
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if folders and len(path.relative_to(folder).parts) >= _DEPTH:
+        if folders and len(path.relative_to(folder).parts) >= DEPTH:
             folders.clear()
             yield path, set()
 
 
-def read_car(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | None]:
-    """A car experiment, or what there is of one whose scores cannot be shown."""
+def read_car(name: str, folder: Path) -> Items:
+    """Read a car experiment, or the parts of one whose scores cannot be shown."""
     if not (folder / TEST_CARS).exists():
         return [unfinished_car(name, folder, f"{TEST_CARS} is missing")]
     try:
         run = read_car_run(folder)
-        # What is odd in a summary shows only here: the page then says so, and has the rest.
+        # Odd values in a summary show only here: the page then says so, and has the rest.
         scores_table(run)
         for method in run.methods:
             run.coverage(method)
@@ -182,8 +196,8 @@ def read_car(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | N
     return [Car(name, folder, run, read_json(folder / VERSIONS), when)]
 
 
-def read_run(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | None]:
-    """A run folder, finished or not."""
+def read_run(name: str, folder: Path) -> Items:
+    """Read a run folder, finished or not."""
     try:
         check_scored(folder)
     except InputError as error:
@@ -196,15 +210,13 @@ def read_run(name: str, folder: Path) -> list[Run | Sweep | Car | Unfinished | N
     if not isinstance(metrics.get("test"), dict):
         return [unfinished_run(name, folder)]
     history, broken = read_history(folder / HISTORY)
-    state = f"finished {said_time([folder / CONFIG], folder / METRICS)}"
-    if broken:
-        state += f"; {broken} line{'s' * (broken > 1)} of {HISTORY} could not be read"
+    state = f"finished {said_time([folder / CONFIG], folder / METRICS)}{unread(broken)}"
     row = row_of_run(name, config, metrics, history)
     return [Run(name, folder, config, read_json(folder / VERSIONS), row, history, state)]
 
 
-def read_sweep(name: str, folder: Path, *, progress: bool = False) -> list[Run | Sweep | Car | Unfinished | None]:
-    """The rows that a sweep was asked for last, or all that are there; and what of it is missing."""
+def read_sweep(name: str, folder: Path, *, progress: bool = False) -> Items:
+    """Read the rows that a sweep was last asked for, or all of its rows; and the missing part of it."""
     asked = read_json(folder / PLAN)
     try:
         rows, total = asked_rows(folder)
@@ -243,6 +255,6 @@ def _histories(
             if trial is not None and trial.configs:
                 key = trainings_of(trial)[0][0].key(digest)
                 if key in archive:
-                    found[row["key"]] = [line for line in map(history_line, archive.history(key)) if line]
+                    found[row["key"]] = known_lines(archive.history(key))
             display.update(done, len(rows))
     return found

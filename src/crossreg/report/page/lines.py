@@ -1,7 +1,7 @@
-"""Runs as what the page draws: all seeds of a method in a regime are one line of every figure.
+"""Runs as the curves of the page: all seeds of a method in a regime are one line of every figure.
 
 Means are over seeds whose training has not diverged; intervals are those of the tables
-(`report/tables/comparison.py`). Numbers are passed on as they are stored.
+(`report/tables/comparison.py`). Numbers are passed on unrounded.
 """
 
 import math
@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.progress.history import history_line, mean_log, number
+from crossreg.progress.history import mean_log, number
 from crossreg.report.figures.looks import looks_of
+from crossreg.report.page.files import History, known_lines
 from crossreg.report.page.folders import Car, Sweep
-from crossreg.report.page.rows import History, Row
+from crossreg.report.page.rows import Row
 from crossreg.report.page.unfinished import Unfinished
 from crossreg.report.tables.comparison import Line, collect, regime_of, regimes, setting_of, varying
 from crossreg.report.tables.curves import curve_groups, fixed_part
 
+SPLITS = ("test", "reg", "train")
 _LOSSES = ("train_loss", "reg_nll", "reg_ece", "reg_std_mu")
 _FIELDS = {
     "observed_fraction": "observed fraction",
@@ -25,11 +27,11 @@ _FIELDS = {
     "total": "trajectories in all",
 }
 _SCORES = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std_ω[μ] on test"}
-_MOST_LOOKS = 100  # of a history: a curve is a few hundred pixels wide
+_MOST_STEPS = 100  # of a history: a curve is a few hundred pixels wide
 
 
 class Group(NamedTuple):
-    """Rows that are compared, the single runs of a folder or those of one `sweep`, as lines."""
+    """Rows that are compared, and their lines: all single runs, or the rows of one `sweep`."""
 
     name: str
     rows: list[Row]
@@ -39,7 +41,7 @@ class Group(NamedTuple):
     sweep: Sweep | None = None
 
     def rows_of(self, line: Line) -> list[Row]:
-        """The rows of a line, diverged ones too."""
+        """Return the rows of a line, including diverged ones."""
         return self.by_line[_place(line.regime, line.method, line.split)]
 
 
@@ -49,7 +51,7 @@ def _place(regime: Mapping[str, Any], method: str, split: tuple[int, int]) -> st
 
 
 def make_group(name: str, rows: Sequence[Row], histories: Mapping[str, History], sweep: Sweep | None = None) -> Group:
-    """Rows and their lines, in the order of the tables."""
+    """Group rows into lines, in the order of the tables."""
     by_line: dict[str, list[Row]] = {}
     for row in rows:
         by_line.setdefault(_place(regime_of(row), row["method"], (row["train_size"], row["reg_size"])), []).append(row)
@@ -57,7 +59,7 @@ def make_group(name: str, rows: Sequence[Row], histories: Mapping[str, History],
 
 
 def regime_label(line: Line, lines: Sequence[Line]) -> str:
-    """A regime in words; settings that all lines have in common are said once, below their table."""
+    """Return a regime in words, without the settings that all lines share: these stand once, below the table."""
     regime = line.regime
     size = f"{regime['total']} trajectories in all" if "total" in regime else f"{line.split[0]} trajectories"
     parts = [f"{regime['observed_fraction']:g} observed", size]
@@ -68,66 +70,60 @@ def regime_label(line: Line, lines: Sequence[Line]) -> str:
 
 
 def method_label(line: Line, group: Sequence[Line]) -> str:
-    """A method by its name, and how it divides the data where it does so in several ways."""
+    """Return the name of a method, and how it splits the data if the group has it with several splits."""
     several = sum(other.method == line.method for other in group) > 1
     return f"{line.method}, {line.split[0]} + {line.split[1]}" if several else line.method
 
 
 def described(group: Group) -> dict[str, Any]:
-    """The regimes of a group and the curves over what varies between them, as the page's script reads them."""
+    """Return the regimes of a group, and curves over the settings that vary between them, for the page's script."""
     found = []
     for part in regimes(group.lines):
         lines = []
         for line in part:
             good = [row for row in group.rows_of(line) if not row["diverged"]]
-            histories = [group.histories[row["key"]] for row in good if group.histories.get(row["key"])]
-            lines.append(
-                {
-                    "label": method_label(line, part),
-                    "seeds": len(good),
-                    "coverage": {split: _mean_coverage(good, split) for split in ("test", "reg", "train")},
-                    "ece": {split: _mean_score(good, split) for split in ("test", "reg", "train")},
-                    "history": mean_history(histories) if histories else None,
-                }
-            )
+            histories = [group.histories.get(row["key"], []) for row in good]
+            coverage = {split: _mean_coverage(good, split) for split in SPLITS}
+            ece = {split: _mean_score(good, split) for split in SPLITS}
+            lines.append(_line(method_label(line, part), histories, coverage, ece) | {"seeds": len(good)})
         found.append({"label": regime_label(part[0], group.lines), "lines": lines})
     return _with_looks({"name": group.name, "regimes": found, "curves": curves(group.lines)})
 
 
+def _line(
+    label: str, histories: Sequence[History], coverage: Mapping[str, Any], ece: Mapping[str, Any]
+) -> dict[str, Any]:
+    known = [history for history in histories if history]
+    history = mean_history(known) if known else None
+    return {"label": label, "seeds": 1, "coverage": coverage, "ece": ece, "history": history}
+
+
 def _with_looks(group: dict[str, Any]) -> dict[str, Any]:
-    """A group with the look of every label in it, the same in all of its figures and in those of `crossreg figures`."""
+    """Return a group with the look of every label, the same in all figures and in those of `crossreg figures`."""
     labels = [line["label"] for regime in group["regimes"] for line in regime["lines"]]
     labels += [series["label"] for curve in group["curves"] for series in curve["series"]]
     return group | {"looks": looks_of(dict.fromkeys(labels))}
 
 
 def described_unfinished(items: Sequence[Unfinished]) -> dict[str, Any] | None:
-    """The curves so far of what is not complete: all runs together, each sweep and car experiment on its own."""
+    """Return the curves so far of incomplete ones: all runs together, each sweep and car experiment on its own."""
     found: dict[str, list[dict[str, Any]]] = {}
     for item in items:
-        place = "runs that are not complete" if item.kind == "run" else f"{item.kind} {item.name}, so far"
+        place = "incomplete runs" if item.kind == "run" else f"{item.kind} {item.name}, so far"
         for label, history in item.histories.items():
-            line = {"label": label, "seeds": 1, "coverage": {}, "ece": {}, "history": mean_history([history])}
-            found.setdefault(place, []).append(line)
+            found.setdefault(place, []).append(_line(label, [history], {}, {}))
     regimes = [{"label": place, "lines": lines} for place, lines in found.items()]
-    return _with_looks({"name": "not complete", "regimes": regimes, "curves": []}) if regimes else None
+    return _with_looks({"name": "incomplete", "regimes": regimes, "curves": []}) if regimes else None
 
 
 def described_car(car: Car) -> dict[str, Any]:
-    """The same of a car experiment: coverage on the test cars, and how the first seed has trained."""
+    """Return a car experiment for the page's script: coverage on the test cars, and the curves of the first seed."""
     lines = []
     for method in car.run.methods:
         covered, ece = car.run.coverage(method), car.run.score(method, "ece_mix")
-        history = [line for line in map(history_line, car.run.histories.get(method, [])) if line]
-        lines.append(
-            {
-                "label": method,
-                "seeds": 1,
-                "coverage": {"test": None if covered is None or not np.isfinite(covered).all() else covered.tolist()},
-                "ece": {"test": None if ece is None else number(ece.mean)},
-                "history": mean_history([history]) if history else None,
-            }
-        )
+        coverage = {"test": None if covered is None or not np.isfinite(covered).all() else covered.tolist()}
+        history = known_lines(car.run.histories.get(method, []))
+        lines.append(_line(method, [history], coverage, {"test": None if ece is None else number(ece.mean)}))
     regime = {"label": "test cars", "trained": "first seed", "lines": lines}
     return _with_looks({"name": car.name, "regimes": [regime], "curves": []})
 
@@ -143,16 +139,16 @@ def _mean_score(rows: Sequence[Row], split: str) -> float | None:
 
 
 def mean_history(histories: Sequence[History]) -> dict[str, Any]:
-    """Losses and the geometric mean of each site's σ over the steps, averaged over the seeds that have a step.
+    """Return losses and the geometric mean of each site's σ over the steps, as means over the seeds that have a step.
 
-    Of many steps some are left out, evenly; the first and the last stay.
+    Long histories are thinned evenly; the first and the last step are kept.
     """
     by_step: dict[int, list[dict[str, Any]]] = {}
     for history in histories:
         for line in history:
             by_step.setdefault(line["step"], []).append(line)
     steps = sorted(by_step)
-    places = np.linspace(0, len(steps) - 1, min(len(steps), _MOST_LOOKS)).round().astype(int)
+    places = np.linspace(0, len(steps) - 1, min(len(steps), _MOST_STEPS)).round().astype(int)
     steps = [steps[place] for place in places]
     sites = dict.fromkeys(site for step in steps for line in by_step[step] for site in line["sigma"])
 
@@ -169,7 +165,7 @@ def mean_history(histories: Sequence[History]) -> dict[str, Any]:
 
 
 def curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Scores against what was observed and against the number of trajectories, where these vary."""
+    """Return scores against the observed fraction and the numbers of trajectories, where these vary."""
     found = []
     for field, title in _FIELDS.items():
         for part in curve_groups(lines, field):
@@ -185,7 +181,7 @@ def curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _series(part: Sequence[Line], field: str, score: str, hidden: bool) -> list[dict[str, Any]]:
-    """One curve for each method that has the score; a spread that is 0 everywhere is none."""
+    """Return one curve for each method that has the score; a spread that is 0 everywhere is left out."""
     found = []
     for method in dict.fromkeys(line.method for line in part):
         own = sorted((line for line in part if line.method == method), key=lambda line: line.regime[field])

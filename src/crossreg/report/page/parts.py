@@ -1,4 +1,4 @@
-"""Tables and lists as HTML. All text is escaped here."""
+"""Tables and lists as HTML, with all text escaped."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from crossreg.report.tables.scores import mean_times, times_cells, times_sentenc
 from crossreg.report.tables.verdicts import verdicts
 
 _SPLIT_SCORES = ("rmse", "rms_predictive", "rms_generalization")
-# A reader on a phone sees the first columns: the method and its scores; the regime stands above its methods.
+# A phone shows only the first columns: so the method and its scores come first, and the regime above its methods.
 _LAST = ("seeds", "diverged")
 
 
 def scores(group: Group) -> str:
-    """The tables of a group: scores with intervals, who wins where, and both parts of the uncertainty."""
+    """Return the tables of a group: scores with intervals, wins and losses, and both parts of the uncertainty."""
     lines = group.lines
     parts = []
     for title, part in sections(lines):
@@ -31,16 +31,14 @@ def scores(group: Group) -> str:
         parts.append("<h4>Difference from the default</h4>" + table(changed, "Difference from the default"))
     parts.append(_times(group))
     if residuals := _residuals(group):
-        parts.append(
-            f"<details><summary>Residuals and both parts of the uncertainty, by split</summary>{residuals}"
-            '<p class="hint">Root mean squares over points. Where error bars are honest, RMSE² is about'
-            " U_pred + U_gen on reg and test.</p></details>"
-        )
+        hint = "Root mean squares over points. For honest error bars, RMSE² is about U_pred + U_gen on reg and test."
+        title = "Residuals and both parts of the uncertainty, by split"
+        parts.append(folded(title, f'{residuals}<p class="hint">{hint}</p>'))
     return "".join(parts)
 
 
 def _scores_table(part: Sequence[Line], lines: Sequence[Line], label: str) -> str:
-    """One row for each method of a regime, the regime above them; scores first, and how many seeds they are of last."""
+    """Return one row for each method of a regime, below the regime; scores come first, numbers of seeds last."""
     header, body = cells(part)
     first = header.index("method")
     counts = [header.index(name) for name in _LAST]
@@ -58,7 +56,7 @@ def _scores_table(part: Sequence[Line], lines: Sequence[Line], label: str) -> st
 
 
 def _times(group: Group) -> str:
-    """Test scores within the times of train and beyond them: of each run that has them apart, means over a sweep's."""
+    """Return test scores within and beyond the times of train: of each run that has both, or means over seeds."""
     by_regime = (
         _times_of_sweep(group) if group.sweep else {"": {row["key"]: row.get("test_times") for row in group.rows}}
     )
@@ -72,13 +70,13 @@ def _times(group: Group) -> str:
             rows += [] if rows else [["method" if regime else "run", *head]]
             rows += [[regime]] if regime else []
         rows += [[name, *cells] for name, (_, *body) in tables.items() for cells in body]
-    title = "Within the times that were trained on, and beyond"
+    title = "Within and beyond the times of training"
     shown = f"<h4>{title}</h4>{table(rows, title)}" if rows else ""
     return shown + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in said)
 
 
 def _times_of_sweep(group: Group) -> dict[str, dict[str, dict[str, Any] | None]]:
-    """By regime and method, means over the seeds that have their test scores by time; None where none has."""
+    """Return, by regime and method, means over the seeds that have test scores by time; None where none has."""
     found: dict[str, dict[str, dict[str, Any] | None]] = {}
     for part in regimes(group.lines):
         own = found.setdefault(regime_label(part[0], group.lines), {})
@@ -101,12 +99,12 @@ def _residuals(group: Group) -> str:
 
 
 def table(rows: Sequence[Sequence[str | Cell]], label: str) -> str:
-    """An HTML table that scrolls by itself where it is too wide; the first row is its head. Clear winners are bold.
+    """Return an HTML table that scrolls where it is too wide. The first row is its head; clear winners are bold.
 
-    A row of one cell is a heading of those below it.
+    A row with a single cell is a heading for the rows below it.
     """
     head, *body = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    lines = ["<tr>" + "".join(f'<th scope="col">{html.escape(cell.text)}</th>' for cell in head) + "</tr>"]
+    heads = "".join(f'<th scope="col">{html.escape(cell.text)}</th>' for cell in head)
     inner = []
     for row in body:
         texts = [f"<b>{html.escape(c.text)}</b>" if c.bold else html.escape(c.text) for c in row]
@@ -118,20 +116,24 @@ def table(rows: Sequence[Sequence[str | Cell]], label: str) -> str:
             first = f'<th scope="row">{texts[0]}</th>'
             inner.append(f"<tr>{first}{''.join(f'<td>{text}</td>' for text in texts[1:])}</tr>")
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(label)}"><table><thead>'
-        + "".join(lines)
-        + f"</thead><tbody>{''.join(inner)}</tbody></table></div>"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(label)}"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(inner)}</tbody></table></div>"
     )
 
 
 def listed(values: Mapping[str, Any]) -> str:
-    """Names and values, one below the other."""
+    """Return a list of names and values."""
     pairs = ((html.escape(str(name).replace("_", " ")), html.escape(word(value))) for name, value in values.items())
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in pairs) + "</dl>"
 
 
+def folded(title: str, inside: str) -> str:
+    """Return HTML that a reader can unfold; nothing where it is empty."""
+    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>" if inside else ""
+
+
 def word(value: Any) -> str:
-    """A value as a reader would write it."""
+    """Return a value as a reader would write it."""
     if value is None or value != value:
         return "–"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A run folder as what a row of a sweep holds, so that runs compare as rows do. Scores may be anything in a file."""
+"""Runs as rows of a sweep, so that both are compared by the same code. Scores may be anything in a file."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,20 +8,21 @@ from crossreg.config import Config, changed_fields
 from crossreg.methods.names import UNTRAINED, parse_method
 from crossreg.metrics.calibration import LEVELS
 from crossreg.progress.history import number, whole
+from crossreg.report.page.files import History
+from crossreg.report.shared.stored import OWN_SETTINGS, method_of
 from crossreg.report.tables.comparison import regime_of
-from crossreg.report.watch.folders import method_of
+from crossreg.runs.kinds import sections_of
 
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 _IDLE = ("evaluate_every", "engine", "evaluation_samples")  # they change no training
 
 Row = dict[str, Any]
-History = list[dict[str, Any]]
 
 
 def row_of_run(name: str, config: Config, metrics: Mapping[str, Any], history: History) -> Row:
-    """What a sweep would have written of the run."""
+    """Return the row that a sweep would have written for a run."""
     method = method_of(config)
-    usual = Config() if method == "own settings" else parse_method(method).configs(Config())[0]
+    usual = Config() if method == OWN_SETTINGS else parse_method(method).configs(Config())[0]
     own = changed_fields(usual)
     changes = {k: v for k, v in changed_fields(config).items() if own.get(k) != v and k not in (*_COLUMNS, *_IDLE)}
     data = config.data
@@ -40,7 +41,7 @@ def row_of_run(name: str, config: Config, metrics: Mapping[str, Any], history: H
 
 
 def scored_row(row: Row) -> Row:
-    """A row with nothing but finite numbers, or None, for its scores."""
+    """Return a row whose scores are finite numbers or None."""
 
     def scores(values: Any) -> dict[str, Any] | None:
         if not isinstance(values, dict):
@@ -53,8 +54,7 @@ def scored_row(row: Row) -> Row:
 
     if any(number(row[name]) is None for name in _COLUMNS[1:]):
         raise ValueError("a row without its regime")
-    sigma = row.get("sigma")
-    sigma = sigma if isinstance(sigma, dict) else {}
+    sigma = sections_of(row).get("sigma", {})
     return row | {
         "method": str(row["method"]),
         "diverged": bool(row["diverged"]),
@@ -65,7 +65,7 @@ def scored_row(row: Row) -> Row:
 
 
 def _times(times: Any, scores: Callable[[Any], dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Scores of test by time, with nothing but numbers; None where there are none."""
+    """Return the test scores by time, as numbers; None where there are none."""
     counts = {name: whole(times.get(name)) for name in ("trained", "tested")} if isinstance(times, dict) else {}
     if not counts or None in counts.values():
         return None
@@ -74,11 +74,10 @@ def _times(times: Any, scores: Callable[[Any], dict[str, Any] | None]) -> dict[s
 
 
 def reference_rows(name: str, summary: Mapping[str, Any], row: Row) -> list[Row]:
-    """Persistence, as the summary of a quickstart has it, in the regime of one of its runs."""
+    """Return rows of methods without training, from the summary of a quickstart, in the regime of one of its runs."""
     if not {"methods", "references"} <= summary.keys():
         return []
-    sources = [summary[part] for part in ("methods", "references") if isinstance(summary[part], dict)]
-    scored = {method: s for source in sources for method, s in source.items() if isinstance(s, dict)}
+    scored = sections_of(summary["methods"]) | sections_of(summary["references"])
     place = Path(name).as_posix()
     return [
         scored_row(
@@ -92,7 +91,7 @@ def reference_rows(name: str, summary: Mapping[str, Any], row: Row) -> list[Row]
 
 
 def distinct(rows: list[Row]) -> list[Row]:
-    """Rows of which no two are the same method, regime and seed: of those that are, the later ones get their name."""
+    """Return rows of which no two have the same method, regime and seed: of equal ones, later ones add their key."""
     seen: set[str] = set()
     kept = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""What was run, as HTML: facts at a glance, then every setting, version and time. All text is escaped here."""
+"""Settings, versions and times as HTML: facts at a glance, then every detail. All text is escaped."""
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,9 @@ from typing import Any
 
 from crossreg.config import changed_fields, to_dict
 from crossreg.report.page.folders import Car, Found, Run, Sweep
-from crossreg.report.page.parts import listed, table, word
+from crossreg.report.page.parts import folded, listed, table, word
 from crossreg.report.page.unfinished import Unfinished
+from crossreg.runs.kinds import sections_of
 
 _MOST_DETAILS = 40
 _ASKED = ("name", "methods", "seeds", "first_seed", "steps", "grid")
@@ -15,30 +16,33 @@ _VERSIONS = ("crossreg", "jax", "python")
 
 
 def what_was_run(found: Found) -> str:
-    """Settings, versions and times of everything that was found."""
+    """Return settings, versions and times of everything that was found."""
     parts = [_runs(found.runs)] if found.runs else []
     parts += [_sweep(sweep) for sweep in found.sweeps]
     parts += [_car(car) for car in found.cars]
     if found.unfinished:
         parts.append(_unfinished(found.unfinished))
     if found.problems:
-        shown = [f"{name}: {why}" for name, why in found.problems[:_MOST_DETAILS]]
-        if len(found.problems) > _MOST_DETAILS:
-            shown.append(f"and {len(found.problems) - _MOST_DETAILS} more")
-        lines = "".join(f"<li>{html.escape(text)}</li>" for text in shown)
-        parts.append(f'<div class="notice"><p>Left out, or could not be read:</p><ul>{lines}</ul></div>')
+        lines = [html.escape(f"{name}: {why}") for name, why in found.problems]
+        parts.append(f'<div class="notice"><p>Left out or not readable:</p><ul>{_first(lines)}</ul></div>')
     return "".join(parts)
 
 
+def _first(lines: Sequence[str]) -> str:
+    """Return the first items of a list, as HTML, and the number of the others."""
+    more = [f"and {len(lines) - _MOST_DETAILS} more"] if len(lines) > _MOST_DETAILS else []
+    return "".join(f"<li>{line}</li>" for line in [*lines[:_MOST_DETAILS], *more])
+
+
 def _facts(values: Mapping[str, Any]) -> str:
-    """A row of facts; those that are not known are left out."""
+    """Return a row of facts, without those that are unknown."""
     known = {name: text for name, value in values.items() if (text := word(value)) not in ("", "–")}
     pairs = (f"<div><dt>{html.escape(n)}</dt><dd>{html.escape(t)}</dd></div>" for n, t in known.items())
     return f'<dl class="facts">{"".join(pairs)}</dl>'
 
 
 def _several(values: Iterable[Any]) -> str:
-    """The different values of a setting, in a few words."""
+    """Return the different values of a setting in a few words."""
     found = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     if len(found) > (8 if isinstance(found[0], str) else 4):
         return f"{word(found[0])} … {word(found[-1])} ({len(found)})"
@@ -46,12 +50,12 @@ def _several(values: Iterable[Any]) -> str:
 
 
 def versions_line(versions: Mapping[str, Any]) -> str:
-    """The versions that matter most, on one line."""
+    """Return the versions that matter most, on one line."""
     return ", ".join(f"{name} {word(versions[name])}" for name in _VERSIONS if versions.get(name))
 
 
 def _runs(runs: Sequence[Run]) -> str:
-    """Facts, then one run in full; of several, a table of what differs and the details of each behind a button."""
+    """Return facts, then one run in full; for several, a table of what differs, and the details of each folded."""
     configs = [run.config for run in runs]
     facts = {
         "scenario": _several(config.data.scenario for config in configs),
@@ -72,16 +76,12 @@ def _runs(runs: Sequence[Run]) -> str:
         [run.name, *(word(settings[name]) for name in differ), run.state]
         for run, settings in zip(runs, flat, strict=True)
     ]
-    each = "".join(
-        f"<details><summary>{html.escape(run.name)}</summary>{_run(run)}</details>" for run in runs[:_MOST_DETAILS]
-    )
+    each = "".join(folded(run.name, _run(run)) for run in runs[:_MOST_DETAILS])
     if len(runs) > _MOST_DETAILS:
         each += f'<p class="hint">and {len(runs) - _MOST_DETAILS} more.</p>'
     listing = f'<div class="tall">{table([header, *body], "Runs and what differs between them")}</div>'
-    return (
-        f"{_facts(facts)}<details><summary>{len(runs)} runs: what differs between them, and when they ended</summary>"
-        f"{listing}</details><details><summary>Everything that is known of each run</summary>{each}</details>"
-    )
+    title = f"{len(runs)} runs: what differs between them, and when they ended"
+    return _facts(facts) + folded(title, listing) + folded("All details of each run", each)
 
 
 def _flat_settings(run: Run) -> dict[str, Any]:
@@ -91,25 +91,18 @@ def _flat_settings(run: Run) -> dict[str, Any]:
 def _run(run: Run) -> str:
     changed = changed_fields(run.config)
     first = {"run": run.name, "state": run.state, "device": run.versions.get("device", "–")}
-    parts = [listed(first)]
-    parts.append(
-        f"<h4>Settings that differ from the default</h4>{listed(changed)}"
-        if changed
-        else "<p>Every setting is at its default.</p>"
-    )
-    parts.append(_folded("All settings", _sections(to_dict(run.config))))
-    parts.append(_folded("Versions", listed(run.versions) if run.versions else ""))
-    return "".join(parts)
+    changes = f"<h4>Settings that differ from the default</h4>{listed(changed)}"
+    changes = changes if changed else "<p>Every setting has its default value.</p>"
+    return listed(first) + changes + folded("All settings", _sections(to_dict(run.config))) + _versions(run.versions)
 
 
-def _sections(settings: Mapping[str, Any]) -> str:
-    """Settings by section; what is no section has none."""
-    parts = {str(name): fields for name, fields in settings.items() if isinstance(fields, dict)}
-    return "".join(f"<h4>{html.escape(name)}</h4>{listed(fields)}" for name, fields in parts.items())
+def _versions(versions: Mapping[str, Any]) -> str:
+    return folded("Versions", listed(versions) if versions else "")
 
 
-def _folded(title: str, inside: str) -> str:
-    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>" if inside else ""
+def _sections(settings: Any) -> str:
+    """Return settings by section, without those that belong to none."""
+    return "".join(f"<h4>{html.escape(name)}</h4>{listed(fields)}" for name, fields in sections_of(settings).items())
 
 
 def _sweep(sweep: Sweep) -> str:
@@ -121,7 +114,7 @@ def _sweep(sweep: Sweep) -> str:
     last = starts[-1] if starts else {}
     facts = {
         "sweep": asked.pop("name", "–"),
-        "finished runs": f"{len(sweep.rows):,}" + (f", {sweep.missing:,} are missing" if sweep.missing else ""),
+        "finished runs": f"{len(sweep.rows):,}" + (f", {sweep.missing:,} missing" if sweep.missing else ""),
         "methods": _several(row["method"] for row in sweep.rows),
         "observed": _several(row["observed_fraction"] for row in sweep.rows),
         "train trajectories": _several(row["train_size"] for row in sweep.rows),
@@ -132,15 +125,13 @@ def _sweep(sweep: Sweep) -> str:
         "last row written": sweep.when,
     }
     title = f"<h3>Sweep {html.escape(sweep.name)}</h3>"
-    config = sweep.asked.get("config")
-    shared = _sections(config) if isinstance(config, dict) else ""
     started = "".join(f"<h4>start {number}</h4>{listed(start)}" for number, start in enumerate(starts, start=1))
     return (
         title
         + _facts(facts)
-        + _folded("What was asked for", listed(asked))
-        + _folded("Settings that all runs share, before the sweep changes them", shared)
-        + _folded("Versions, at every start", started)
+        + folded("Requested sweep", listed(asked))
+        + folded("Settings that all runs share, before the sweep changes them", _sections(sweep.asked.get("config")))
+        + folded("Versions at every start", started)
     )
 
 
@@ -154,29 +145,25 @@ def _car(car: Car) -> str:
         "ended": car.when,
     }
     title = f"<h3>Car experiment {html.escape(car.name)}</h3>"
-    versions = listed(car.versions) if car.versions else ""
     said = '<p class="hint">Its settings are listed under Cars.</p>'
-    return title + _facts(facts) + said + _folded("Versions", versions)
+    return title + _facts(facts) + said + _versions(car.versions)
 
 
 def _unfinished(items: Sequence[Unfinished]) -> str:
-    """Why they are not complete, one line each, and the settings of each; their curves stand below the scores."""
-    lines = "".join(
-        f"<li><b>{html.escape(item.name)}</b> ({item.kind}, {_progress(item)}): {html.escape(item.why)}</li>"
-        for item in items[:_MOST_DETAILS]
-    )
-    if len(items) > _MOST_DETAILS:
-        lines += f"<li>and {len(items) - _MOST_DETAILS} more</li>"
+    """Return why they are incomplete, one line each, and the settings of each; their curves stand below the scores."""
+    lines = [
+        f"<b>{html.escape(item.name)}</b> ({item.kind}, {_progress(item)}): {html.escape(item.why)}" for item in items
+    ]
     each = "".join(
-        _folded(item.name, _sections(item.settings) + (listed(item.versions) if item.versions else ""))
+        folded(item.name, _sections(item.settings) + (listed(item.versions) if item.versions else ""))
         for item in items[:_MOST_DETAILS]
     )
-    counted = f"{len(items)} {'is' if len(items) == 1 else 'are'} not complete"
-    return f'<h3>{counted}</h3><ul class="reasons">{lines}</ul>' + _folded("Settings of what is not complete", each)
+    title = f"<h3>{len(items)} incomplete</h3>"
+    return f'{title}<ul class="reasons">{_first(lines)}</ul>' + folded("Settings of incomplete runs", each)
 
 
 def _progress(item: Unfinished) -> str:
-    """How far it has come."""
+    """Return how many steps have been trained."""
     steps = item.settings.get("train", {}).get("steps")
     last = max((history[-1]["step"] for history in item.histories.values()), default=0)
     return f"{last:,} of {steps:,} steps" if isinstance(steps, int) else f"{last:,} steps"

@@ -1,12 +1,11 @@
 """One HTML file with everything in it.
 
-The page's policy lets only its own scripts run and nothing be loaded (`report/offline.py`). What the script reads
-stands in the page as JSON; the script writes it only as text, never as markup. Its library for 3-D, plotly, is there
-only where there is a car.
+The page's policy lets only its own scripts run and nothing be loaded (`report/offline.py`). The numbers stand in the
+page as JSON; its script writes them only as text, never as markup. The 3-D library, plotly, is included only if there
+are cars.
 """
 
 import html
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,46 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.cars import page as car_page
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page import parts
+from crossreg.report.page.data_names import data_names, in_words, with_names
 from crossreg.report.page.fields import constants, embed, load_entries
 from crossreg.report.page.folders import Car, Found, find
 from crossreg.report.page.lines import Group, described, described_car, described_unfinished, make_group
-from crossreg.report.page.own_data import data_names, in_words, with_names
 from crossreg.report.page.rows import distinct
 from crossreg.report.page.settings import versions_line, what_was_run
-from crossreg.report.shared import shared_file, shared_scripts, shared_style
+from crossreg.report.shared import package_file, shared_file, shared_scripts, shared_style
 
 LARGEST = 12_000_000  # bytes
 _SPARE = 150_000
 DEFAULT = "report.html"
 _UNFINISHED = (
-    '<h3>Not complete</h3><p class="hint">What there is so far of what has not ended, or cannot be read whole. The'
-    ' reasons stand under What was run.</p><div class="figures" data-group="{}"></div>'
+    '<h3>Incomplete</h3><p class="hint">Curves so far of runs that have not ended or cannot be read whole. The reasons'
+    ' are listed under What was run.</p><div class="figures" data-group="{}"></div>'
 )
 _CHOSEN = {
-    "runs": "Of runs that differ in their seed alone, it is the first.",
-    "sweep": "Of a sweep, they are of the first seed of every method in the first regime, and of XReg, or the first"
-    " method, in the others.",
+    "runs": "Among runs that differ only in their seed, the first is shown.",
+    "sweep": "Of a sweep, these are the first seed of every method in the first regime, and of XReg (or the first"
+    " method) in the others.",
 }
-_SCRIPTS = ("fields.js", "planes.js", "slice.js", "entries.js", "page.js")
+_SCRIPTS = ("maps.js", "slice.js", "entries.js", "page.js")
 
 
 def write_report(folder: Path, output: Path | None = None, *, progress: bool = False) -> Path:
-    """Writes the page of all that is below a folder, by default as `report.html` into it."""
+    """Write the page of everything below a folder.
+
+    Args:
+        folder: A run folder, a sweep, a car experiment, or a folder of these.
+        output: The file to write, by default `report.html` in the folder.
+        progress: Whether to count what is read on the terminal.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        InputError: If nothing below the folder can be read, the file cannot be written, or the page would be too large.
+
+    Example:
+        >>> write_report(Path("runs"), Path("report.html"))  # doctest: +SKIP
+    """
     check_is_folder(folder)
     check_output(folder / DEFAULT if output is None else output)
     if output is None:
@@ -92,8 +106,8 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
     page = fill(_file("page.html"), texts).encode(errors="replace")
     if len(page) > LARGEST:
         raise InputError(
-            f"{folder}: its page would have {len(page) / 1e6:.1f} MB, and {LARGEST / 1e6:.0f} are the most; report its"
-            " folders one by one, or, of a large sweep, one of fewer regimes or methods"
+            f"{folder}: its page would have {len(page) / 1e6:.1f} MB, more than the limit of {LARGEST / 1e6:.0f};"
+            " report its folders one by one, or a sweep of fewer regimes or methods"
         )
     try:
         with replacing(output) as file:
@@ -104,7 +118,7 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
 
 
 def check_output(output: Path) -> None:
-    """Refuses, before anything is read, a file that could not be written."""
+    """Raise InputError, before anything is read, if the page could not be written to this file."""
     if output.is_dir():
         raise InputError(f"--output {output}: is a folder; name a file, as report.html")
     if output.suffix.lower() not in (".html", ".htm"):
@@ -114,7 +128,7 @@ def check_output(output: Path) -> None:
 
 
 def make_groups(found: Found) -> list[Group]:
-    """What is compared: all single runs with each other, and the rows of each sweep."""
+    """Group the rows that are compared: all single runs with each other, and the rows of each sweep."""
     rows = distinct([*(run.row for run in found.runs), *found.references])
     histories = {run.name: run.history for run in found.runs}
     groups = [make_group("runs", rows, histories)] if rows else []
@@ -122,26 +136,27 @@ def make_groups(found: Found) -> list[Group]:
 
 
 def _about(found: Found) -> str:
-    """What the page is of, in a few words."""
+    """Return the content of the page in a few words."""
     kinds = (("run", found.runs), ("sweep", found.sweeps), ("car experiment", found.cars))
     parts = [f"{len(items)} {name}{'s' * (len(items) > 1)}" for name, items in kinds if items]
     rows = sum(len(sweep.rows) for sweep in found.sweeps)
     parts += [f"{rows:,} rows of sweeps"] if rows else []
-    return ", ".join([*parts, f"{len(found.unfinished)} not complete"] if found.unfinished else parts)
+    parts += [f"{len(found.unfinished)} incomplete"] if found.unfinished else []
+    return ", ".join(parts)
 
 
 def _results(number: int, group: Group, count: int) -> str:
-    """Tables of a group, and the places of its figures."""
+    """Return the tables of a group, and the places of its figures."""
     title = f"<h3>{html.escape(group.name)}</h3>" if count > 1 else ""
     return f'{title}<div class="scores">{parts.scores(group)}</div><div class="figures" data-group="{number}"></div>'
 
 
 def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
-    """The panel of a car's own page and the figures, as a group, of the first experiment; and the scores of all."""
+    """Return the panel of `car.html` and the figures of the first car experiment, and the scores of all."""
     plotly = plotly_script()
     run = cars[0].run
     shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
-    template = resources.files("crossreg.report.cars").joinpath("page.html").read_text(encoding="utf-8")
+    template = package_file("crossreg.report.cars", "page.html")
     main = template[template.index("<main>") + len("<main>") : template.index("</main>")]
     settings = {car_page.WORDS.get(k, k): v for k, v in run.summary.items() if k not in ("methods", "settings")}
     settings |= {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
@@ -152,14 +167,14 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
         "intervals": car_page.intervals_said(run),
         "settings": parts.listed(settings) + _all_settings(run.summary.get("settings")),
     }
-    # The page has a section of that name for all that it shows.
+    # The page has a section "What was run" of its own.
     panel = fill(main.replace("h2", "h3").replace("What was run", "What was run on cars"), texts)
     others = "".join(
         f'<h3>{html.escape(car.name)}</h3><div class="wide" tabindex="0">{car_page.scores_table(car.run)}</div>'
         for car in cars[1:]
     )
     count = f"{len(shown)} of {len(run.cars)} test cars" if len(shown) < len(run.cars) else "all test cars"
-    said = f"<p>{html.escape(cars[0].name)}: {count}, as the first seed predicts them.</p>"
+    said = f"<p>{html.escape(cars[0].name)}: {count}, as predicted by the first seed.</p>"
     return {
         "cars": f'<section id="cars" aria-labelledby="cars-title"><h2 id="cars-title">Cars</h2>{said}{panel}'
         f'<div class="figures" data-group="{number}"></div>{others}</section>',
@@ -172,12 +187,12 @@ def _all_settings(settings: Any) -> str:
     if not isinstance(settings, dict):
         return ""
     flat = {k: v for part, v in settings.items() for k, v in (v.items() if isinstance(v, dict) else [(part, v)])}
-    return f"<details><summary>All settings</summary>{parts.listed(flat)}</details>"
+    return parts.folded("All settings", parts.listed(flat))
 
 
 def _car_script() -> str:
-    return resources.files("crossreg.report.cars").joinpath("page.js").read_text(encoding="utf-8")
+    return package_file("crossreg.report.cars", "page.js")
 
 
 def _file(name: str) -> str:
-    return resources.files("crossreg.report.page").joinpath(name).read_text(encoding="utf-8")
+    return package_file("crossreg.report.page", f"static/{name}")

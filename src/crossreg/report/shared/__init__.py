@@ -1,29 +1,36 @@
 """What the pages of `crossreg report`, `watch` and `car` have in common.
 
+stored.py     readers of files in run folders, which may hold anything
 palette.css   the colours by day and by night
 base.css      type, tables, choices and figures
-theme.js      which of the two, as the system has it or as the reader chooses
-draw.js       elements, numbers as people write them, axes, and how methods look
-chart.js      line charts, histograms and marks as SVG, with values to read and curves to switch
+theme.js      the colours of the system, or those that the reader chooses
+draw.js       elements, numbers as people write them, tables, axes, and how methods look
+chart.js      line charts, histograms and dots as SVG, with values to read and curves to switch
+
+Imports from `files`, `config`, `methods` and `progress`.
 """
 
 from importlib import resources
-
-
-def shared_file(name: str) -> str:
-    """One of these files."""
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
-
 
 STYLES = ("palette.css", "base.css")
 SCRIPTS = ("draw.js", "chart.js")
 
 
+def package_file(package: str, name: str) -> str:
+    """Return the text of a page, a style or a script, by its path inside a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def shared_file(name: str) -> str:
+    """Return one of the files above."""
+    return package_file(__name__, name)
+
+
 def shared_style() -> str:
-    """The style that every page begins with."""
+    """Return the style that every page begins with."""
     return "".join(map(shared_file, STYLES))
 
 
 def shared_scripts() -> str:
-    """The functions that draw; a page's own script follows."""
+    """Return the functions that draw; a page's own script follows them."""
     return "".join(map(shared_file, SCRIPTS))

@@ -1,25 +1,25 @@
-// Line charts, histograms and marks as SVG. What a chart draws is kept in `drawn`, by the chart's name.
+// Line charts, histograms and dots as SVG. `drawn` holds what each chart shows, by the chart's name.
 const drawn = {};
-// What a reader has switched on or off, by the chart's name and the key of a series, and where values are read: both
-// outlive every redrawing.
+// The curves that a reader has switched on or off, by the chart's name and the key of a series, and where values are
+// read: both outlive every redrawing.
 const switched = {};
 const cursors = {};
 const keyOf = (series) => series.key || series.label;
 const isOff = (name, series) => {
   const chosen = switched[name] || (switched[name] = new Map());
-  return chosen.has(keyOf(series)) ? chosen.get(keyOf(series)) : Boolean(series.hidden);
+  return chosen.get(keyOf(series)) ?? Boolean(series.hidden);
 };
 
-// All values that a curve reaches, the ends of its intervals and bands too.
+// All values that a curve reaches, including the ends of its intervals and bands.
 const endsOf = ({ y, half = [], low = [], high = [] }) =>
   y.flatMap((v, i) => [v, low[i], high[i], v + (half[i] || 0), v - (half[i] || 0)]);
 
-// The places of a chart: from values to points of the picture.
+// The axes of a chart, and the maps from values to points of the picture.
 const axesOf = (options, series, width, height) => {
   const scale = (v) => (options.log ? Math.log10(v) : v);
   const known = (v) => isNumber(v) && (!options.log || v > 0);
   const [low, high] = options.yRange || rangeOf(series.flatMap(endsOf).filter(known).map(scale), options);
-  // Room for the longest number beside the axis.
+  // Leave room for the longest number beside the axis.
   const longest = options.log ? 0 : Math.max(...ticks(low, high, 5).map((y) => written(y).length));
   const box = { left: Math.max(58, 24 + 7 * longest), right: width - 12, top: 10, bottom: height - 44 };
   const [first, last] = options.xRange || rangeOf(series.flatMap((s) => s.x), {});
@@ -50,7 +50,7 @@ const drawAxes = (svg, options, axes, width, height) => {
   text(13, middle, options.y, { transform: `rotate(-90 13 ${middle})` });
 };
 
-// Room for curves: what lies outside of the axes is cut off there.
+// A group for curves, clipped at the axes.
 let clips = 0;
 const addClip = (svg, { box }) => {
   const id = `clip${clips++}`;
@@ -63,7 +63,7 @@ const addClip = (svg, { box }) => {
   return group;
 };
 
-// Of each curve that leaves the chart at the top, its largest value; one row each, so that none hides another.
+// Writes the largest value of each curve that leaves the chart at the top, in a row of its own so that none hides another.
 const drawArrows = (svg, series, { box, known, px, isAbove }) => {
   let row = 0;
   for (const s of series) {
@@ -71,7 +71,7 @@ const drawArrows = (svg, series, { box, known, px, isAbove }) => {
     const above = s.x.map((x, i) => [x, s.y[i]]).filter(([x, y]) => isNumber(x) && known(y) && isAbove(y));
     if (!above.length) continue;
     const [x, y] = above.reduce((most, one) => (one[1] > most[1] ? one : most));
-    // Beside a curve that soon comes back, and else where it leaves.
+    // Beside a curve that soon comes back; otherwise where it leaves.
     const back = s.x.findIndex((other, i) => other > x && known(s.y[i]) && !isAbove(s.y[i]));
     const isNear = back >= 0 && px(s.x[back]) - px(x) < 60;
     const at = isNear ? px(s.x[back]) + 12 : px(x);
@@ -96,17 +96,17 @@ const drawSeries = (svg, s, options, axes, aside) => {
   const { box, known, px, py } = axes;
   const joined = (points) => points.map((p) => p.join(",")).join(" ");
   const line = (points, more) => svg.append(shape("polyline", { points: joined(points), fill: "none", ...more }));
+  const area = (points, more) => {
+    const side = (ends) => points.filter(([, , i]) => known(ends[i])).map(([x, , i]) => [px(x), py(ends[i])]);
+    svg.append(shape("polygon", { points: joined([...side(s.high), ...side(s.low).reverse()]), fill: s.color, ...more }));
+  };
+  const every = s.x.map((x, i) => [x, s.y[i], i]);
   if (s.band) {
-    const side = (ends) => s.x.flatMap((x, i) => (known(ends[i]) ? [[px(x), py(ends[i])]] : []));
-    svg.append(shape("polygon", { points: joined([...side(s.high), ...side(s.low).reverse()]), fill: s.color }));
+    area(every);
     return;
   }
-  const points = s.x.map((x, i) => [x, s.y[i], i]).filter(([x, y]) => isNumber(x) && known(y));
-  if (s.low && points.some(([, , i]) => s.high[i] > s.low[i])) {
-    const side = (ends) => points.filter(([, , i]) => known(ends[i])).map(([x, , i]) => [px(x), py(ends[i])]);
-    const ends = joined([...side(s.high), ...side(s.low).reverse()]);
-    svg.append(shape("polygon", { points: ends, fill: s.color, "fill-opacity": 0.15 }));
-  }
+  const points = every.filter(([x, y]) => isNumber(x) && known(y));
+  if (s.low && points.some(([, , i]) => s.high[i] > s.low[i])) area(points, { "fill-opacity": 0.15 });
   if (options.bars) {
     const width = (px(1) - px(0)) * options.bars;
     for (const [x, y] of points) {
@@ -133,14 +133,15 @@ const drawSeries = (svg, s, options, axes, aside) => {
   }
 };
 
-// A chart in `place`. options: {name, title, note, x, y, log, floor, cut, least, xRange, yRange, diagonal, level, bars,
-// names, legend, series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, broken?, hidden?}]}. A
-// label may change while a reader looks; the key, by default the label, does not. A broken line ends where values are missing.
+// Draws a chart in `place`. options: {name, title, note, x, y, log, floor, cut, least, xRange, yRange, diagonal, level, bars,
+// names, legend, series: [{label, key?, x, y, half?, low?, high?, band?, color, dash?, kind?, marks?, broken?, hidden?}]}.
+// A label may change from one drawing to the next; the key, by default the label, does not. A broken line stops where
+// values are missing.
 const chart = (place, options) => {
   const caption = make("figcaption", {}, options.title);
   if (options.note) caption.append(make("small", {}, options.note));
   const figure = make("figure", { "data-chart": options.name }, caption);
-  // A chart that is drawn again while someone reads it stays where it was.
+  // A chart that is redrawn while someone reads it keeps its cursor.
   const [before, isRead] = [cursors[options.name], document.activeElement === place.querySelector("svg[role=img]")];
   place.replaceChildren(figure);
   if (before !== undefined) cursors[options.name] = before;
@@ -156,7 +157,7 @@ const chart = (place, options) => {
   const rule = (x1, y1, x2, y2, more) => svg.append(shape("line", { x1, y1, x2, y2, ...more }));
   const dashed = { stroke: "var(--soft)", "stroke-dasharray": "4 4" };
   if (options.diagonal) rule(px(0), py(0), px(1), py(1), dashed);
-  // Intervals at one place stand beside each other.
+  // Intervals at the same place are drawn side by side.
   const inside = addClip(svg, axes);
   series.forEach((s, i) => drawSeries(inside, s, options, axes, 4 * (i - (series.length - 1) / 2)));
   drawArrows(svg, series, axes);
@@ -170,7 +171,7 @@ const chart = (place, options) => {
   if (options.series.length > 1 || options.legend) addLegend(figure, options, () => chart(place, options));
 };
 
-// What every curve has at a place, as pairs of a series and words.
+// The values of every curve at a place, as pairs of a series and text.
 const valuesAt = (series, x) => series.flatMap((s) => {
   const i = s.x.indexOf(x);
   if (i < 0) return [];
@@ -180,8 +181,7 @@ const valuesAt = (series, x) => series.flatMap((s) => {
   return [[s, `${written(s.y[i], 4)}${s.half && s.half[i] ? ` ± ${written(s.half[i], 2)}` : spread}`]];
 });
 
-// A cursor that follows the pointer or the arrow keys, and the values there: beside it, and in words for those who hear
-// the page.
+// A cursor that follows the pointer or the arrow keys, with the values there: beside it, and as text for screen readers.
 const addReading = (figure, svg, options, series, { px, box, first, last }, width) => {
   const all = [...new Set(series.flatMap((s) => s.x))].filter((x) => x >= first && x <= last).sort((a, b) => a - b);
   const cursor = shape("line", { y1: box.top, y2: box.bottom, class: "cursor", visibility: "hidden" });
@@ -196,8 +196,7 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     const x = all[place];
     cursors[options.name] = x;
     cursor.setAttribute("visibility", "visible");
-    cursor.setAttribute("x1", px(x));
-    cursor.setAttribute("x2", px(x));
+    for (const end of ["x1", "x2"]) cursor.setAttribute(end, px(x));
     const title = options.names ? options.names[x] : `${options.x} ${written(x)}`;
     const values = valuesAt(series, x);
     const plain = values.map(([s, text]) => (s.kind === "dots" ? text : `${s.label} ${text}`));
@@ -205,12 +204,12 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     tip.replaceChildren(make("b", {}, title), ...values.map(([s, text]) => make("span", {},
       sample(s), make("span", {}, s.label), make("span", { class: "value" }, text))));
     tip.hidden = false;
-    // Beside the cursor where there is room, and inside of the figure in any case.
+    // Beside the cursor where there is room, and always inside the figure.
     const [room, wide] = [figure.clientWidth, tip.offsetWidth];
     const across = (px(x) / width) * room;
     const beside = across < room / 2 ? across + 12 : across - 12 - wide;
     tip.style.left = `${Math.max(0, Math.min(beside, room - wide))}px`;
-    // Where it would hide the curves, as on a phone, it stands below them.
+    // Below the curves where it would hide them, as on a phone.
     const [above, drawing] = [figure.getBoundingClientRect().top, svg.getBoundingClientRect()];
     tip.style.top = `${(wide > room / 2 - 12 ? drawing.bottom : drawing.top + box.top + 4) - above}px`;
   };
@@ -224,7 +223,7 @@ const addReading = (figure, svg, options, series, { px, box, first, last }, widt
     const x = ((event.clientX - bounds.left) / bounds.width) * width;
     read(all.reduce((best, one, i) => (Math.abs(px(one) - x) < Math.abs(px(all[best]) - x) ? i : best), 0));
   };
-  // A tap moves no pointer: it only puts one down.
+  // A tap moves no pointer; it only puts one down.
   for (const kind of ["pointermove", "pointerdown"]) svg.addEventListener(kind, point);
   svg.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
   svg.addEventListener("blur", hide);

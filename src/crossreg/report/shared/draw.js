@@ -1,4 +1,4 @@
-// Elements, numbers as people write them, ranges and marks of axes, and how methods look.
+// Elements, numbers as people write them, ranges and ticks of axes, and how methods look.
 const at = (id) => document.getElementById(id);
 const make = (name, attributes = {}, ...children) => {
   const element = document.createElement(name);
@@ -13,7 +13,29 @@ const shape = (name, attributes = {}, text = "") => {
   return element;
 };
 
-// What is no number is a dash.
+// Fills a table with a row of heads and with rows. A cell is text or an element, or a pair of these and a class.
+const fillTable = (table, heads, rows) => {
+  const row = (cells, name, attributes = {}) => make("tr", {}, ...cells.map((cell) => {
+    const [content, style] = Array.isArray(cell) ? cell : [cell, ""];
+    return make(name, { ...attributes, ...(style ? { class: style } : {}) }, content);
+  }));
+  const body = make("tbody", {}, ...rows.map((cells) => row(cells, "td")));
+  table.replaceChildren(make("thead", {}, row(heads, "th", { scope: "col" })), body);
+  return table;
+};
+
+// Charts are drawn for the width they have: calls `draw` once the window has another.
+const onResize = (draw) => {
+  let [width, waiting] = [innerWidth, 0];
+  addEventListener("resize", () => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 150);
+  });
+};
+
+// Whatever is not a number is written as a dash.
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const written = (value, digits = 3) => {
   if (!isNumber(value)) return "–";
@@ -23,6 +45,8 @@ const written = (value, digits = 3) => {
   const text = isFar ? value.toExponential(digits - 1) : Number(value.toPrecision(digits));
   return String(text).replace(/-/g, "−");
 };
+
+const fixed = (value, digits) => (isNumber(value) ? value.toFixed(digits).replace("-", "−") : "–");
 
 const ticks = (low, high, count) => {
   const rough = (high - low) / count;
@@ -34,7 +58,7 @@ const ticks = (low, high, count) => {
   }
   return found;
 };
-// Places of marks on a logarithmic axis: 1, 2 and 5 of each decade where there are few decades.
+// Ticks of a logarithmic axis: 1, 2 and 5 of each decade where there are few decades.
 const decades = (low, high) => {
   const every = Math.max(1, Math.ceil((high - low) / 6));
   const found = [];
@@ -45,8 +69,8 @@ const decades = (low, high) => {
   return inside.length > 1 ? inside : ticks(low, high, 3);
 };
 
-// The range of values and their intervals. Where `cut` asks for it, a few that are far off are left outside; the largest
-// of each curve is told by an arrow. `least` is the smallest width.
+// The range of values and their intervals. With `cut`, a few outliers are left outside; an arrow marks the largest of
+// each curve. `least` is the smallest width.
 const rangeOf = (values, { cut, floor, least = 0 }) => {
   const sorted = values.filter(isNumber).sort((a, b) => a - b);
   if (!sorted.length) return [0, 1];
@@ -61,23 +85,25 @@ const rangeOf = (values, { cut, floor, least = 0 }) => {
   return [low === floor ? low : low - margin, high + margin];
 };
 
-// A look is a place in the palette, which is that of a method's family, and the number of those before with that place.
+// A look is a place in the palette, that of the method's family, and the number of methods before it with that place.
 const DASHES = ["", "6 3", "2 3", "9 3 2 3", "9 2 2 2 2 2"];
 const colorOf = (place) => `var(--c${place % 6})`;
 const mixed = (first, second, share) => `color-mix(in oklab, ${first} ${Math.round(100 * (1 - share))}%, ${second})`;
-// One colour in so many shades: the dashes of a curve may say something else.
+// Shades of one colour, for charts whose dashes mean something else.
 const shadeOf = ([place, number]) => (number ? mixed(colorOf(place), "var(--text)", 0.3 * (((number - 1) % 3) + 1)) : colorOf(place));
 const lookOf = ([place, number]) => ({
   color: shadeOf([place, Math.floor(number / DASHES.length)]),
   dash: DASHES[number % DASHES.length],
 });
-// Sites from the input to the output.
+// Colours of noise sites, in order from the input to the output.
 const siteColor = (index, count) => {
   const share = count > 1 ? (2 * index) / (count - 1) : 0;
   if (share <= 1) return mixed("var(--site-first)", "var(--site-middle)", share);
   return mixed("var(--site-middle)", "var(--site-last)", share - 1);
 };
-// Splits, as in the figures.
+const siteSeries = ({ step, sigma }) => Object.entries(sigma).map(([site, y], i, all) => (
+  { label: site, x: step, y, color: siteColor(i, all.length) }));
+// The looks of splits, as in the figures.
 const SPLITS = {
   test: { color: colorOf(0), dash: "" },
   reg: { color: colorOf(1), dash: "6 3" },

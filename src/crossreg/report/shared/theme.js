@@ -1,4 +1,4 @@
-// The colours of the system, unless the reader has chosen others; a choice is kept where a page may keep something.
+// The colours of the system, unless the reader has chosen others. A choice is kept where the browser allows it.
 (() => {
   "use strict";
   const KEY = "crossreg-theme";
@@ -6,7 +6,7 @@
   let chosen = "";
   try {
     chosen = known(localStorage.getItem(KEY));
-  } catch {} // a browser that keeps nothing for a file
+  } catch {} // some browsers keep nothing for a file
   const system = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
     document.documentElement.dataset.theme = chosen || (system.matches ? "dark" : "light");

@@ -1,40 +1,33 @@
-"""What single runs, sweeps and car experiments say of themselves, while they train and afterwards.
+"""Readers of single runs, sweeps and car experiments, while they train and afterwards.
 
 Each kind of folder is read into entries, one for each run that has scores or a curve. Nothing in these files is taken
-for granted: they may be of an older version, half written, or of something else by that name.
+for granted: they may be of an older version, half written, or something else by that name.
 """
 
-import ast
-import functools
 import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from crossreg.config import Config, from_dict
-from crossreg.errors import InputError
-from crossreg.files.yaml_files import LONGEST, parse_settings
-from crossreg.methods.names import parse_method
-from crossreg.methods.xreg import VARIANTS
+from crossreg.files.yaml_files import LONGEST
 from crossreg.progress.history import CURVES, TAIL, last_of, number, whole
 from crossreg.progress.progress_file import PROGRESS
+from crossreg.report.shared.stored import SECONDS_OF_SILENCE, method_of_settings
 from crossreg.report.watch.history import GrowingLines
 from crossreg.report.watch.inside import Inside, Parts, Stamp
+from crossreg.runs.kinds import sections_in
 
-OWN_SETTINGS = "own settings"
-SECONDS_OF_SILENCE = 120.0
 _SCORES = {"nll": "nll", "ece": "ece_mix", "crps": "crps", "rmse": "rmse", "std_mu": "std_mu"}
-_KNOWN = ("xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm", "unregularized", "fixed-noise")
 Files = Mapping[str, Stamp]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run: what a line of the list shows, and where its curve is.
+    """One run, as a line of the list shows it.
 
-    `history` is the file of the curve; `key` names the run inside its folder, and for a row of a sweep stands for the
-    trainings that it was made of.
+    `history` is the file of its curve; `key` names the run inside its folder. That of a row of a sweep leads to the
+    trainings of the row.
     """
 
     folder: Parts
@@ -52,13 +45,13 @@ class Entry:
 
     @property
     def identity(self) -> str:
-        """A name for requests, which says nothing of files."""
+        """A name for requests, which tells nothing about files."""
         return hashlib.blake2s("\0".join([*self.folder, "", self.key]).encode(errors="replace")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Live:
-    """What trains now: the entry whose curve is drawn, and the newest `progress.json`."""
+    """A running training: the entry whose curve is drawn, and the newest `progress.json`, `silent` seconds old."""
 
     entry: Entry
     progress: Mapping[str, Any]
@@ -70,7 +63,7 @@ class Live:
 
 
 def read_progress(inside: Inside, parts: Parts, files: Files) -> tuple[dict[str, Any], float] | None:
-    """The `progress.json` of a folder as plain numbers, and how many seconds ago it was written."""
+    """Return the `progress.json` of a folder as plain numbers, and its age in seconds; None where there is none."""
     if PROGRESS not in files:
         return None
     found = inside.json((*parts, PROGRESS))
@@ -87,7 +80,7 @@ def read_progress(inside: Inside, parts: Parts, files: Files) -> tuple[dict[str,
 
 
 def scores_of(entry: Any) -> dict[str, float | None]:
-    """The scores that are listed, from an object with those of each split."""
+    """Return the scores that the list shows, from an object with the scores of each split."""
     found: dict[str, float | None] = {}
     for split in ("test", "reg"):
         values = entry.get(split) if isinstance(entry, dict) else None
@@ -98,98 +91,64 @@ def scores_of(entry: Any) -> dict[str, float | None]:
     return found
 
 
-def method_of(config: Config) -> str:
-    """The method that has these settings, by the name that a sweep would call it; `own settings` where none has."""
-    if config.model.feature_noise == "dropout":
-        return f"dropout-{config.model.dropout_rate:g}" if config.model.dropout_rate != 0.1 else "dropout"
-    for name in _KNOWN:
-        if parse_method(name).configs(config)[0] == config:
-            return name
-    return OWN_SETTINGS
-
-
-def read_settings(inside: Inside, parts: Parts) -> dict[str, Any]:
-    """A YAML file of settings; empty where it cannot be read."""
-    text = inside.read(parts, 0, LONGEST) or b""
-    try:
-        found = parse_settings(text, "settings")
-    except InputError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section of settings; empty where there is none."""
-    found = settings.get(name)
-    return found if isinstance(found, dict) else {}
+def read_settings(inside: Inside, parts: Parts) -> dict[str, dict[str, Any]]:
+    """Return the sections of a `config.yaml`; none where it cannot be read."""
+    return sections_in(inside.read(parts, 0, LONGEST + 1) or b"")
 
 
 def _text(value: Any) -> str:
-    """A short text; empty where it is none."""
+    """Return a short text; empty for anything else."""
     return value[:100] if isinstance(value, str) else ""
 
 
-def method_of_settings(settings: dict[str, Any]) -> str:
-    """The method of a `config.yaml`, from the settings that methods differ in."""
-    train = {k: v for k, v in section(settings, "train").items() if k in ("train_samples", "reg_objective")}
-    try:
-        return _method_of_text(repr(section(settings, "model")), repr(train))
-    except ValueError:
-        return OWN_SETTINGS  # a whole number of thousands of digits
-
-
-# Thousands of runs have few methods, and settings are checked with care.
-@functools.lru_cache(maxsize=512)
-def _method_of_text(model: str, train: str) -> str:
-    try:
-        return method_of(from_dict({"model": ast.literal_eval(model), "train": ast.literal_eval(train)}))
-    except (InputError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return OWN_SETTINGS  # of another version: the curve and the scores may still be read
-
-
 def last_line(inside: Inside, parts: Parts, stamp: Stamp) -> dict[str, Any]:
-    """Return the last complete line of a history; empty where there is none."""
+    """Return the last whole line of a history, empty where there is none."""
     return last_of(inside.read(parts, max(0, stamp.size - TAIL), TAIL) or b"") or {}
 
 
+def _divergence(last: Mapping[str, Any]) -> int | None:
+    """Return the step at which a training diverged, from the last line of its history."""
+    return last["diverged_at"] if last.get("diverged_at", -1) >= 0 else None
+
+
+def _state_of(silent: float) -> str:
+    return "training" if silent <= SECONDS_OF_SILENCE else "silent"
+
+
 def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any]) -> tuple[list[Entry], Live | None]:
-    """The one entry of a run folder."""
-    data, train = section(settings, "data"), section(settings, "train")
+    """Return the one entry of a run folder, also as what trains if a process is at work."""
+    data, train = settings.get("data", {}), settings.get("train", {})
     regime = {name: number(data.get(name)) for name in ("observed_fraction", "train_size", "reg_size")}
     regime |= {"seed": whole(train.get("seed")), "scenario": _text(data.get("scenario"))}
     method, steps = method_of_settings(settings), whole(train.get("steps"))
     history = (*parts, "metrics.jsonl") if "metrics.jsonl" in files else None
     last = last_line(inside, history, files["metrics.jsonl"]) if history else {}
-    diverged_at = last.get("diverged_at", -1)
     progress = read_progress(inside, parts, files)
     step, scores = last.get("step"), {}
     state = "trained" if step is not None and step == steps else "unfinished"
-    newest = [files[name].mtime_ns / 1e9 for name in ("metrics.json", "metrics.jsonl", "config.yaml") if name in files]
-    when = newest[0] if newest else None
+    newest = next(files[name] for name in ("metrics.json", "metrics.jsonl", "config.yaml") if name in files)
     if "metrics.json" in files:
         state, scores = "finished", scores_of(inside.json((*parts, "metrics.json")))
     if progress is not None:
-        at_work = "scoring" if progress[0]["now"] == "scoring" else "training"
-        state = at_work if progress[1] <= SECONDS_OF_SILENCE else "silent"
-        step = progress[0]["step"]
-    entry = Entry(
-        parts, "", "run", method, regime, state, step, steps, scores, diverged_at if diverged_at >= 0 else None, when,
-        history,
-    )  # fmt: skip
+        state, step = _state_of(progress[1]), progress[0]["step"]
+        if state == "training" and progress[0]["now"] == "scoring":
+            state = "scoring"
+    when = newest.mtime_ns / 1e9
+    entry = Entry(parts, "", "run", method, regime, state, step, steps, scores, _divergence(last), when, history)
     return [entry], Live(entry, *progress) if progress else None
 
 
 def read_car(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any]) -> tuple[list[Entry], Live | None]:
-    """An entry for each method of a car experiment, as far as it has trained."""
+    """Return an entry for each method of a car experiment, as far as it has trained."""
     summary = inside.json((*parts, "summary.json")) if "summary.json" in files else {}
     methods = summary.get("methods")
     methods = methods if isinstance(methods, dict) else {}
     histories, _ = inside.files((*parts, "history"))
     progress = read_progress(inside, parts, files)
     now = progress[0]["label"].split(" × ")[0] if progress else ""
-    cars = section(settings, "cars")
+    cars = settings.get("cars", {})
     regime = {name: whole(cars.get(name)) for name in ("train_size", "reg_size")} | {"scenario": "cars"}
-    steps = whole(section(settings, "train").get("steps"))
+    steps = whole(settings.get("train", {}).get("steps"))
     names = dict.fromkeys([*methods, *(name.removesuffix(".jsonl") for name in histories if name.endswith(".jsonl"))])
     if now:
         names[now] = None
@@ -198,15 +157,15 @@ def read_car(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
         stamp = histories.get(f"{name}.jsonl")
         history = (*parts, "history", f"{name}.jsonl") if stamp else None
         last = last_line(inside, history, stamp) if history and stamp else {}
-        diverged_at = last.get("diverged_at", -1)
         state = "finished" if name in methods else "trained" if last.get("step") == steps else "unfinished"
         if name == now and progress:
-            state = "training" if progress[1] <= SECONDS_OF_SILENCE else "silent"
+            state = _state_of(progress[1])
         written = files.get("summary.json") if name in methods else stamp
+        when = written.mtime_ns / 1e9 if written else None
+        scores = scores_of(methods.get(name))
         entry = Entry(
-            parts, name, "car", name, regime, state, last.get("step"), steps, scores_of(methods.get(name)),
-            diverged_at if diverged_at >= 0 else None, written.mtime_ns / 1e9 if written else None, history,
-        )  # fmt: skip
+            parts, name, "car", name, regime, state, last.get("step"), steps, scores, _divergence(last), when, history
+        )
         entries.append(entry)
         if name == now and progress:
             live = Live(entry, *progress)
@@ -214,7 +173,7 @@ def read_car(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
 
 
 class SweepReader:
-    """A sweep folder: an entry for each row as it is scored, and one for the program that trains."""
+    """Reads a sweep folder again and again: an entry for each row that is scored, and one for the running program."""
 
     def __init__(self):
         self._rows = GrowingLines(_row)
@@ -222,7 +181,7 @@ class SweepReader:
     def read(self, inside: Inside, parts: Parts, files: Files) -> tuple[list[Entry], Live | None]:
         if "rows.jsonl" in files:
             self._rows.update(inside, (*parts, "rows.jsonl"), files["rows.jsonl"])
-        # The same point may stand there twice after a restart: the last counts.
+        # After a restart a trial may have two rows: the last one counts.
         rows = {row["key"]: row for row in self._rows.items}
         when = files["rows.jsonl"].mtime_ns / 1e9 if "rows.jsonl" in files else None
         entries = [_entry_of_row(parts, row, when) for row in rows.values()]
@@ -234,8 +193,8 @@ class SweepReader:
         file = f"{state['program']}.jsonl"
         entry = Entry(
             parts, f"program {state['program']}", "program", state["label"] or "sweep", {},
-            "training" if silent <= SECONDS_OF_SILENCE else "silent", state["step"], state["steps"],
-            # Of what trains now it would be another time at every look.
+            _state_of(silent), state["step"], state["steps"],
+            # The time of a running program would be another one at every look.
             when=files[PROGRESS].mtime_ns / 1e9 if silent > SECONDS_OF_SILENCE else None,
             history=(*parts, "trained", file) if file in histories else None,
         )  # fmt: skip

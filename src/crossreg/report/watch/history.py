@@ -1,4 +1,4 @@
-"""Histories that grow while they are read, and what is drawn of them: curves over replicas."""
+"""Histories that grow while they are read, and their curves: means over replicas."""
 
 import itertools
 import re
@@ -6,18 +6,19 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from crossreg.progress.history import CURVES, geometric_mean, number
-from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
+from crossreg.report.shared.stored import parsed
+from crossreg.report.watch.inside import Inside, Parts, Stamp
 
-_CHUNK = 8 * 2**20  # bytes that are taken in at a time
-_FEWEST_STEPS = 1024  # of a history with more steps than that, so many are kept at least
+_CHUNK = 8 * 2**20  # bytes that are read at a time
+_FEWEST_STEPS = 1024  # the fewest that are kept of a history with more steps
 _STEP = re.compile(rb'"step": ?(\d+)')
 Line = dict[str, Any]
 
 
 class GrowingLines:
-    """The JSON lines of a file that is appended to: only what is new is read, and a line that is not whole yet waits.
+    """The JSON lines of a file that is appended to: only new lines are read, and an incomplete one waits.
 
-    `keep` makes of a line what is to be kept of it, or None.
+    `keep` turns a line into the value to keep, or None.
     """
 
     def __init__(self, keep: Callable[[Line], Any]):
@@ -32,16 +33,16 @@ class GrowingLines:
 
     @property
     def items(self) -> list[Any]:
-        """What is kept of the lines, in their order."""
+        """The values that were kept, in the order of the lines."""
         return self._items
 
     def update(self, inside: Inside, parts: Parts, stamp: Stamp) -> bool:
-        """Takes in what has come since; says whether anything has."""
+        """Read the lines that have come since; return whether the file has changed."""
         if stamp == self._stamp:
             return False
         before = self._stamp
         self._stamp = stamp
-        # Replaced in one move, or cut: from the beginning, unless it begins as before and is longer.
+        # A file that was replaced or cut is read from the beginning, unless it begins as before and is longer.
         replaced = before is not None and (stamp.inode != before.inode or stamp.size < self._read)
         if replaced or (self._read and (inside.read(parts, 0, len(self._first)) or b"") != self._first):
             self._read, self._first = 0, b""
@@ -66,9 +67,9 @@ class GrowingLines:
 
 
 class GrowingHistory(GrowingLines):
-    """A history that grows, with at most `2 * _FEWEST_STEPS` of its steps, evenly spaced, and the newest.
+    """A history that grows: at most `2 * _FEWEST_STEPS` of its steps, evenly spaced, and the newest.
 
-    A screen shows no more, and reading a line as JSON takes a hundred times as long as finding it.
+    A screen shows no more, and parsing a line as JSON takes a hundred times as long as finding it.
     """
 
     def _forget(self) -> None:
@@ -100,9 +101,13 @@ class GrowingHistory(GrowingLines):
 
 
 def curves(lines: Iterable[Line], trainings: Collection[str] | None = None) -> dict[str, Any]:
-    """Means over replicas at every step, and the least and the largest; σ as geometric means.
+    """Return means over replicas at every step, with the smallest and the largest value; σ as geometric means.
 
-    A replica counts until the step at which it diverged. `trainings` are those that are looked at, by default all.
+    A replica counts until the step at which it diverged.
+
+    Args:
+        lines: Lines of histories, as `history_line` returns them.
+        trainings: The keys of the trainings to include, by default all.
     """
     by_step: dict[int, list[Line]] = {}
     diverged: dict[str, int] = {}

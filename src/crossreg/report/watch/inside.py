@@ -1,31 +1,28 @@
-"""Reading files below one folder, and nothing else.
+"""Reads files below one folder, and no others.
 
-No symbolic link is followed, neither the last part of a path nor one on the way: a folder is opened part by part, each
-inside the one before. Files may be written, cut or removed at any time; what cannot be read is not there.
+No symbolic link is followed, neither at the end of a path nor on the way: a folder is opened part by part, each inside
+the one before. Files may be written, cut or removed at any time; one that cannot be read counts as absent.
 """
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crossreg.report.shared.stored import parsed
+
 _LARGEST = 32 * 2**20  # bytes of a file that is read whole
 Parts = tuple[str, ...]
 
 
 class Stamp(NamedTuple):
-    """A file as it was: equal stamps, equal contents."""
+    """The state of a file: equal stamps mean equal contents."""
 
     inode: int
     size: int
     mtime_ns: int
-
-
-def _stamp(found: os.stat_result) -> Stamp:
-    return Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Inside:
@@ -36,7 +33,7 @@ class Inside:
 
     @contextlib.contextmanager
     def _folder(self, parts: Parts) -> Iterator[int]:
-        """A folder below the root, as a descriptor."""
+        """Open a folder below the root, as a descriptor."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         folder = os.open(self.root, flags)
         try:
@@ -50,7 +47,7 @@ class Inside:
             os.close(folder)
 
     def files(self, parts: Parts) -> tuple[dict[str, Stamp], list[str]]:
-        """The files of a folder with their stamps, and the names of the folders in it; empty where there is none."""
+        """Return the files of a folder with their stamps, and the names of its folders; empty where there is none."""
         files, folders = {}, []
         with contextlib.suppress(OSError), self._folder(parts) as folder, os.scandir(folder) as entries:
             for entry in entries:
@@ -58,11 +55,12 @@ class Inside:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.name)
                     elif entry.is_file(follow_symlinks=False):
-                        files[entry.name] = _stamp(entry.stat(follow_symlinks=False))
+                        found = entry.stat(follow_symlinks=False)
+                        files[entry.name] = Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
         return files, sorted(folders)
 
     def read(self, parts: Parts, start: int = 0, most: int = _LARGEST) -> bytes | None:
-        """A file's bytes from `start` on, at most so many; None where it is no plain file that can be read."""
+        """Return at most `most` bytes of a file from `start` on; None where it is no regular file that can be read."""
         with contextlib.suppress(OSError, ValueError), self._folder(parts[:-1]) as folder:
             # A pipe would wait for its writer.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -73,14 +71,6 @@ class Inside:
         return None
 
     def json(self, parts: Parts) -> dict[str, Any]:
-        """A JSON object; an empty one where the file holds none."""
+        """Return the object of a JSON file, empty where it holds none."""
         value = parsed(self.read(parts) or b"")
         return value if isinstance(value, dict) else {}
-
-
-def parsed(text: bytes) -> Any:
-    """The value that JSON text stands for, or None."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

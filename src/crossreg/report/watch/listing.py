@@ -1,9 +1,10 @@
-"""All run folders below one, looked at again only where something has changed.
+"""Lists all run folders below one, and reads again only those that have changed.
 
-A listing is made by the server itself; requests name runs by what it has listed. Folders that are finished are known by
-the time at which they last changed, so that a look at thousands of them takes milliseconds.
+The server makes the listing itself; requests name runs by its entries. A finished folder is known by the time at which
+it last changed, so that a look at thousands of them takes milliseconds.
 """
 
+import itertools
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 from crossreg.progress.history import history_line
 from crossreg.report.figures.looks import family_of
+from crossreg.report.shared.stored import DEPTH
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
 from crossreg.report.watch.history import GrowingHistory, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp
@@ -20,14 +22,13 @@ from crossreg.report.watch.trainings import ProgramFile, SweepPlan, read_plan, r
 from crossreg.runs.kinds import CONFIG, PLAN, kind_by
 
 _SECONDS_BETWEEN_LOOKS = 1.0
-_DEPTH = 6
 _MOST_FOLDERS = 20_000
 _MOST_HISTORIES = 64
 
 
 @dataclass
 class _Folder:
-    """A folder that holds runs, as it was when last read."""
+    """A folder that holds runs, in the state in which it was last read."""
 
     stamps: Mapping[str, Stamp]
     changed_ns: int
@@ -38,7 +39,7 @@ class _Folder:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it changes only by files that come or go, which its own time tells."""
+        """Whether it can change only by files that come or go, which its own time tells."""
         return self.reader is None and self.live is None and all(e.state == "finished" for e in self.entries)
 
 
@@ -58,14 +59,14 @@ class Listing:
         self._version = 0
 
     def runs(self) -> dict[str, Any]:
-        """Every run that is there, and a number that changes when one of them does."""
+        """Return every run, and a version that changes whenever one of them does."""
         with self._lock:
             self._look()
             runs = [_described(identity, entry) for identity, entry in self._entries.items()]
             return {"root": self._inside.root.name, "version": self._version, "runs": runs, "unseen": self._unseen}
 
     def live(self) -> dict[str, Any]:
-        """What trains now, what has fallen silent, and the number of the list."""
+        """Return what is training, what has fallen silent, and the version of the list."""
         with self._lock:
             self._look()
             found = [folder.live for folder in self._folders.values() if folder.live is not None]
@@ -74,14 +75,14 @@ class Listing:
             return {"version": self._version, "live": live, "silent": silent}
 
     def curve(self, identity: str) -> dict[str, Any] | None:
-        """The curves of one run, or None where there is no such run."""
+        """Return the curves of one run, or None where there is no such run."""
         with self._lock:
             self._look()
             entry = self._entries.get(identity)
             if entry is None:
                 return None
             plan = self._plan(entry.folder) if entry.kind == "sweep" else None
-        # A plan of thousands of trials takes seconds: others are answered meanwhile.
+        # A plan of thousands of trials takes seconds: other requests are answered meanwhile.
         keys = [] if plan is None else plan.trainings(entry)
         with self._lock:
             if entry.kind in ("run", "car"):
@@ -93,13 +94,11 @@ class Listing:
                 files = [f"{name}.jsonl" for name, p in programs.items() if any(key in p.names for key in keys)]
                 lines = (line for file in files for line in self._lines((*entry.folder, "trained", file)))
                 found = curves(lines, keys)
-            for key in list(found["diverged"]):
-                name = next((program.names[key] for program in programs.values() if key in program.names), key)
-                found["diverged"][name] = found["diverged"].pop(key)
-            return found
+            names = {key: name for program in programs.values() for key, name in program.names.items()}
+            return found | {"diverged": {names.get(key, key): step for key, step in found["diverged"].items()}}
 
     def _lines(self, parts: Parts | None) -> list[Any]:
-        """The lines of a history, of which only what is new is read."""
+        """Return the lines of a history, of which only new ones are read."""
         if parts is None:
             return []
         stamp = self._inside.files(parts[:-1])[0].get(parts[-1])
@@ -114,11 +113,12 @@ class Listing:
 
     def _described_live(self, live: Live) -> dict[str, Any]:
         progress = dict(live.progress)
-        names = list(self._names_of_replicas(live))
-        if not names and len(progress["replicas"]) > 1:
-            names = [f"replica {number}" for number in range(len(progress["replicas"]))]
-        for number, replica in enumerate(progress["replicas"]):
-            replica["name"] = names[number] if number < len(names) else ""
+        replicas = progress["replicas"]
+        names = self._names_of_replicas(live)
+        if not names and len(replicas) > 1:
+            names = [f"replica {number}" for number in range(len(replicas))]
+        for replica, name in zip(replicas, itertools.chain(names, itertools.repeat("")), strict=False):
+            replica["name"] = name
         return _described(live.entry.identity, live.entry) | progress | {"silent": live.silent}
 
     def _names_of_replicas(self, live: Live) -> list[str]:
@@ -128,7 +128,7 @@ class Listing:
         return list(program.names.values()) if program is not None else []
 
     def _look(self) -> None:
-        """Reads what has changed since the last look."""
+        """Read the folders that have changed since the last look."""
         now = time.monotonic()
         if now - self._looked < _SECONDS_BETWEEN_LOOKS:
             return
@@ -144,26 +144,25 @@ class Listing:
         self._looked = time.monotonic()
 
     def _walk(self, parts: Parts, found: dict[Parts, _Folder], left: list[int], unseen: dict[str, list[Parts]]) -> None:
-        """Finds all folders that hold runs; `unseen` takes those that were not looked into, by the reason."""
+        """Find all folders that hold runs; `unseen` takes those that were not looked into, by the reason."""
         left[0] -= 1
         if left[0] < 0:
             unseen.setdefault(f"folders beyond the first {_MOST_FOLDERS:,}", []).append(parts)
             return
-        known = self._folders.get(parts)
-        if known is not None and known.is_settled and known.changed_ns == self._changed_ns(parts):
+        known, changed_ns = self._folders.get(parts), self._changed_ns(parts)
+        if known is not None and known.is_settled and known.changed_ns == changed_ns:
             found[parts] = known
             return
-        changed_ns = self._changed_ns(parts)
         files, folders = self._inside.files(parts)
         if folder := self._read(parts, files, changed_ns, known):
             found[parts] = folder
             return
         below = [(*parts, name) for name in folders if not name.startswith(".")]
-        if len(parts) < _DEPTH:
+        if len(parts) < DEPTH:
             for one in below:
                 self._walk(one, found, left, unseen)
         elif below:
-            unseen.setdefault(f"folders more than {_DEPTH} below this one", []).append(below[0])
+            unseen.setdefault(f"folders more than {DEPTH} below this one", []).append(below[0])
 
     def _changed_ns(self, parts: Parts) -> int:
         try:
@@ -198,7 +197,7 @@ class Listing:
         return known
 
     def _programs(self, parts: Parts) -> dict[str, ProgramFile]:
-        """What a sweep has trained, by the name of the program; only what is new is read."""
+        """Return the trained programs of a sweep by name; only new ones are read."""
         files, _ = self._inside.files((*parts, "trained"))
         known, found = self._trained.get(parts, {}), {}
         for file, stamp in sorted(files.items()):
@@ -213,28 +212,16 @@ class Listing:
 
 
 def _lasting(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Entries without the step of those that train, which is told with what is live."""
+    """Return entries without the steps of running ones: those come with what is live."""
     return {k: replace(entry, step=None) if entry.state == "training" else entry for k, entry in entries.items()}
 
 
 def _name_of(parts: Parts) -> str:
-    """A folder as it is called on the page."""
+    """Return the name of a folder on the page."""
     return "/".join(parts).encode(errors="replace").decode() or "."
 
 
 def _described(identity: str, entry: Entry) -> dict[str, Any]:
-    """An entry as JSON."""
-    return {
-        "id": identity,
-        "name": _name_of(entry.folder),
-        "kind": entry.kind,
-        "method": entry.method,
-        "color": family_of(entry.method),
-        "regime": dict(entry.regime),
-        "state": entry.state,
-        "step": entry.step,
-        "steps": entry.steps,
-        "scores": dict(entry.scores),
-        "diverged_at": entry.diverged_at,
-        "when": entry.when,
-    }
+    """Return an entry as plain values, without its files."""
+    shown = {name: value for name, value in vars(entry).items() if name not in ("folder", "key", "history")}
+    return shown | {"id": identity, "name": _name_of(entry.folder), "color": family_of(entry.method)}

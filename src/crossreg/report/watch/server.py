@@ -1,13 +1,13 @@
-"""The page and its numbers over HTTP: read-only, for one folder, on the loopback address unless told otherwise.
+"""Serves the page and its numbers over HTTP: read-only, for one folder, on the loopback address unless told otherwise.
 
-    GET /                    the page, with /page.css and /page.js
-    GET /api/live            what trains now, and a number that changes with the list
+    GET /                    the page, with its styles and scripts beside it
+    GET /api/live            what is training, and the version of the list of runs
     GET /api/runs            every run
     GET /api/curve/ID        the curves of one of them
 
-A request's path is looked up in a table and never reaches the file system: ID is a name that the server has made up.
-Other sites may not read any of it through a visitor's browser: the `Host` must be an address that is served (a name
-that someone has pointed here is refused), and so is what a page of another origin has asked for.
+The path of a request is looked up in a table and never reaches the file system: ID is a name that the server made up.
+Other sites cannot read any of it through a visitor's browser: a request is refused if its `Host` is not an address that
+is served (such as a name that someone has pointed here), or if it comes from a page of another origin.
 """
 
 import io
@@ -21,25 +21,21 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder
-from crossreg.report.shared import SCRIPTS, STYLES
+from crossreg.report.shared import SCRIPTS, STYLES, package_file
 from crossreg.report.watch.inside import Inside
 from crossreg.report.watch.listing import Listing
 
 _SECONDS_FOR_A_REQUEST = 10.0
 _MOST_CONNECTIONS = 32
-_PACKAGES = {"watch": "crossreg.report.watch", "shared": "crossreg.report.shared"}
+_KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _FILES = {
-    "/": ("watch", "page.html", "text/html"),
-    **{f"/{name}": ("shared", name, "text/css") for name in STYLES},
-    "/page.css": ("watch", "page.css", "text/css"),
-    **{f"/{name}": ("shared", name, "text/javascript") for name in ("theme.js", *SCRIPTS)},
-    **{f"/{name}": ("watch", name, "text/javascript") for name in ("live.js", "page.js")},
+    "crossreg.report.shared": (*STYLES, "theme.js", *SCRIPTS),
+    "crossreg.report.watch": ("static/page.html", "static/page.css", "static/live.js", "static/page.js"),
 }
 _CURVE = re.compile(r"/api/curve/([0-9a-f]{16})", re.ASCII)
 _POLICY = (
@@ -60,7 +56,7 @@ _WORDS = {400: "bad request", 403: "refused", 404: "not found", 405: "only GET a
 
 
 class _Deadline(io.RawIOBase):
-    """The bytes of a connection, for so long: one that sends a byte now and then ends, too."""
+    """The bytes of a connection for at most so many seconds, even if it sends a byte now and then."""
 
     def __init__(self, connection: socket.socket, seconds: float):
         self._connection = connection
@@ -112,13 +108,13 @@ class _Handler(BaseHTTPRequestHandler):
         return HTTPStatus.FORBIDDEN if any(site not in _SAME_SITE for site in sites) else None
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        # What http.server does not understand: a line that is too long, a version, a method.
+        # http.server calls this for a line that is too long, and for a version or a method that it does not know.
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code))
 
     def _answer(self, status: HTTPStatus, body: bytes | None = None, kind: str = "text/plain") -> None:
         body = f"{_WORDS.get(status, status.phrase.lower())}\n".encode() if body is None else body
         self.close_connection = True
-        self.request_version = "HTTP/1.0"  # also where none was understood: no answer without its headers
+        self.request_version = "HTTP/1.0"  # also where none was understood: every answer has its headers
         self.connection.settimeout(self.server.seconds)
         self.send_response(status)
         for name, value in _HEADERS.items():
@@ -135,11 +131,21 @@ class _Handler(BaseHTTPRequestHandler):
         return "crossreg"
 
     def log_message(self, format: str, *_) -> None:  # noqa: A002
-        """Nothing: the terminal is the user's."""
+        """Print nothing: the terminal belongs to the user."""
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serves the runs below a folder."""
+    """A server of the runs below a folder.
+
+    Args:
+        folder: The folder; nothing outside it is read.
+        host: The address to listen on, by default one that only this machine can reach.
+        port: The port, by default any that is free.
+        seconds: How long a visitor may take to send a request.
+
+    Raises:
+        InputError: If there is no such folder, or the address or the port cannot be listened on.
+    """
 
     daemon_threads = True
     request_queue_size = 64
@@ -153,9 +159,11 @@ class WatchServer(ThreadingHTTPServer):
         self._host = host.strip("[]").lower()
         self._listing = Listing(Inside(folder))
         self._pages = {
-            path: (resources.files(_PACKAGES[home]).joinpath(name).read_bytes(), kind)
-            for path, (home, name, kind) in _FILES.items()
+            f"/{name.removeprefix('static/')}": (package_file(package, name).encode(), _KINDS[name.split(".")[-1]])
+            for package, names in _FILES.items()
+            for name in names
         }
+        self._pages["/"] = self._pages.pop("/page.html")
         self._answers: dict[str, Callable[[], dict[str, Any]]] = {
             "/api/live": self._listing.live,
             "/api/runs": self._listing.runs,
@@ -171,7 +179,7 @@ class WatchServer(ThreadingHTTPServer):
         self._bound = ipaddress.ip_address(str(self.server_address[0]).split("%")[0])
 
     def server_bind(self) -> None:
-        # Not that of http.server, which asks the name service who we are.
+        # In place of the method of http.server, which asks the name service for the name of this machine.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -179,7 +187,7 @@ class WatchServer(ThreadingHTTPServer):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the server."""
         return self._bound.is_loopback
 
     @property
@@ -188,10 +196,10 @@ class WatchServer(ThreadingHTTPServer):
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.port}/"
 
     def serves(self, host: str) -> bool:
-        """Whether a `Host` header is an address of this server.
+        """Return whether a `Host` header is an address of this server.
 
-        A name could be anyone's who has it point here; a number cannot, so that all of them pass where the server
-        listens on every address.
+        Anyone can have a name point here, but not a number: so every number passes if the server listens on every
+        address.
         """
         match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", host, re.ASCII)
         if match is None or int(match[2] or 80) != self.port:
@@ -208,7 +216,7 @@ class WatchServer(ThreadingHTTPServer):
         return address == self._bound or self._bound.is_unspecified or (address.is_loopback and self.is_local)
 
     def find(self, path: str) -> tuple[bytes, str] | None:
-        """The answer to a request, and its type; None where there is none."""
+        """Return the answer to a request and its type, or None where there is none."""
         if path in self._pages:
             return self._pages[path]
         value = None
@@ -224,7 +232,7 @@ class WatchServer(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
+        except RuntimeError:  # no thread is left
             self._free.release()
             self.shutdown_request(request)
 
@@ -235,14 +243,24 @@ class WatchServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A visitor who has gone is no news."""
+        """Report an error, unless the visitor has left."""
         error = sys.exception()
         if not isinstance(error, OSError):
             print(f"crossreg: {type(error).__name__} while answering: {error}", file=sys.stderr)
 
 
 def watch(folder: Path, *, host: str = "127.0.0.1", port: int = 0, open_browser: bool = False) -> None:
-    """Serves until it is stopped; says where."""
+    """Serve the runs below a folder until Ctrl-C, and print the address.
+
+    Args:
+        folder: The folder; nothing outside it is read.
+        host: The address to listen on, by default one that only this machine can reach.
+        port: The port, by default any that is free.
+        open_browser: Whether to open the page in the browser.
+
+    Raises:
+        InputError: If there is no such folder, or the address or the port cannot be listened on.
+    """
     with WatchServer(folder, host, port) as server:
         if not server.is_local:
             print(f"crossreg: --host {host}: anyone who reaches port {server.port} can read the runs", file=sys.stderr)

@@ -1,16 +1,17 @@
-"""Which trainings the rows of a sweep were made of, and which program trained them.
+"""Finds the trainings of a row of a sweep, and the program that trained them.
 
-A row is known by the hash of its settings, and so is a training. To hash all trials of a large sweep takes a minute;
-only those are hashed that have the method, the seed and the sizes of the row that is asked for.
+Rows and trainings are known by hashes of their settings. Hashing all trials of a large sweep would take a minute, so
+only those with the method, the seed and the sizes of the requested row are hashed.
 """
 
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crossreg.errors import InputError
-from crossreg.progress.history import number, whole
-from crossreg.report.watch.folders import Entry, section
-from crossreg.report.watch.inside import Inside, Parts, Stamp, parsed
+from crossreg.progress.history import whole
+from crossreg.report.shared.stored import training_name, trainings_in
+from crossreg.report.watch.folders import Entry
+from crossreg.report.watch.inside import Inside, Parts, Stamp
 
 if TYPE_CHECKING:
     from crossreg.designs.grids import Trial
@@ -23,32 +24,20 @@ Place = tuple[Any, ...]
 
 
 class ProgramFile(NamedTuple):
-    """The replicas that were trained as one, by their keys, in words."""
+    """The replicas of a program in words, by the keys of their trainings."""
 
     stamp: Stamp
     names: dict[str, str]
 
 
 def read_program(inside: Inside, parts: Parts, stamp: Stamp) -> ProgramFile:
-    """The replicas of a `trained/*.json`."""
-    described = parsed(inside.read(parts) or b"")
-    items = [item for item in described if isinstance(item, dict)] if isinstance(described, list) else []
-    return ProgramFile(stamp, {item["key"]: _name(item) for item in items if isinstance(item.get("key"), str)})
-
-
-def _name(item: dict[str, Any]) -> str:
-    """A replica in words: its regime, its seed, and which member of an ensemble it is."""
-    config = section(item, "config")
-    data, seed = section(config, "data"), whole(section(config, "train").get("seed"))
-    fraction, size = number(data.get("observed_fraction")), whole(data.get("train_size"))
-    if fraction is None or size is None or seed is None:
-        return item["key"][:8]
-    member = whole(item.get("member"))
-    return f"{fraction:g} observed, {size} trajectories, seed {seed}" + (f", member {member}" if member else "")
+    """Read the replicas of a `trained/*.json`."""
+    trainings = trainings_in(inside.read(parts) or b"")
+    return ProgramFile(stamp, {key: training_name(training) for key, training in trainings.items()})
 
 
 class SweepPlan:
-    """The trials of a `sweep.json`. They are planned when a row is first asked for; who asks meanwhile waits."""
+    """The trials of a `sweep.json`, planned when a row is first requested; other requests wait meanwhile."""
 
     def __init__(self, stamp: Stamp, asked: dict[str, Any]):
         self.stamp = stamp
@@ -58,7 +47,7 @@ class SweepPlan:
         self._keyed: "dict[Place, dict[str, Trial]]" = {}
 
     def trainings(self, row: Entry) -> list[str]:
-        """The keys of a row's trainings; none where the plan has no such row."""
+        """Return the keys of a row's trainings; none where the plan has no such row."""
         from crossreg.runs.sweep_folder import trial_key
         from crossreg.studies.sweep.scoring import trainings_of
 
@@ -74,18 +63,18 @@ class SweepPlan:
 
 
 def read_plan(inside: Inside, parts: Parts, stamp: Stamp) -> SweepPlan:
-    """The plan of a `sweep.json`; one without trials where it cannot be read."""
+    """Read the plan of a `sweep.json`; it has no trials where it cannot be read."""
     return SweepPlan(stamp, inside.json(parts) if stamp.size <= _LONGEST_PLAN else {})
 
 
 def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Trial]]":
-    """The trials of a sweep by what a row says of itself."""
+    """Return the trials of a sweep by the method, the seed and the sizes that their rows name."""
     from crossreg.runs.sweep_folder import trials_of
 
     try:
         trials = trials_of(asked, "sweep.json") if _is_plannable(asked) else []
     except (InputError, AttributeError, ValueError, TypeError, RecursionError):
-        return {}  # no plan of this version: its rows have scores and no curves
+        return {}  # a plan of another version: its rows have scores and no curves
     found: dict[Place, list[Trial]] = {}
     for trial in trials:
         sizes = (getattr(trial.config.data, name) for name in _PLACE)
@@ -94,7 +83,7 @@ def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Trial]]":
 
 
 def _is_plannable(asked: dict[str, Any]) -> bool:
-    """Whether a plan has so few trials that they can be made, which is told without making them."""
+    """Return whether a plan has few enough trials to be made, without making them."""
     from crossreg.designs.grids import plan
 
     name, methods, grid = asked.get("name"), asked.get("methods"), asked.get("grid", [])

@@ -1,22 +1,16 @@
-// What trains now: a card for each training, with its curves so far.
+// One card for each running training, with its curves so far.
 
 const curveOf = (curve, key) => ({ x: curve.step, y: curve[key].mean, low: curve[key].low, high: curve[key].high });
-const sitesOf = (curve) => Object.entries(curve.sigma).map(([site, y], i, all) => (
-  { label: site, x: curve.step, y, color: siteColor(i, all.length) }));
+const hasDiverged = (replica) => replica.diverged_at >= 0;
 
 function replicas(one) {
-  const rows = [...one.replicas].sort((a, b) => (b.diverged_at >= 0) - (a.diverged_at >= 0));
-  const body = make("tbody");
-  for (const replica of rows) {
-    const fell = replica.diverged_at >= 0;
-    body.append(cells(make("tr"), [
-      [replica.name, "left"], number(replica.train_loss, 3), number(replica.reg_loss, 3), number(replica.reg_nll, 3),
-      number(replica.reg_ece, 3), [fell ? `diverged at step ${replica.diverged_at}` : "going on", fell ? "left warn" : "left"],
-    ]));
-  }
-  const table = make("table", {}, heading([
-    ["replica", true], ["train loss"], ["reg loss"], ["reg NLL"], ["reg ECE"], ["state", true],
-  ]), body);
+  const rows = [...one.replicas].sort((a, b) => hasDiverged(b) - hasDiverged(a)).map((replica) => [
+    [replica.name, "left"],
+    ...["train_loss", "reg_loss", "reg_nll", "reg_ece"].map((name) => fixed(replica[name], 3)),
+    hasDiverged(replica) ? [`diverged at step ${replica.diverged_at}`, "left warn"] : ["training", "left"],
+  ]);
+  const heads = [["replica", "left"], "train loss", "reg loss", "reg NLL", "reg ECE", ["state", "left"]];
+  const table = fillTable(make("table"), heads, rows);
   return make("div", { class: "replicas wide", tabindex: "0", role: "region", "aria-label": "replicas" }, table);
 }
 
@@ -24,7 +18,7 @@ function titled(one) {
   return one.kind === "run" ? one.name : `${one.name}: ${one.label}`;
 }
 
-// Where it is, in a line: a sweep says how far all of it is, a run its step, and whoever scores how much is scored.
+// Progress in a line: of a whole sweep, by the step of a run, or by how much has been scored.
 function placeOf(one) {
   const parts = [];
   if (one.programs) {
@@ -51,16 +45,16 @@ function panelsOf(one, curve) {
   }];
   if (curve.reg_loss.mean.some(isNumber)) {
     const series = [{ label: "reg loss", color, dash: DASHES[1], ...curveOf(curve, "reg_loss") }];
-    panels.splice(1, 0, { ...shared, name: name("reg"), title: "what ρ minimises on reg", y: "reg loss", cut: true, series });
+    panels.splice(1, 0, { ...shared, name: name("reg"), title: "Loss that ρ minimizes on reg", y: "reg loss", cut: true, series });
   }
-  const sites = sitesOf(curve);
+  const sites = siteSeries(curve);
   if (sites.length) {
     panels.push({ ...shared, name: name("sigma"), title: "σ per site (geometric mean)", y: "σ", log: true, least: 1, series: sites });
   }
   return panels;
 }
 
-// A card, and the charts to draw in it once it stands in the page: a chart takes the width that it has.
+// Returns a card. `charts` takes the charts to draw once the card stands in the page: a chart takes the width of its place.
 function training(one, opened, charts) {
   const curve = state.curves.get(one.id);
   const card = make("article", { class: "training", "data-live": one.id });
@@ -68,7 +62,7 @@ function training(one, opened, charts) {
   const isScoring = one.now === "scoring" && !one.programs && one.points;
   const share = isScoring ? one.scored / one.points : one.programs ? one.trained || 0 : one.steps ? one.step / one.steps : 0;
   card.append(make("progress", { max: 1, value: share, "aria-label": isScoring ? "scored" : "trained" }));
-  const fallen = one.replicas.filter((replica) => replica.diverged_at >= 0);
+  const fallen = one.replicas.filter(hasDiverged);
   if (fallen.length) {
     const names = fallen.slice(0, 6).map((r) => `${r.name || "this run"} at step ${r.diverged_at}`).join("; ");
     card.append(make("p", { class: "warn" },
@@ -83,10 +77,10 @@ function training(one, opened, charts) {
     }
     card.append(panels);
     if (one.replicas.length > 1) {
-      card.append(make("p", { class: "hint" }, "Means over replicas that have not diverged; bands from the least to the largest."));
+      card.append(make("p", { class: "hint" }, "Means over replicas that have not diverged. Bands reach from the smallest to the largest."));
     }
   } else {
-    card.append(make("p", { class: "hint" }, "Curves begin with the first look at reg."));
+    card.append(make("p", { class: "hint" }, "Curves begin with the first evaluation on reg."));
   }
   if (one.replicas.length > 1) {
     const more = make("details", {}, make("summary", {}, `${one.replicas.length} replicas`), replicas(one));
@@ -96,7 +90,7 @@ function training(one, opened, charts) {
   return card;
 }
 
-// Puts elements in the place of others and draws their charts; whoever reads values there stays where they were.
+// Replaces the elements of a place and draws their charts. A reader who was reading values there stays where they were.
 function replaced(place, elements, charts) {
   const focused = document.activeElement?.closest?.("[data-chart]")?.dataset.chart;
   const inLegend = focused && [...document.querySelectorAll(`[data-chart="${CSS.escape(focused)}"] button`)].indexOf(document.activeElement);
@@ -115,7 +109,7 @@ function drawLive() {
   const kept = focused && [focused.closest("article").dataset.live, focused.tagName === "SUMMARY" ? "summary" : ".replicas"];
   const charts = [];
   const cards = state.live.map((one) => training(one, opened, charts));
-  replaced(at("live"), cards.length ? cards : [make("p", { class: "hint" }, "Nothing trains at the moment.")], charts);
+  replaced(at("live"), cards.length ? cards : [make("p", { class: "hint" }, "Nothing is training at the moment.")], charts);
   for (const [id, top] of scrolled) {
     const list = at("live").querySelector(`[data-live="${id}"] .replicas`);
     if (list) list.scrollTop = top;

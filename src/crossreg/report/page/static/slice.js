@@ -1,6 +1,6 @@
-// The field at the chosen time with its bands, and an address that leads back to it.
+// The field along the line at the chosen time, with its bands; and an address that leads back to it.
 
-// Offset of a quantile from the mean in standard deviations, between the stored ones.
+// The offset of a quantile from the mean in standard deviations, interpolated between the stored quantiles.
 const offsetAt = (fields, index, score) => {
   const { scores, offset_steps: steps } = constants;
   const size = fields.truth.length;
@@ -10,16 +10,16 @@ const offsetAt = (fields, index, score) => {
   return ((1 - share) * fields.offsets[k * size + index] + share * fields.offsets[(k + 1) * size + index]) / steps;
 };
 
-// One range for all times of a trajectory, so that what moves is the field: the truth, and room for all but the widest
-// bands. A range that followed the slider would move too.
+// One range for all times of a trajectory: the truth, with room for all but the widest bands. A range that followed
+// the slider would move together with the field.
 const ranged = new Map();
 const rangeOfField = (entry, fields) => {
   const known = ranged.get(fields) || ranged.set(fields, []).get(fields);
   if (!known[state.channel]) {
-    const truth = ofChannel(entry, fields.truth).filter(Number.isFinite);
-    const ends = truth.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
-    const [low, high] = truth.length ? ends : [0, 1];
-    const wide = Math.max(1.7 * topOf(ofChannel(entry, fields.std)), topOf(ofChannel(entry, fields.size)));
+    const of = (values) => ofChannel(values, entry.points);
+    const ends = extentOf(of(fields.truth));
+    const [low, high] = ends[0] <= ends[1] ? ends : [0, 1];
+    const wide = Math.max(1.7 * topOf(of(fields.std)), topOf(of(fields.size)));
     const room = Math.min(Math.max(wide, 0.05 * (high - low) || 0.5), high - low || 1);
     known[state.channel] = [low - room, high + room];
   }
@@ -33,41 +33,32 @@ const drawTime = () => {
   const level = Number(at("level").value);
   at("level-said").textContent = `${level}%`;
   const share = (100 * (state.time + 0.5)) / piece.steps.length;
-  for (const now of document.querySelectorAll(".frame .now")) now.style.left = `${share}%`;
+  for (const mark of document.querySelectorAll(".frame :is(.now, .here)")) mark.style.left = `${share}%`;
   for (const here of document.querySelectorAll(".frame .here")) {
-    here.style.left = `${share}%`;
     here.style.bottom = `${(100 * (state.point + 0.5)) / entry.points}%`;
   }
   const score = constants.levels[level];
   const points = Array.from({ length: entry.points }, (_, p) => p);
-  const of = (values) => points.map((p) => values[place(entry, state.time, p)]);
-  const band = (low, high, key, color) => ({
-    band: true, key, label: `${level}% band, ${key}`, color, x: points, y: low, low, high,
-  });
-  const side = (sign) => points.map((p) => {
-    const index = place(entry, state.time, p);
-    return fields.mean[index] + fields.std[index] * offsetAt(fields, index, sign * score);
-  });
-  const predictive = (sign) => points.map((p) => {
-    const index = place(entry, state.time, p);
-    return fields.mean[index] + sign * score * fields.std_predictive[index];
-  });
-  const hidden = points.filter((p) => !fields.observed[state.time * entry.points + p]);
+  const along = (valueAt) => points.map((p) => valueAt(place(state.time, p, entry.points)));
+  const band = (key, end) => {
+    const [low, high] = [-1, 1].map((sign) => along((i) => fields.mean[i] + end(i, sign * score)));
+    return { band: true, key, label: `${level}% band, ${key}`, color: `var(--${key})`, x: points, y: low, low, high };
+  };
   chart(at("slice"), {
     name: "slice",
     title: `Step ${piece.steps[state.time]} of test trajectory ${piece.number}`,
     x: "grid point", y: entry.names[state.channel] || "field", height: 300, xRange: [0, entry.points - 1], yRange: rangeOfField(entry, fields),
-    ticksBelow: hidden,
+    ticksBelow: points.filter((p) => !fields.observed[state.time * entry.points + p]),
     series: [
-      band(side(-1), side(1), "total", "var(--total)"),
-      band(predictive(-1), predictive(1), "predictive", "var(--predictive)"),
-      { label: "mean", x: points, y: of(fields.mean), color: "var(--mean)" },
-      { label: "truth", x: points, y: of(fields.truth), color: "var(--text)", dash: "2 3", width: 1.8, broken: true },
+      band("total", (i, quantile) => fields.std[i] * offsetAt(fields, i, quantile)),
+      band("predictive", (i, quantile) => quantile * fields.std_predictive[i]),
+      { label: "mean", x: points, y: along((i) => fields.mean[i]), color: "var(--mean)" },
+      { label: "truth", x: points, y: along((i) => fields.truth[i]), color: "var(--text)", dash: "2 3", width: 1.8, broken: true },
     ],
   });
 };
 
-// What is looked at stands in the page's address: it outlives a reload, and can be sent to others with the file.
+// The page's address holds what is shown: it outlives a reload, and can be sent to others with the file.
 const PREFIX = "#explore&";
 const PLACES = ["entry", "trajectory", "channel", "time", "point"];
 let keeping = 0;
@@ -78,11 +69,11 @@ const keepPlace = () => {
     parts.set("level", at("level").value);
     try {
       history.replaceState(null, "", `${PREFIX}${parts}`);
-    } catch {} // a browser that keeps no address for a file
+    } catch {} // some browsers keep no address for a file
   }, 250);
 };
 
-// Takes over what the address says, as far as the page has it; says whether it says anything.
+// Shows what the address names, as far as the page holds it; returns whether the address names anything.
 const takePlace = () => {
   if (!location.hash.startsWith(PREFIX)) return false;
   const parts = new URLSearchParams(location.hash.slice(PREFIX.length));
@@ -93,7 +84,7 @@ const takePlace = () => {
   return true;
 };
 
-// Steps through time by itself until it is told to stop.
+// Steps through time until it is stopped.
 let playing = 0;
 const play = (isOn) => {
   clearInterval(playing);

@@ -1,4 +1,4 @@
-// The rest of a run whose trajectories are shown: coverage, PIT, where it is wrong, σ per site; and the choices.
+// All else about the run whose trajectories are shown: coverage, PIT, where it is wrong, σ per site; and the choices.
 const drawCoverage = (entry) => {
   const known = Object.entries(entry.coverage).filter(([, covered]) => covered);
   chart(at("coverage"), {
@@ -20,43 +20,35 @@ const drawCoverage = (entry) => {
   });
 };
 
-// Whether a piece shows a region: it is of its trajectory, has its steps, and its line runs through it.
+// Whether a piece shows a region: it is part of the same trajectory, has its steps, and its line crosses it.
 const shows = ({ number, steps, line }, region) =>
   number === region.trajectory && steps[0] <= region.steps[0] && steps[steps.length - 1] >= region.steps[1] &&
   region.points.slice(1).every(([low, high], i) => low <= line[i] && line[i] <= high);
 
 const listRegions = (table, entry, regions, none) => {
-  table.textContent = "";
   if (!regions.length) {
-    table.append(make("tbody", {}, make("tr", {}, make("td", {}, none))));
+    table.replaceChildren(make("tbody", {}, make("tr", {}, make("td", {}, none))));
     return;
   }
   const heads = ["", "error / √U_tot", "RMS error", "√U_tot", "trajectory", "steps", "points"];
   if (entry.channels > 1) heads.push("channel");
-  table.append(make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)))));
-  const body = make("tbody");
-  regions.forEach((region, rank) => {
+  const rows = regions.map((region, rank) => {
     const index = entry.trajectories.findIndex((piece) => shows(piece, region));
-    const points = region.points.map((ends) => ends.join("–")).join(" × ");
     const ratio = region.ratio === null ? "∞" : region.ratio.toFixed(1); // no error bar at all
-    const sizes = [ratio, written(region.error), written(region.std)];
-    const cells = [...sizes, region.trajectory, region.steps.join("–"), points];
+    const points = region.points.map((ends) => ends.join("–")).join(" × ");
+    const cells = [ratio, written(region.error), written(region.std), region.trajectory, region.steps.join("–"), points];
     if (entry.channels > 1) cells.push(channelName(entry, region.channel));
-    const row = make("tr");
-    let first = String(rank + 1);
-    if (index >= 0) {
-      const said = `Show region ${rank + 1}: trajectory ${region.trajectory}, steps ${region.steps.join(" to ")}`;
-      first = make("button", { type: "button", "aria-label": said }, `${rank + 1} ▸`);
-      first.addEventListener("click", () => {
-        for (const other of document.querySelectorAll("#shown tr.now")) other.classList.remove("now");
-        row.classList.add("now");
-        showRegion(region, index);
-      });
-    }
-    row.append(make("td", {}, first), ...cells.map((text) => make("td", {}, String(text))));
-    body.append(row);
+    if (index < 0) return [rank + 1, ...cells];
+    const said = `Show region ${rank + 1}: trajectory ${region.trajectory}, steps ${region.steps.join(" to ")}`;
+    const button = make("button", { type: "button", "aria-label": said }, `${rank + 1} ▸`);
+    button.addEventListener("click", () => {
+      for (const other of document.querySelectorAll("#shown tr.now")) other.classList.remove("now");
+      button.closest("tr").classList.add("now");
+      showRegion(region, index);
+    });
+    return [button, ...cells];
   });
-  table.append(body);
+  fillTable(table, heads, rows);
 };
 
 const showRegion = (region, index) => {
@@ -90,11 +82,10 @@ const drawSigma = (entry) => {
 };
 
 const choose = (select, labels) => {
-  select.textContent = "";
-  labels.forEach((label, index) => select.add(new Option(label, index)));
+  select.replaceChildren(...labels.map((label, index) => new Option(label, index)));
 };
 
-// All that changes with the trajectory or the channel.
+// Draws all that changes with the trajectory or the channel.
 const drawPiece = () => {
   const { steps } = pieceNow();
   state.time = clamp(state.time, steps.length);
@@ -134,8 +125,8 @@ const drawEntry = () => {
   const every = [...entry.unaware, ...entry.aware].every((region) => entry.trajectories.some((p) => shows(p, region)));
   at("scanned").textContent =
     `${entry.scanned} test trajectories were cut into regions of ${steps} time steps and ${points} points along each ` +
-    "axis, ranked by root mean squares. A place of a trajectory is listed once, at its worst time. " +
-    (every ? "▸ shows a region in the maps above." : "▸ shows a region in the maps above, where this page holds it.");
+    "axis, ranked by root mean squares. Each place of a trajectory is listed once, at its worst time. " +
+    (every ? "▸ shows a region in the maps above." : "▸ shows a region in the maps above, if this page holds it.");
   at("map-said").textContent = "";
   drawPiece();
   drawCoverage(entry);
@@ -151,8 +142,8 @@ const sayWhatIsKept = () => {
   const counts = [...new Set(whole)].sort((a, b) => a - b).join(" or ");
   at("chosen").textContent =
     `This page holds ${counts || "no"} whole test ${counts === "1" ? "trajectory" : "trajectories"} of each of ` +
-    `${there.length} of ${report.runs} runs: first the one with the region that is furthest off, where one is stored, ` +
-    `then those with the lowest numbers${windows ? "; and windows around the other regions that are listed" : ""}. ` +
+    `${there.length} of ${report.runs} runs: first the one with the worst region, if it is stored, ` +
+    `then those with the lowest numbers${windows ? "; and windows around the other listed regions" : ""}. ` +
     report.chosen;
 };
 
@@ -172,7 +163,7 @@ const startFields = () => {
     const piece = pieceNow();
     const [worst] = entryNow().unaware || [];
     const isShown = piece && worst && shows(piece, worst);
-    // The page opens where the run is furthest off, if that is a whole trajectory's business.
+    // The page opens at the worst region, if a whole trajectory shows it.
     state.time = isShown ? Math.max(0, piece.steps.indexOf(worst.steps[0] + 2)) : Math.floor((piece?.steps.length || 0) / 2);
   }
   at("entry").value = state.entry;
@@ -181,17 +172,10 @@ const startFields = () => {
   drawEntry();
   if (isGiven) at("explore").scrollIntoView();
   for (const id of ["choices-fields", "choices-planes", "sliders"]) at(id).addEventListener("submit", (event) => event.preventDefault());
-  at("entry").addEventListener("change", () => {
-    state.entry = Number(at("entry").value);
-    state.region = null;
-    drawEntry();
-    keepPlace();
-  });
-  for (const name of ["trajectory", "channel"]) {
+  for (const [name, draw] of [["entry", drawEntry], ["trajectory", drawPiece], ["channel", drawPiece]]) {
     at(name).addEventListener("change", () => {
-      state[name] = Number(at(name).value);
-      state.region = null;
-      drawPiece();
+      Object.assign(state, { [name]: Number(at(name).value), region: null });
+      draw();
       keepPlace();
     });
   }

@@ -1,4 +1,4 @@
-// The page of `crossreg watch`: asks its own server every two seconds, and draws what has changed.
+// The page of `crossreg watch`: asks its server every two seconds, and draws what has changed.
 "use strict";
 
 const SECONDS = 2;
@@ -13,11 +13,11 @@ const PANELS = [
   ["reg_nll", "NLL on reg", { cut: true }], ["reg_ece", "ECE on reg", { floor: 0 }],
 ];
 const SETTLED = ["finished", "diverged"];
-// `taken`: of which state of a run its curve is.
+// `taken` holds the state that a run was in when its curve was read.
 const state = {
   version: -1, runs: [], ticked: new Map(), curves: new Map(), taken: new Map(), shown: PAGE, live: [], silent: [],
 };
-// What every chart shows, for those who test the page.
+// The content of every chart, for tests of the page.
 window.watch = { drawn };
 const EVERY_SITE = "all sites (geometric mean)";
 
@@ -26,10 +26,6 @@ async function ask(path) {
   if (answer.status === 404) return null;
   if (!answer.ok) throw new Error(`${answer.status}`);
   return answer.json();
-}
-
-function number(value, digits) {
-  return value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−");
 }
 
 function ago(seconds) {
@@ -69,20 +65,6 @@ function stateOf(run) {
   return `${run.state}${place}${fell}`;
 }
 
-function cells(row, values) {
-  for (const value of values) {
-    const [text, style] = Array.isArray(value) ? value : [value, ""];
-    row.append(make("td", style ? { class: style } : {}, text));
-  }
-  return row;
-}
-
-function heading(titles) {
-  const row = make("tr");
-  for (const [text, left, more = ""] of titles) row.append(make("th", { scope: "col", class: `${left ? "left" : ""} ${more}` }, text));
-  return make("thead", {}, row);
-}
-
 function chosen() {
   const words = at("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = state.runs.filter((run) => {
@@ -90,33 +72,34 @@ function chosen() {
     return words.every((word) => text.includes(word));
   });
   const order = at("order").value;
-  const last = (value) => (value === null || value === undefined ? Infinity : value);
   if (order === "name") found.sort((a, b) => label(a).localeCompare(label(b), "en", { numeric: true }));
   else if (order === "when") found.sort((a, b) => (b.when ?? Infinity) - (a.when ?? Infinity));
-  else found.sort((a, b) => last(a.scores[order]) - last(b.scores[order]));
+  else found.sort((a, b) => (a.scores[order] ?? Infinity) - (b.scores[order] ?? Infinity));
   return found;
 }
+
+// The scores that any of these runs has, and their titles.
+const columnsOf = (runs) => SCORES.filter(([, key]) => runs.some((run) => run.scores[key] != null));
+const titlesOf = (columns) => columns.map(([title]) => title);
 
 function drawList() {
   const found = chosen();
   at("counted").textContent = `${found.length.toLocaleString("en")} of ${state.runs.length.toLocaleString("en")} runs`;
-  const columns = SCORES.filter(([, key]) => found.some((run) => run.scores[key] != null));
-  const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.run : null;
-  const body = make("tbody");
-  for (const run of found.slice(0, state.shown)) {
+  const columns = columnsOf(found);
+  const focused = document.activeElement?.dataset?.run;
+  const rows = found.slice(0, state.shown).map((run) => {
     const box = make("input", { type: "checkbox", "data-run": run.id, "aria-label": `compare ${label(run)}` });
     box.checked = state.ticked.has(run.id);
     box.addEventListener("change", () => tick(run.id, box));
-    body.append(cells(make("tr"), [
+    return [
       [make("label", {}, box, ` ${run.name}`, make("small", { class: "under" }, run.method)), "left"], [run.method, "left method"],
-      ...columns.map(([, key, digits]) => number(run.scores[key], digits)),
+      ...columns.map(([, key, digits]) => fixed(run.scores[key], digits)),
       [stateOf(run), run.diverged_at == null && run.state !== "diverged" ? "left" : "left warn"],
       [regime(run), "left"], [when(run), "left"],
-    ]));
-  }
-  at("runs").replaceChildren(heading([
-    ["run", true], ["method", true, "method"], ...columns.map(([title]) => [title]), ["state", true], ["regime", true], ["written", true],
-  ]), body);
+    ];
+  });
+  const first = [["run", "left"], ["method", "left method"]];
+  fillTable(at("runs"), [...first, ...titlesOf(columns), ["state", "left"], ["regime", "left"], ["written", "left"]], rows);
   at("more").hidden = found.length <= state.shown;
   if (focused) at("runs").querySelector(`[data-run="${focused}"]`)?.focus();
 }
@@ -124,11 +107,11 @@ function drawList() {
 function tick(id, box) {
   if (box.checked && state.ticked.size >= MOST_TICKED) {
     box.checked = false;
-    at("counted").textContent = `at most ${MOST_TICKED} runs are compared`;
+    at("counted").textContent = `at most ${MOST_TICKED} runs can be compared`;
     return;
   }
   if (box.checked) {
-    // A look stays with its run while it is ticked: the colour of its family, and dashes that no other of them has.
+    // A run keeps its look while it is ticked: the colour of its family, and dashes that no other run of that colour has.
     const looks = [...state.ticked.values()];
     const family = state.runs.find((run) => run.id === id)?.color;
     const free = [0, 1, 2, 3, 4, 5].find((color) => !looks.some((look) => look[0] === color)) ?? 0;
@@ -156,32 +139,27 @@ function drawComparison() {
     series: curved.map(({ run, look, curve }) => ({ key: run.id, label: label(run), ...look, ...curveOf(curve, key) })),
   }]).filter(([, options]) => options.series.some((one) => one.y.some(isNumber)));
   charts.push(...sigmaPanel(curved, last));
-  const columns = SCORES.filter(([, key]) => ticked.some((run) => run.scores[key] != null));
-  // The easier regime would win: only runs of one are held against each other.
+  const columns = columnsOf(ticked);
+  // Only runs of one regime are compared: otherwise the easier regime would win.
   const task = (run) => JSON.stringify([run.regime.scenario, run.regime.observed_fraction, run.regime.train_size]);
   const isBest = (run, key) => {
     const baselines = ticked.filter((other) => task(other) === task(run)).map((other) => other.scores[key]);
     const values = baselines.filter((value) => value != null);
     return key !== "test_std_mu" && values.length > 1 && run.scores[key] === Math.min(...values);
   };
-  const body = make("tbody");
-  for (const { run, look } of styled) {
-    const name = make("span", {}, sample(look), ` ${called(run)}`);
-    body.append(cells(make("tr"), [
-      [name, "left"], ...columns.map(([, key, digits]) => [number(run.scores[key], digits), isBest(run, key) ? "best" : ""]),
-      [stateOf(run), "left"], [regime(run), "left"],
-    ]));
-  }
+  const rows = styled.map(({ run, look }) => [
+    [make("span", {}, sample(look), ` ${called(run)}`), "left"],
+    ...columns.map(([, key, digits]) => [fixed(run.scores[key], digits), isBest(run, key) ? "best" : ""]),
+    [stateOf(run), "left"], [regime(run), "left"],
+  ]);
   const without = styled.filter(({ curve }) => curve && !curve.step.length).map(({ run }) => label(run));
   at("uncurved").hidden = !without.length;
-  at("uncurved").textContent = `No history was found of ${without.join("; ")}.`;
+  at("uncurved").textContent = `No history was found for ${without.join("; ")}.`;
   replaced(at("compared"), charts.map(([place]) => place), charts);
-  at("scores").replaceChildren(heading([
-    ["run", true], ...columns.map(([title]) => [title]), ["state", true], ["regime", true],
-  ]), body);
+  fillTable(at("scores"), [["run", "left"], ...titlesOf(columns), ["state", "left"], ["regime", "left"]], rows);
 }
 
-// σ of one site, or of all of them as a geometric mean, in every run that has it.
+// σ of one site, or the geometric mean of all sites, in every run that has it.
 function sigmaPanel(curved, last) {
   const sites = [...new Set(curved.flatMap(({ curve }) => Object.keys(curve.sigma)))];
   at("site").closest(".choices").hidden = !sites.length;
@@ -238,7 +216,7 @@ async function refresh() {
     const stage = (id) => `${runs.get(id)?.state} ${runs.get(id)?.when}`;
     const grows = (id) => !SETTLED.includes(runs.get(id)?.state);
     for (const id of state.curves.keys()) if (!wanted.includes(id)) state.curves.delete(id);
-    // One that has ended since it was last asked for may have got its last lines in between: once more.
+    // A run that has ended since its curve was read may have written more lines: read it once more.
     const due = wanted.filter((id) => grows(id) || !state.curves.has(id) || state.taken.get(id) !== stage(id));
     await Promise.all(due.map(async (id) => {
       const now = stage(id);
@@ -254,17 +232,17 @@ async function refresh() {
       drawLive();
       drawComparison();
     }
-    at("status").textContent = live.live.length ? `${live.live.length} training, looked at every ${SECONDS} s` : "up to date";
+    at("status").textContent = live.live.length ? `${live.live.length} training, updated every ${SECONDS} s` : "up to date";
     at("status").className = "";
   } catch {
-    at("status").textContent = "The server does not answer; what you see is as it was.";
+    at("status").textContent = "The server does not answer. This page shows its last answer.";
     at("status").className = "warn";
   }
 }
 
 async function follow() {
   for (;;) {
-    // A page that nobody sees asks for nothing.
+    // A hidden page sends no requests.
     if (!document.hidden) await refresh();
     await new Promise((done) => setTimeout(done, 1000 * SECONDS));
   }
@@ -273,10 +251,7 @@ async function follow() {
 at("filter").addEventListener("input", () => { state.shown = PAGE; drawList(); });
 at("order").addEventListener("change", drawList);
 at("site").addEventListener("change", drawComparison);
-let width = innerWidth;
-addEventListener("resize", () => {
-  if (innerWidth === width) return; // charts are drawn for the width they have
-  width = innerWidth;
+onResize(() => {
   drawLive();
   drawComparison();
 });

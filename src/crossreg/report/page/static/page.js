@@ -2,21 +2,20 @@
 const MOST_SHOWN = 6;
 const MOST_SITES = 12;
 
-// How a method looks: as everywhere, by its family; of many, the first are switched on.
+// The look of a method, that of its family. Of many methods, only the first are switched on.
 const looksIn = (group, label, i) => ({ ...lookOf(report.groups[group].looks[label] || [i, 0]), hidden: i >= MOST_SHOWN });
-const eceOf = (line, split) => (isNumber(line.ece[split]) ? line.ece[split].toFixed(3) : "–");
 
 const calibration = (box, group, regime, split) => chart(box, {
   name: `calibration-${group}-${split}`,
   title: `Calibration on ${split}`, note: regime.label, height: 330,
   x: "nominal coverage", y: "empirical coverage", xRange: [0, 1], yRange: [0, 1], diagonal: true, legend: true,
   series: regime.lines.flatMap((line, i) => {
-    const named = { key: line.label, label: `${line.label} (ECE ${eceOf(line, split)})` };
+    const named = { key: line.label, label: `${line.label} (ECE ${fixed(line.ece[split], 3)})` };
     return line.coverage[split] ? [{ ...named, x: report.levels, y: line.coverage[split], marks: true, ...looksIn(group, line.label, i) }] : [];
   }),
 });
 
-// What the curves of a training are of: cars are tested on others than they are trained on.
+// The note on curves of a training. A car experiment is trained on other cars than those of its calibration.
 const trainedOn = (regime) => regime.trained || regime.label;
 const LOSSES = [["train_loss", "train", ""], ["reg_nll", "reg", "6 3"]];
 const losses = (box, group, regime) => chart(box, {
@@ -44,8 +43,7 @@ const sigmas = (box, group, regime, { label, history }) => chart(box, {
   title: `σ per site while training, ${label}`,
   note: `${trainedOn(regime)}; geometric mean over channels${regime.trained ? "" : ", mean over seeds"}`,
   x: "step", y: "σ", log: true, least: 1,
-  series: Object.entries(history.sigma).map(([site, y], i, all) => (
-    { label: site, x: history.step, y, color: siteColor(i, all.length), hidden: i >= MOST_SITES })),
+  series: siteSeries(history).map((s, i) => ({ ...s, hidden: i >= MOST_SITES })),
 });
 
 const overField = (box, group, curve, number) => chart(box, {
@@ -84,7 +82,7 @@ const startGroup = (box) => {
     if (has("reg_ece")) add((place) => monitored(place, number, regime));
     const noisy = regime.lines.filter((line) => line.history && Object.keys(line.history.sigma).length);
     for (const line of noisy.slice(0, 4)) add((place) => sigmas(place, number, regime, line));
-    // All of them stand before the first is drawn: a chart takes the width that it has.
+    // Place all of them before the first is drawn: a chart takes the width of its place.
     box.append(...inside.map(([place]) => place));
     for (const [place, draw] of inside) draw(place);
   };
@@ -101,16 +99,8 @@ for (const section of document.querySelectorAll("main > section:not([hidden])"))
 for (const box of document.querySelectorAll(".figures")) startGroup(box);
 startFields();
 
-// Charts are drawn for the width they have.
-let width = innerWidth;
-let waiting = 0;
-addEventListener("resize", () => {
-  if (innerWidth === width) return;
-  width = innerWidth;
-  clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    redraws.forEach((draw) => draw());
-    if (report.entries.length) drawEntry();
-  }, 150);
+onResize(() => {
+  redraws.forEach((draw) => draw());
+  if (report.entries.length) drawEntry();
 });
 document.documentElement.dataset.ready = "yes";
