@@ -18,8 +18,8 @@ from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
+from crossreg.report import looks
 from crossreg.report.figures import drawing as figures
-from crossreg.report.figures import looks
 from crossreg.report.figures import write as module
 from crossreg.report.figures.run import read_history
 from crossreg.report.figures.write import draw_figures

@@ -22,7 +22,7 @@ from crossreg.files.whole import replacing
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import PointScores
 from crossreg.progress.display import CountDisplay
-from crossreg.report.figures.looks import COLORS, looks_of
+from crossreg.report.looks import COLORS, looks_of
 
 Drawing = Callable[[], list[Path]]
 

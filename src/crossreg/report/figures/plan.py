@@ -11,7 +11,7 @@ from crossreg.errors import InputError
 from crossreg.files.whole import replacing
 from crossreg.progress.display import clock
 from crossreg.report.figures.drawing import STYLE
-from crossreg.report.figures.looks import COLORS
+from crossreg.report.looks import COLORS
 
 _TICKS = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000, 36000, 86400, 172800, 432000, 864000, 2592000)
 

@@ -21,8 +21,8 @@ from crossreg.report.figures.drawing import (
     plane_maps,
     space_time_maps,
 )
-from crossreg.report.figures.looks import in_order
 from crossreg.report.figures.training import losses, sigma_over_steps
+from crossreg.report.looks import in_order
 from crossreg.runs.fields.stored_fields import TEST_FIELDS, Planes, StoredFields
 from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.runs.manifest import check_files

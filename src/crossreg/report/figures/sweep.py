@@ -21,7 +21,7 @@ from crossreg.report.figures.drawing import (
     save,
     wrapped,
 )
-from crossreg.report.figures.looks import COLORS
+from crossreg.report.looks import COLORS
 from crossreg.report.tables.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
 from crossreg.report.tables.curves import curve_groups, fixed_part
 

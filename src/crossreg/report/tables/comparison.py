@@ -14,7 +14,7 @@ from scipy import stats
 from crossreg.config import DataConfig, default_settings
 from crossreg.errors import InputError
 from crossreg.metrics.intervals import _LEVEL, Interval, interval
-from crossreg.report.figures.looks import FAMILIES, family_of
+from crossreg.report.looks import FAMILIES, family_of
 
 # Column name → (split, score, digits).
 SCORES = {
