@@ -19,11 +19,9 @@ import numpy as np
 
 import paper_page
 from crossreg.config import Config, to_dict
-from crossreg.designs.paper import PAPER
 from crossreg.report.figures.sweep import figures_of_rows
 from crossreg.report.figures.write import sweep_figures
 from crossreg.report.tables.comparison import (
-    JUDGED,
     Line,
     clearly_best,
     collect,
@@ -38,11 +36,13 @@ from crossreg.report.tables.comparison import (
 from crossreg.report.tables.comparison_tables import (
     as_markdown,
     common_setting,
-    decomposition_as_markdown,
-    duels_as_markdown,
+    decomposition_cells,
+    duel_cells,
+    in_sample_note,
     sections,
-    settings_as_markdown,
+    settings_cells,
 )
+from crossreg.report.tables.layout import piped
 from crossreg.report.tables.verdicts import base_setting, verdicts
 from crossreg.runs.sweep_folder import PLAN, asked_rows
 from crossreg.runs.versions import describe_machine
@@ -165,10 +165,7 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         *said,
         "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`): the"
-        " numbers of `xreg` are those of a setting that was looked for here. At 10,000 steps"
-        f" {len({row['method'] for row in rows if not row['method'].startswith('xreg')})} baselines,"
-        f" {len(PAPER)} regimes and {len(JUDGED)} scores are compared without correction: a few differences beyond the"
-        " 95% interval are chance.",
+        " numbers of `xreg` are those of a setting that was looked for here.",
     ]
 
 
@@ -236,18 +233,14 @@ def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """How the intervals of several masks are to be read, and how many comparisons there are."""
+    """Say how the intervals over several masks are to be read."""
     lines = collect(rows)
     ours = next(line for line in lines if line.regime["observed_fraction"] < 1)
     masks = len(ours.mask_means("test_nll"))
-    baselines = {line.method for line in lines} - {"xreg"}
-    count = len(regimes(lines)) * len(baselines) * len(JUDGED)
     return [
         f"Runs with the same mask are not independent of each other. The intervals are over the means of the {masks}"
         f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask; with everything observed"
-        f" there is no mask, and they are over seeds. {count} comparisons are made here ({len(regimes(lines))} regimes,"
-        f" {len(baselines)} baselines, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them"
-        " would leave the 95% interval by chance alone."
+        " there is no mask, and they are over seeds."
     ]
 
 
@@ -339,12 +332,14 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
     tables = [f"# {title}: all tables", "", *INTRODUCTION]
     for steps in sorted({row["steps"] for row in rows}):
         lines = collect(row for row in rows if row["steps"] == steps)
-        if counted := duels_as_markdown(lines):
-            parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", counted]
-        if parted := decomposition_as_markdown(lines):
-            tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", parted]
-        if changed := settings_as_markdown(lines):
-            parts += ["", f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**", "", changed]
+        if counted := duel_cells(lines):
+            parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", piped(counted)]
+        if parted := decomposition_cells(lines):
+            tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", piped(parted)]
+            tables += ["", note] if (note := in_sample_note(parted)) else []
+        if changed := settings_cells(lines):
+            title = f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**"
+            parts += ["", title, "", piped(changed)]
         if shared := common_setting(lines):
             parts += ["", shared]
             tables += ["", shared]
@@ -353,7 +348,7 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
             tables += table
             parts += table if len(part) <= _SHORT else []
         said = [f"- {sentence}" for sentence in verdicts(lines)]
-        parts += ["", *(sentence for sentence in said if not sentence.startswith(("- test CRPS", "- test RMSE")))]
+        parts += ["", *(sentence for sentence in said if not sentence.startswith(("- Test CRPS", "- Test RMSE")))]
         tables += ["", *said]
     return [*parts, "", f"[All tables]({(RESULTS / f'{name}.md').relative_to(PAGE.parent)})"], tables
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-_LEVEL = 0.95
+CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
@@ -35,5 +35,5 @@ def interval(values: Sequence[float]) -> Interval | None:
     """Mean and 95% interval (Student's t) of independent values; None where there are none."""
     if not values:
         return None
-    half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
+    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
     return Interval(float(np.mean(values)), float(half))
