@@ -177,7 +177,7 @@ def test_a_mixed_folder_says_what_is_drawn_and_what_is_not(run, cars, tmp_path, 
     (bad / "metrics.json").write_text("{")
     assert main(["figures", str(root), "--out", str(tmp_path / "drawn")]) == 0
     said = capsys.readouterr().err
-    assert f"{root}: drawn are 1 runs: xreg" in said
+    assert f"{root}: runs drawn (1): xreg" in said
     for name, why in {
         "sweep": f"a sweep; `crossreg figures {root / 'sweep'}` draws it",
         "cars": f"a car experiment; `crossreg figures {root / 'cars'}` draws it",
