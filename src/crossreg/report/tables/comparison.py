@@ -18,27 +18,33 @@ from crossreg.methods.names import Method, parse_method
 from crossreg.metrics.intervals import CONFIDENCE, Interval, interval
 from crossreg.report.looks import family_place
 
+# Residuals and both parts of the uncertainty on each split.
+DECOMPOSITION = tuple(
+    f"{split}_{score}"
+    for split in ("train", "reg", "test")
+    for score in ("rmse", "rms_predictive", "rms_generalization")
+)
+_COLUMNS = [
+    "test_nll",
+    "test_ece_mix",
+    "reg_ece_mix",
+    "test_crps",
+    "test_rmse",
+    "test_std_mu",
+    "test_std_mu_final",
+    "test_std",
+    "test_std_predictive",
+    "test_std_generalization",
+    "test_spearman",
+    "test_ause",
+    "reg_nll",
+    "train_nll",
+]
 # Column name → (split, score, digits).
-SCORES = {
-    "test_nll": ("test", "nll", 3),
-    "test_ece_mix": ("test", "ece_mix", 4),
-    "reg_ece_mix": ("reg", "ece_mix", 4),
-    "test_crps": ("test", "crps", 4),
-    "test_rmse": ("test", "rmse", 4),
-    "test_std_mu": ("test", "std_mu", 4),
-    "test_std_mu_final": ("test", "std_mu_final", 4),
-    "test_std": ("test", "std", 4),
-    "test_std_predictive": ("test", "std_predictive", 4),
-    "test_std_generalization": ("test", "std_generalization", 4),
-    "test_spearman": ("test", "spearman", 3),
-    "test_ause": ("test", "ause", 3),
-    "reg_nll": ("reg", "nll", 3),
-    "train_nll": ("train", "nll", 3),
-    **{
-        f"{split}_{score}": (split, score, 4)
-        for split in ("train", "reg", "test")
-        for score in ("rmse", "rms_predictive", "rms_generalization")
-    },
+SCORES: dict[str, tuple[str, str, int]] = {
+    name: (split, score, 3 if score in ("nll", "spearman", "ause") else 4)
+    for name in (*_COLUMNS, *DECOMPOSITION)
+    for split, score in [name.split("_", 1)]
 }
 TITLES = {
     "observed_fraction": "observed",

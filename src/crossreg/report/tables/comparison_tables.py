@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from crossreg.designs import paper
 from crossreg.report.tables.comparison import (
+    DECOMPOSITION,
     JUDGED,
     SCORES,
     TITLES,
@@ -25,11 +26,6 @@ from crossreg.report.tables.verdicts import against_default, duels
 SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
 # Columns that are left out where a terminal is too narrow, in this order; the files have all of them.
 _FIRST_TO_GO = ("reg ECE", "test RMSE", "test CRPS", "Std_ω[μ]", "paper ECE", "paper NLL", "diverged")
-DECOMPOSITION = tuple(
-    f"{split}_{score}"
-    for split in ("train", "reg", "test")
-    for score in ("rmse", "rms_predictive", "rms_generalization")
-)
 
 
 def paper_of(line: Line) -> tuple[float, float, float] | None:
