@@ -82,7 +82,8 @@ def _method_curves(axis: Axes, lines: Sequence[Line], field: str, score: str, lo
 
 def _is_too_high(axis: Axes, score: str) -> bool:
     """Return whether single large NLLs would flatten all other curves."""
-    return score == "test_nll" and axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0
+    low, high = axis.get_ylim()
+    return bool(score == "test_nll" and high > 2 * _LARGEST_NLL and low < 0)
 
 
 def _legend_below(figure: Figure, axis: Axes, inches: float) -> None:
