@@ -56,7 +56,7 @@ _SECONDS = 0.5
 
 
 class Ceilings(NamedTuple):
-    """What a device was seen to do at most: operations a second by precision, bytes a second."""
+    """The highest measured rates of a device: operations per second by precision, bytes per second."""
 
     operations: dict[str, float]
     bytes: float
@@ -96,7 +96,7 @@ def measure_ceilings(gpu: bool) -> Ceilings:
 
 
 class Cohort(NamedTuple):
-    """What a program takes, of a few replicas that are built."""
+    """The cost of a program, from a few replicas that are built."""
 
     state: TrainState
     static: Any
@@ -117,7 +117,7 @@ class Cohort(NamedTuple):
         return jax.tree.map(many, self.state), tasks
 
     def shapes(self, replicas: int) -> tuple[TrainState, Task]:
-        """The same without its numbers."""
+        """Return the measurement without its numbers."""
         return jax.eval_shape(lambda: self.of(replicas))
 
     def updates(self, config: TrainConfig) -> Iterator[tuple[Callable, float]]:
@@ -170,12 +170,12 @@ def step_operations(cohort: Cohort) -> float:
 
 _SHAPE = re.compile(r"(pred|bf16|[sufc]\d+)\w*\[([\d,]*)\]")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*)$")
-# What is no kernel, or is counted where it is called.
+# Operations that are no kernel, or that are counted where they are called.
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "call"}
 
 
 def kernel_bytes(text: str) -> float:
-    """What the kernels of a compiled program read and write, each array once.
+    """Return the bytes that the kernels of a compiled program read and write, each array once.
 
     Graphs of kernels are computations of their own, which the program calls; a fusion is one kernel where it stands.
     """

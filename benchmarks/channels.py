@@ -1,4 +1,4 @@
-"""Combinations of dependent channels: are their intervals right, with channels taken as independent and as fitted?
+"""Calibration of combinations of dependent channels, with the channels taken as independent and with R as fitted.
 
     python benchmarks/channels.py                                 # the velocities of Burgers' equation in 2-D
     python benchmarks/channels.py --scenario phy_gs --points 48   # the two substances of Gray–Scott

@@ -1,4 +1,4 @@
-"""Does the reference preset keep its limits in the paper's eight regimes? From the rows of sweeps over them.
+"""Check from the rows of sweeps that the reference preset keeps its limits in the paper's eight regimes.
 
     crossreg sweep paper --seeds 10 --methods xreg,dropout,unregularized --out runs/core
     python benchmarks/core_results.py runs/core --out docs/results/core.json
@@ -32,7 +32,7 @@ LARGEST_ECE, NLL_MARGIN = 0.03, 0.2
 
 
 def print_table(rows: list[dict]) -> bool:
-    """Prints all regimes and methods; True if the reference preset was run in all and keeps its limits."""
+    """Print all regimes and methods; return whether the reference preset was run in all and keeps its limits."""
     print(f"{'observed':>8} {'train':>5} {'method':>14} seeds  {'test NLL':>16}  {'test ECE':>15}  diverged")
     kept, seen = True, set()
     for line in collect(rows):

@@ -88,7 +88,7 @@ def prepare(case: dict[str, Any]) -> Steps:
 
 
 def cases_of(backend: str, counts: Sequence[int]) -> list[dict[str, Any]]:
-    """All cases that fit, each once; on a GPU, whose programs take long to compile, every other one and the last."""
+    """Return the cases that fit; on a GPU, whose programs compile slowly, every other one and the last."""
     cases: dict[str, dict[str, Any]] = {}
     for axis, changes in AXES.items():
         picked = changes

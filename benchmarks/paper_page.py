@@ -38,7 +38,7 @@ def setting_name(start: float, steps: int) -> str:
 
 
 def line_of(rows: Rows, method: str, regime: Regime, steps: int, start: float | None = None) -> Line:
-    """All seeds of one method in one regime; `start` of log σ_pred where the sweep has set it."""
+    """Return the line of one method in one regime; `start` is that of log σ_pred where the sweep has set it."""
     [line] = collect(
         row
         for row in rows
@@ -101,7 +101,7 @@ def distances(rows: Mapping[str, Rows], method: str, setting: tuple[float, int] 
 
 
 def table_of_distances(rows: Mapping[str, Rows]) -> list[str]:
-    """How far each setting lands from the paper's eight rows of each method."""
+    """Return the mean distance of each setting from the paper's eight rows of each method."""
     body = []
     for setting in [*SETTINGS, None]:
         found = [distances(rows, method, setting) for method in NAMES]
@@ -166,14 +166,14 @@ def table_of_gradients(rows: Mapping[str, Rows]) -> list[str]:
 
 
 def effect(rows: Mapping[str, Rows], setting: str) -> str:
-    """What a setting of the ablation changes in NLL / ECE against the default, regime by regime."""
+    """Return the change in NLL / ECE that a setting of the ablation makes to the default, regime by regime."""
     by_regime = against_default(collect(rows["ablation"]))[setting, "xreg"]
     gaps = [(by_regime[regime]["test_nll"], by_regime[regime]["test_ece_mix"]) for regime in ABLATED]
     return "; ".join(f"{_change(nll, 2, half=False)} / {_change(ece, 3, half=False)}" for nll, ece in gaps)
 
 
 def effect_of_steps(rows: Mapping[str, Rows]) -> str:
-    """What 30,000 steps in place of 10,000 change in NLL / ECE of the default, in the regimes of the ablation."""
+    """Return the change in NLL / ECE from 10,000 to 30,000 steps of the default, in the regimes of the ablation."""
     parts = []
     for regime in ABLATED.values():
         long, usual = (line_of(rows["paper"], "xreg", regime, steps) for steps in (30_000, 10_000))
@@ -183,7 +183,7 @@ def effect_of_steps(rows: Mapping[str, Rows]) -> str:
 
 
 def effect_of_samples(rows: Mapping[str, Rows]) -> str:
-    """What training MC dropout on 10 samples in place of 1 changes in NLL / ECE, with the paper's settings from −2."""
+    """Return the change in NLL / ECE from training MC dropout on 10 samples, not 1, in the paper's settings (−2)."""
     parts = []
     for regime in ABLATED.values():
         ten, one = (
@@ -201,7 +201,7 @@ def effect_of_samples(rows: Mapping[str, Rows]) -> str:
 
 
 def effect_of_clip(rows: Mapping[str, Rows]) -> str:
-    """What training without `clip` changes in NLL / ECE, and the largest RMSE with and without it, at 30,000 steps."""
+    """Return the change in NLL / ECE without `clip`, and the largest RMSE with and without it, at 30,000 steps."""
     parts = []
     for size in (20, 30):
         without, limited = (
@@ -225,7 +225,7 @@ def effect_of_clip(rows: Mapping[str, Rows]) -> str:
 
 
 def table_of_deviations(rows: Mapping[str, Rows]) -> list[str]:
-    """Every way in which the default is not what the paper writes, with the reason and what was measured."""
+    """Return every deviation of the default from the paper, with its reason and its measured effect."""
     effects = {name: effect(rows, setting) for name, setting in ABLATIONS.items()}
     effects |= {"steps": effect_of_steps(rows), "clip": effect_of_clip(rows), "samples": effect_of_samples(rows)}
     head = ["", "paper", "our default", "in `paper-exact`", "why", "effect of the paper's value, or of another"]
@@ -262,7 +262,7 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def write(rows: Mapping[str, Rows], introduction: Sequence[str]) -> None:
-    """Puts the tables between their marks on the page, draws its figures, and writes the page with all tables."""
+    """Put the tables between their marks on the page, draw its figures, and write the page with all tables."""
     text = PAGE.read_text()
     for name, table in TABLES.items():
         first, last = marks(name)
@@ -274,7 +274,7 @@ def write(rows: Mapping[str, Rows], introduction: Sequence[str]) -> None:
 
 
 def draw(rows: Mapping[str, Rows]) -> None:
-    """Draws Std_ω[μ] on the last test step over both sweeps, and the calibration triplet for both starts."""
+    """Draw Std_ω[μ] on the last test step over both sweeps, and the calibration triplet for both starts."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[Line]] = {"observed_fraction": [], "train_size": []}
     for regime in paper.PAPER:

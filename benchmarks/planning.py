@@ -1,4 +1,4 @@
-"""What a sweep takes beside its steps, for `crossreg plan`; and whether its plans come true.
+"""Measure the cost of a sweep beside its steps, for `crossreg plan`, and compare plans with actual times.
 
     python benchmarks/planning.py --measure            # this device, about three minutes
     python benchmarks/planning.py --check              # whole sweeps on it, as many minutes
@@ -192,11 +192,11 @@ def fit(measured: dict[str, Any], rates: dict[str, Any]) -> dict[str, Any]:
     replica = max(0.0, (program("reg wide known", wide) - program("reg known", narrow)) / (wide - narrow))
 
     def ready(name: str) -> float:
-        """What a program takes before it trains, and its first row more than the others."""
+        """Return the time of a program before it trains, and the additional time of its first row."""
         return max(0.0, program(name, narrow) - narrow * replica + first(name) - rows[name.split()[0]])
 
     def ahead(name: str) -> float:
-        """The same of the second of three programs, compiled while the first trained: from row to row."""
+        """Return these times for the second of three programs, compiled while the first trained: from row to row."""
         one, count = sweeps[name], narrow + 1
         assert set(one["methods"][count : 2 * count]) == {"dropout"}, one["methods"]
         [config] = parse_method("dropout").configs(base)

@@ -1,4 +1,4 @@
-"""Rows of finished sweeps into `docs/results`, and the page that shows them.
+"""Publish the rows of finished sweeps in `docs/results`, and write the pages that show them.
 
     python benchmarks/publish.py runs/paper paper           # docs/results/paper.jsonl and paper.json
     python benchmarks/publish.py runs/paper-long paper --add # more rows into the same files
@@ -19,11 +19,9 @@ import numpy as np
 
 import paper_page
 from crossreg.config import Config, to_dict
-from crossreg.designs.paper import PAPER
 from crossreg.report.figures.sweep import figures_of_rows
 from crossreg.report.figures.write import sweep_figures
 from crossreg.report.tables.comparison import (
-    JUDGED,
     Line,
     clearly_best,
     collect,
@@ -38,11 +36,13 @@ from crossreg.report.tables.comparison import (
 from crossreg.report.tables.comparison_tables import (
     as_markdown,
     common_setting,
-    decomposition_as_markdown,
-    duels_as_markdown,
+    decomposition_cells,
+    duel_cells,
+    in_sample_note,
     sections,
-    settings_as_markdown,
+    settings_cells,
 )
+from crossreg.report.tables.layout import piped
 from crossreg.report.tables.verdicts import base_setting, verdicts
 from crossreg.runs.sweep_folder import PLAN, asked_rows
 from crossreg.runs.versions import describe_machine
@@ -83,7 +83,7 @@ def rounded(value: Any) -> Any:
 
 
 def compact(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for publication: few digits, σ as one number per site, nothing empty; versions stand beside the rows.
+    """Return a row for publication: few digits, σ as one number per site, nothing empty, no versions.
 
     Of train it keeps what tables show, and that once: wrappers start from the training of the method they wrap.
     """
@@ -102,7 +102,7 @@ def _identity(row: dict[str, Any]) -> str:
 
 
 def command_of(asked: dict[str, Any]) -> str:
-    """The command that a sweep was started with."""
+    """Return the command that a sweep was started with."""
     parts = ["crossreg sweep", asked["name"], f"--seeds {asked['seeds']}", f"--steps {asked['steps']}"]
     parts += [f"--first-seed {asked['first_seed']}"] if asked.get("first_seed") else []
     parts += [f"--methods {asked['methods']}"] if asked["methods"] else []
@@ -111,13 +111,13 @@ def command_of(asked: dict[str, Any]) -> str:
 
 
 def made_by(folder: Path) -> dict[str, Any]:
-    """How the rows of a sweep came about."""
+    """Return the command, settings, data and machines behind the rows of a sweep."""
     asked = json.loads((folder / PLAN).read_text())
     return {"command": command_of(asked), "config": asked["config"], "data": asked["data"], "starts": asked["starts"]}
 
 
 def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
-    """Writes the finished rows of a sweep and how they came about."""
+    """Write the finished rows of a sweep, and beside them how they were made."""
     rows, total = asked_rows(folder)
     if len(rows) < total:
         sys.exit(f"{folder}: {total - len(rows)} of {total} runs are not finished")
@@ -140,7 +140,7 @@ def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
 
 
 def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What the rows say of the goal and of the trend that the paper reports."""
+    """Say whether the rows meet the goal, and show the trend that the paper reports."""
     said = []
     for steps in sorted({row["steps"] for row in rows}):
         ours = [line for line in collect(r for r in rows if r["steps"] == steps) if line.method == "xreg"]
@@ -165,15 +165,12 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [
         *said,
         "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`): the"
-        " numbers of `xreg` are those of a setting that was looked for here. At 10,000 steps"
-        f" {len({row['method'] for row in rows if not row['method'].startswith('xreg')})} baselines,"
-        f" {len(PAPER)} regimes and {len(JUDGED)} scores are compared without correction: a few differences beyond the"
-        " 95% interval are chance.",
+        " numbers of `xreg` are those of a setting that was looked for here.",
     ]
 
 
 def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What the paper's four regimes say: medians, since single points ruin means, and the decomposition."""
+    """Report medians of the paper's four regimes, since single points ruin means, and the decomposition."""
     said = []
     for line in collect(rows):
         nll = line.values("test_nll")
@@ -202,7 +199,7 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def equal_data_table(groups: Iterable[Sequence[Line]]) -> list[str]:
-    """NLL / ECE of the methods that people would try, a line for each regime and total."""
+    """Return a table of NLL / ECE of common methods, one line for each regime and total."""
     shown = ("xreg", "dropout", "ensemble", "ensemble+conformal", "ensemble+early+conformal", "unregularized+conformal")
     head = ["observed", "trajectories", *(f"`{method}`" for method in shown)]
     table = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -220,7 +217,7 @@ def equal_data_table(groups: Iterable[Sequence[Line]]) -> list[str]:
 
 
 def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What a user gets out of one total of trajectories, when a fifth of them is held out and when five are."""
+    """Compare methods given one total of trajectories, with a fifth of them held out and with five."""
     groups = regimes(collect(rows))
     five = [[line for line in group if line.split[1] in (0, 5)] for group in groups if group[0].regime["total"] > 25]
     return [
@@ -236,18 +233,14 @@ def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """How the intervals of several masks are to be read, and how many comparisons there are."""
+    """Say how the intervals over several masks are to be read."""
     lines = collect(rows)
     ours = next(line for line in lines if line.regime["observed_fraction"] < 1)
     masks = len(ours.mask_means("test_nll"))
-    baselines = {line.method for line in lines} - {"xreg"}
-    count = len(regimes(lines)) * len(baselines) * len(JUDGED)
     return [
         f"Runs with the same mask are not independent of each other. The intervals are over the means of the {masks}"
         f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask; with everything observed"
-        f" there is no mask, and they are over seeds. {count} comparisons are made here ({len(regimes(lines))} regimes,"
-        f" {len(baselines)} baselines, {len(JUDGED)} scores), without correction: about {count * 0.05:.0f} of them"
-        " would leave the 95% interval by chance alone."
+        " there is no mask, and they are over seeds."
     ]
 
 
@@ -278,14 +271,14 @@ def readme_table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def write_readme(rows: Sequence[dict[str, Any]]) -> None:
-    """Puts the table between the marks that the README has for it."""
+    """Put the table between its marks in the README."""
     text = README.read_text()
     before, rest = text.split(_MARKS[0])
     README.write_text("\n".join([before + _MARKS[0], *readme_table(rows), _MARKS[1] + rest.split(_MARKS[1])[1]]))
 
 
 def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
-    """Figures of some methods at 10,000 steps, and the lines that show them."""
+    """Draw some methods at 10,000 steps; return the Markdown lines that show the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = DRAWN_EQUAL_DATA if any(row["changes"].get("one_pool") for row in rows) else DRAWN
     shown = [row for row in rows if row["method"] in drawn and row["steps"] == 10_000]
@@ -299,7 +292,7 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
 
 
 def _other_defaults(made: dict[str, Any]) -> str:
-    """The defaults that were others when the rows were made.
+    """Return in words the defaults that were different when the rows were made.
 
     Settings of data that did not exist then are those of files, which the sweeps here do not read.
     """
@@ -317,12 +310,12 @@ def _is_on(value: Any) -> bool:
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    """The published rows of a set."""
+    """Return the published rows of a set."""
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
 
 
 def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """The lines about one set of rows on the page of results, and those of the page with all of its tables.
+    """Return the lines about a set of rows on the page of results, and those of the page with all its tables.
 
     `figures` are the Markdown lines that show its figures.
     """
@@ -339,12 +332,14 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
     tables = [f"# {title}: all tables", "", *INTRODUCTION]
     for steps in sorted({row["steps"] for row in rows}):
         lines = collect(row for row in rows if row["steps"] == steps)
-        if counted := duels_as_markdown(lines):
-            parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", counted]
-        if parted := decomposition_as_markdown(lines):
-            tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", parted]
-        if changed := settings_as_markdown(lines):
-            parts += ["", f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**", "", changed]
+        if counted := duel_cells(lines):
+            parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", piped(counted)]
+        if parted := decomposition_cells(lines):
+            tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", piped(parted)]
+            tables += ["", note] if (note := in_sample_note(parted)) else []
+        if changed := settings_cells(lines):
+            title = f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**"
+            parts += ["", title, "", piped(changed)]
         if shared := common_setting(lines):
             parts += ["", shared]
             tables += ["", shared]
@@ -353,13 +348,13 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
             tables += table
             parts += table if len(part) <= _SHORT else []
         said = [f"- {sentence}" for sentence in verdicts(lines)]
-        parts += ["", *(sentence for sentence in said if not sentence.startswith(("- test CRPS", "- test RMSE")))]
+        parts += ["", *(sentence for sentence in said if not sentence.startswith(("- Test CRPS", "- Test RMSE")))]
         tables += ["", *said]
     return [*parts, "", f"[All tables]({(RESULTS / f'{name}.md').relative_to(PAGE.parent)})"], tables
 
 
 def drawn(name: str) -> list[str]:
-    """Draws the figures of a set of rows; returns the lines that show them."""
+    """Draw the figures of a set of rows; return the lines that show them."""
     if name == "regimes":  # drawn by `publish`, from the trained models
         return [f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))]
     folders = {"paper": FIGURES / "paper", "equal_data": FIGURES}
@@ -367,7 +362,7 @@ def drawn(name: str) -> list[str]:
 
 
 def page() -> None:
-    """Writes docs/results.md, the tables beside the rows, and the tables of the README and of docs/paper.md."""
+    """Write docs/results.md, the tables beside the rows, and the tables of the README and of docs/paper.md."""
     parts = ["# Results", "", *INTRODUCTION, "", paper_page.BEFORE_THE_FIX]
     for name, title in TITLES.items():
         if (RESULTS / f"{name}.jsonl").exists():

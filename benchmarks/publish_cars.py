@@ -104,7 +104,7 @@ PARTS = {"scores": table, "differences": differences, "sites": sites}
 
 
 def marks_of(part: str) -> tuple[str, str]:
-    """What stands before and behind a table of the page."""
+    """Return the marks before and after a table of the page."""
     return f"<!-- {part}, written by benchmarks/publish_cars.py -->", f"<!-- end of {part} -->"
 
 

@@ -44,7 +44,7 @@ def read() -> tuple[dict[str, list[dict[str, Any]]], dict[str, Any]]:
 
 
 def store(folders: Sequence[Path]) -> None:
-    """Puts the rows of finished sweeps in the place of those that are there of their scenarios."""
+    """Replace the published rows of scenarios with those of finished sweeps."""
     by_scenario, made = read()
     for folder in folders:
         rows, total = asked_rows(folder)
@@ -72,7 +72,7 @@ def _cell(line: Line) -> str:
 
 
 def overview(by_scenario: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """A line for each scenario: NLL / ECE of the methods that people would try."""
+    """Return a table with one line for each scenario: NLL / ECE of common methods."""
     table = ["| | " + " | ".join(f"`{name}`" for name in _SHOWN) + " |", "|---" * (len(_SHOWN) + 1) + "|"]
     for name, rows in by_scenario.items():
         lines = {line.method: line for line in collect(rows)}
@@ -81,7 +81,7 @@ def overview(by_scenario: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def details(by_scenario: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """All scores of every scenario."""
+    """Return the tables with all scores of every scenario."""
     parts = []
     for name, rows in by_scenario.items():
         lines = collect(rows)
@@ -90,7 +90,7 @@ def details(by_scenario: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def put(begin: str, lines: Sequence[str]) -> None:
-    """Puts lines between the marks that the page has for them."""
+    """Put lines between their marks on the page."""
     first, last = f"<!-- {begin}, written by benchmarks/publish_scenarios.py -->", f"<!-- end of {begin} -->"
     before, rest = PAGE.read_text().split(first)
     PAGE.write_text("\n".join([before + first, "", *lines, "", last + rest.split(last)[1]]))

@@ -1,4 +1,4 @@
-"""How long `crossreg report` takes for many runs, and how long its page takes to open.
+"""Time `crossreg report` on many runs, and the opening of its page.
 
     python benchmarks/report_page.py RUN [--runs 100]
 
@@ -23,7 +23,7 @@ _FRACTIONS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def copy_runs(run: Path, root: Path, count: int) -> None:
-    """Copies of a run, each with its own seed and regime, and NLLs that differ."""
+    """Copy a run, each copy with a seed, a regime and an NLL of its own."""
     config, metrics = load_yaml(run / "config.yaml"), json.loads((run / "metrics.json").read_text())
     for number in range(count):
         folder = root / f"run{number:03d}"
@@ -36,7 +36,7 @@ def copy_runs(run: Path, root: Path, count: int) -> None:
 
 
 def seconds_to_open(page: Path) -> float:
-    """Until everything is drawn, on a fresh start of the browser's tab."""
+    """Return the time until everything is drawn, in a new tab of the browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:

@@ -1,4 +1,4 @@
-"""How fast one training step is, against what people run today; how fast a run starts, and a whole grid ends.
+"""Time a training step against common alternatives, the start of a run, and a whole grid of runs.
 
     make bench                         # two CPU cores, with the peers
     python benchmarks/speed.py         # on a GPU; peers are left out where they are not installed
@@ -199,7 +199,7 @@ def rows_of(group: str, turns: dict[str, list[float]], work: dict[str, Any]) -> 
 
 
 def around_steps(base: Config, data: Data, rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a run does every 250 steps, look at reg, and every minute, write a snapshot; and its peak memory."""
+    """Time the scores on reg (every 250 steps) and a snapshot (every minute), and measure peak memory."""
     rows = []
     for count in (1,) if jax.default_backend() == "cpu" else (1, 80):
         configs = [xreg.configure(base).replace(seed=seed) for seed in range(count)]
@@ -258,7 +258,7 @@ def in_a_process(arguments: Sequence[str], cache: str) -> tuple[float, str]:
 
 
 def starts(rounds: int, work: dict[str, Any]) -> list[dict[str, Any]]:
-    """How long a shape takes to its first step, when it is new and when it was run before."""
+    """Time a shape until its first step, when it is new and when it was run before."""
     turns: dict[str, list[float]] = {"a new shape": [], "the same again": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
@@ -357,7 +357,7 @@ def save(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def write_page(path: Path) -> None:
-    """Puts a table for each device between the marks that docs/speed.md has for them."""
+    """Put a table for each device between its marks in docs/speed.md."""
     rows = json.loads(path.read_text())
     lines: list[str] = []
     for device in dict.fromkeys(row["device"] for row in rows):

@@ -50,8 +50,10 @@ def test_means_intervals_and_winners(tmp_path):
     assert best is not None
     assert best.method == "dropout"
     said = "\n".join(verdicts.verdicts(lines))
-    assert "worse than another beyond the interval in 1: 0.6 observed, 50 trajectories: dropout (−1.000" in said
-    assert "within the interval in 1: 0.4 observed, 50 trajectories: ensemble" in said
+    assert (
+        "Test NLL: XReg is best in none of 2 regimes, level with the best in 1 and behind in 1"
+        " (0.6 observed, 50 trajectories: dropout, by 1.000 ±"
+    ) in said
     assert verdicts.duels(lines)["dropout"]["test_nll"] == (1, 0, 1)
     assert verdicts.duels(lines)["ensemble"]["test_nll"] == (0, 1, 0)
     text = table_files.write_tables(rows, tmp_path)
@@ -75,8 +77,8 @@ def test_at_equal_data_the_split_is_not_chosen_by_test_scores():
     compared = comparison.fair_group(group)
     assert [line.split for line in compared] == [(20, 5), (25, 0)]
     said = verdicts.verdicts(lines)
-    assert "best beyond the 95% interval in 1 of 1 regimes: 0.4 observed, 25 trajectories" in said[0]
-    assert "holds out a fifth" in said[-1]
+    assert said[0] == "Test NLL: XReg is best."
+    assert "holds out about a fifth is judged" in said[-1]
     assert "22 + 3" in comparison_tables.as_markdown(lines)
     assert "0.4,25,10,22,3,xreg,4,0" in table_files.as_csv(lines)
 
@@ -111,15 +113,17 @@ def test_heads_alone_show_their_two_parts_against_the_residuals(tmp_path):
         row["test"] |= {"std_mu": 0.0}
     header, *body = comparison_tables.decomposition_cells(comparison.collect(rows + heads))
     assert header[2:6] == ["method", "train RMSE", "train √U_pred", "train √U_gen"]
-    assert [row[2] for row in body] == ["xreg-heads"]
-    assert body[0][3:6] == ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
+    [(_, _, method, *values)] = body
+    assert method == comparison_tables.Cell("xreg-heads")
+    expected = ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
+    assert values[:3] == [comparison_tables.Cell(text) for text in expected]
     assert "train √U_gen" in table_files.write_tables(rows + heads, tmp_path)
 
 
 def test_failures_are_not_hidden():
     rows = made_up("xreg", [1.0, 1.0], diverged=(0, 1)) + made_up("dropout", [2.0, 2.1])
     said = "".join(verdicts.verdicts(comparison.collect(rows)))
-    assert "0.4 observed, 50 trajectories: every seed diverged" in said
+    assert "Test NLL: XReg is behind (0.4 observed, 50 trajectories: every seed of xreg diverged)." in said
     assert verdicts.duels(comparison.collect(rows))["dropout"]["test_nll"] == (0, 0, 1)
     rows = (
         made_up("xreg", [1.0, 1.1]) + made_up("dropout", [2.0, 2.1], diverged=(0,)) + made_up("xreg-layer", [0.1, 0.2])
@@ -217,7 +221,7 @@ def test_a_mask_counts_once_however_many_seeds_it_has(tmp_path):
     assert (gap.low, gap.high) == pytest.approx((low, high))
     assert gap.half < of_xreg.half / 4
     written = table_files.write_tables(rows, tmp_path)
-    assert "interval over masks, of which each counts by the mean of its seeds" in written
+    assert "interval over masks (each counts once, by the mean of its seeds)" in written
     one_mask = [row for row in rows if row["changes"]["mask_seed"] == 4]
     assert "interval over seeds, which vary the training and not the data or the mask" in table_files.write_tables(
         one_mask, tmp_path
@@ -251,21 +255,24 @@ def test_who_is_judged_better_follows_from_both_ends_of_the_interval():
     rows += made_up("xreg", [-1.0, -1.1, -0.9], fraction=0.8) + made_up("dropout", [-1.9, -2.0, -1.8], fraction=0.8)
     lines = comparison.collect(rows)
     assert verdicts.duels(lines)["dropout"]["test_nll"] == verdicts.Duel(better=1, level=1, worse=1)
-    won, lost, level = verdicts.verdicts(lines)[:3]
-    assert won.endswith("is best beyond the 95% interval in 1 of 3 regimes: 0.4 observed, 50 trajectories.")
-    assert lost.endswith("in 1: 0.8 observed, 50 trajectories: dropout (−0.900 ± 0.227).")
-    assert level.endswith("within the interval in 1: 0.6 observed, 50 trajectories: dropout.")
+    assert verdicts.verdicts(lines)[0] == (
+        "Test NLL: XReg is best in 1 of 3 regimes, level with the best in 1 and behind in 1"
+        " (0.8 observed, 50 trajectories: dropout, by 0.900 ± 0.227)."
+    )
     # Only the first and the last have a winner in the table, and a lower mean alone makes none.
     bold = [[cell.bold for cell in row].count(True) for row in comparison_tables.cells(lines)[1]]
     assert bold == [1, 0, 0, 0, 0, 1]
 
 
-def test_a_variant_of_ours_is_no_rival_in_words_but_has_its_line_in_the_count():
+def test_a_variant_of_ours_is_no_baseline_in_words_but_has_its_line_in_the_count():
     rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("xreg-layer", [-2.0, -2.1, -1.9])
     rows += made_up("dropout", [-0.1, -0.2, 0.0])
     lines = comparison.collect(rows)
     assert verdicts.duels(lines)["xreg-layer"]["test_nll"] == (0, 0, 1)
-    assert "best beyond the 95% interval in 1 of 1 regimes" in verdicts.verdicts(lines)[0]
+    said = verdicts.verdicts(lines)
+    assert said[0] == "Test NLL: XReg is best."
+    # One baseline in four scores: a variant is not counted.
+    assert "variants of XReg do not count as baselines. These are 4 comparisons" in said[-1]
 
 
 def trained_as_in_the_paper(method, nll):
@@ -323,3 +330,77 @@ def test_the_winner_of_a_table_is_sought_among_the_lines_that_are_compared():
     _, body = comparison_tables.cells(comparison.collect(rows))
     won = {(row[2].text, row[3].text): any(cell.bold for cell in row) for row in body}
     assert won == {("20 + 5", "xreg"): True, ("22 + 3", "xreg"): False, ("25 + 0", "ensemble"): False}
+
+
+def test_the_largest_gaps_are_named_first_and_only_three():
+    rows = []
+    for fraction, better in ((0.2, 0.1), (0.4, 0.5), (0.5, 0.3), (0.6, 0.2), (0.8, 0.4)):
+        rows += made_up("xreg", [0.0, 0.01, -0.01], fraction=fraction)
+        for method, gap in (("dropout", better), ("ensemble", 0.04)):
+            rows += made_up(method, [-gap, -gap + 0.01, -gap - 0.01], fraction=fraction)
+    said = verdicts.verdicts(comparison.collect(rows))[0]
+    assert said.startswith("Test NLL: XReg is behind in all 5 regimes (the 3 largest gaps: 0.4 observed, 50 ")
+    named = [part.split(" observed")[0] for part in said.split("gaps: ")[1].split("; ")]
+    assert named == ["0.4", "0.8", "0.5"]
+    assert said.count("dropout, by 0.") == 3
+    assert "ensemble" not in said  # of several that are ahead, the one furthest ahead
+
+
+def test_single_networks_on_the_same_data_are_judged_apart():
+    def divided(method, nll, train, reg):
+        changes = {"one_pool": True, "train_size": train, "reg_size": reg}
+        return [row | {"train_size": train, "reg_size": reg, "changes": changes} for row in made_up(method, nll)]
+
+    better, worse, ours = [-2.0, -2.1, -1.9], [-0.5, -0.6, -0.4], [-1.0, -1.1, -0.9]
+    rows = divided("xreg", ours, 20, 5) + divided("dropout", worse, 25, 0)
+    rows += divided("ensemble", better, 25, 0) + divided("persistence-masked", better, 25, 0)
+    first, second, *_ = verdicts.verdicts(comparison.collect(rows))
+    assert first.startswith("Test NLL: XReg is behind (0.4 observed, 25 trajectories: ")
+    assert second == "Test NLL among single networks trained on the same data: XReg is best."
+    # Where reg is a split of its own, XReg has used more trajectories than a method that leaves it alone.
+    rows = made_up("xreg", ours) + made_up("dropout", better) + made_up("dropout+conformal", worse)
+    first, second, *_ = verdicts.verdicts(comparison.collect(rows))
+    assert first.startswith("Test NLL: XReg is behind (")
+    assert second == "Test NLL among single networks trained on the same data: XReg is best."
+    # A second sentence that says the same of the same methods is left out.
+    rows = made_up("xreg", ours) + made_up("dropout+conformal", worse)
+    assert not [said for said in verdicts.verdicts(comparison.collect(rows)) if "single" in said]
+
+
+@pytest.mark.parametrize(
+    ("method", "marked"),
+    [
+        *((name, True) for name in ("xreg", "xreg-heads", "dropout-reg", "dropout+temperature", "ensemble+conformal")),
+        *((name, True) for name in ("persistence+conformal", "unregularized+early", "own settings")),
+        *((name, False) for name in ("dropout", "ensemble-5", "unregularized", "persistence", "fixed-noise")),
+        ("dropout (runs/a)", False),
+    ],
+)
+def test_scores_on_reg_are_marked_where_reg_was_used(method, marked, tmp_path):
+    rows = made_up(method, [-1.0, -1.1])
+    [line] = comparison.collect(rows)
+    assert comparison.in_sample(line, "reg_ece_mix") is marked
+    # What is judged is in-sample for no method.
+    assert not any(comparison.in_sample(line, score) for score in comparison.JUDGED)
+    text = table_files.write_tables(rows, tmp_path)
+    markdown, latex = ((tmp_path / f"table.{ending}").read_text() for ending in ("md", "tex"))
+    for written, cell in ((text, "0.0200 ± 0.0000†"), (markdown, "| 0.0200 ± 0.0000† |")):
+        assert (cell in written) is marked
+        assert written.count("† In-sample: the method was trained, chosen or calibrated") == marked
+    assert latex.count(r"0.0200 $\pm$ 0.0000$^\dagger$") == marked
+    assert latex.count(r"{\footnotesize $^\dagger$ In-sample") == marked
+    head, row = (line.split(",") for line in (tmp_path / "table.csv").read_text().splitlines())
+    assert dict(zip(head, row, strict=True))["reg_in_sample"] == ("yes" if marked else "no")
+
+
+def test_sentences_and_wide_tables_fit_a_terminal(tmp_path):
+    rows = made_up("xreg", [-1.0, -1.1]) + made_up("xreg-heads", [-1.0, -1.1]) + made_up("dropout", [-2.0, -2.1])
+    for row in rows:
+        row["train"] = row["test"] | {"rms_predictive": 0.3, "rms_generalization": 0.4}
+        row["test"] |= {"std_mu": 0.0}
+    text = table_files.write_tables(rows, tmp_path, width=80)
+    sentences = text[text.index("\n- ") :].splitlines()
+    assert max(map(len, sentences)) <= 80
+    assert f"wider than this terminal: see {tmp_path / 'table.md'}" in text
+    assert "train √U_gen" in (tmp_path / "table.md").read_text()
+    assert "train √U_gen" in table_files.write_tables(rows, tmp_path, width=400)

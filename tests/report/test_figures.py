@@ -19,8 +19,8 @@ from crossreg.config import Config
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS
 from crossreg.progress.history import read_history
+from crossreg.report import looks
 from crossreg.report.figures import drawing as figures
-from crossreg.report.figures import looks
 from crossreg.report.figures import write as module
 from crossreg.report.figures.write import draw_figures
 from crossreg.report.shared import shared_file
@@ -177,7 +177,7 @@ def test_a_mixed_folder_says_what_is_drawn_and_what_is_not(run, cars, tmp_path, 
     (bad / "metrics.json").write_text("{")
     assert main(["figures", str(root), "--out", str(tmp_path / "drawn")]) == 0
     said = capsys.readouterr().err
-    assert f"{root}: drawn are 1 runs: xreg" in said
+    assert f"{root}: runs drawn (1): xreg" in said
     for name, why in {
         "sweep": f"a sweep; `crossreg figures {root / 'sweep'}` draws it",
         "cars": f"a car experiment; `crossreg figures {root / 'cars'}` draws it",

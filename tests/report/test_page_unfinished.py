@@ -14,7 +14,7 @@ from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.methods.names import config_of
 from crossreg.report.figures.drawing import method_looks
-from crossreg.report.figures.looks import COLORS
+from crossreg.report.looks import COLORS
 from crossreg.report.page.folders import find
 from crossreg.report.page.write import make_groups, write_report
 

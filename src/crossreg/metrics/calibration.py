@@ -1,7 +1,7 @@
 r"""Calibration of a mixture, from its PIT values $u = \frac1S\sum_s \Phi((y-\mu_s)/\sigma_s)$.
 
-The central interval of level α covers the truth exactly when $|2u - 1| \le \alpha$, so that coverage needs no
-quantile search. Device arrays stay on the device; host arrays are summed in float64.
+The central interval of level α covers the truth exactly when $|2u - 1| \le \alpha$, so coverage needs no search for
+quantiles. JAX and NumPy arrays are both accepted and give arrays of their own kind.
 """
 
 from typing import Any
@@ -10,9 +10,15 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def coverage(pit: Any, weight: Any = None, levels: tuple[float, ...] = LEVELS) -> Any:
-    """The fraction of points inside the central interval of each level, shape (level,).
+    """Return the fraction of points inside the central interval of each level.
 
-    `pit` and `weight` have one shape; points of weight 0 do not count.
+    Args:
+        pit: PIT values, of any shape.
+        weight: Weights of the same shape; points of weight 0 do not count. By default all points count alike.
+        levels: Levels of the intervals, in (0, 1).
+
+    Returns:
+        Fractions, shape (level,).
     """
     xp = pit.__array_namespace__()
     weight = xp.ones_like(pit) if weight is None else weight
@@ -22,11 +28,14 @@ def coverage(pit: Any, weight: Any = None, levels: tuple[float, ...] = LEVELS) -
 
 
 def ece_from_coverage(covered: Any, levels: tuple[float, ...] = LEVELS) -> Any:
-    r"""$\mathrm{ECE}_{mix} = \frac{1}{|A|}\sum_{\alpha \in A} |\widehat{\mathrm{Coverage}}(\alpha) - \alpha|$."""
+    r"""Return ECE_mix from `coverage`.
+
+    $\mathrm{ECE}_{mix} = \frac{1}{|A|}\sum_{\alpha \in A} |\widehat{\mathrm{Coverage}}(\alpha) - \alpha|$.
+    """
     xp = covered.__array_namespace__()
     return xp.mean(xp.abs(covered - xp.asarray(levels, dtype=covered.dtype)))
 
 
 def ece(pit: Any, weight: Any = None) -> Any:
-    """ECE_mix over the levels 0.1 … 0.9."""
+    """Return ECE_mix over the levels 0.1 … 0.9; arguments as for `coverage`."""
     return ece_from_coverage(coverage(pit, weight))

@@ -1,4 +1,4 @@
-"""Means over seeds with their 95% intervals, and how many decimals of a score are shown."""
+"""Means over seeds with their 95% intervals, and the number of decimals that tables show."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-_LEVEL = 0.95
+CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
@@ -26,14 +26,14 @@ class Interval(NamedTuple):
 
 
 def decimals_of(value: float, name: str) -> int:
-    """How many decimals a table shows of a score: three of a NLL, of anything else three digits."""
+    """Return the number of decimals that a table shows: three for an NLL, otherwise as many as give three digits."""
     size = abs(value)
     return 3 if name == "nll" or not size or not math.isfinite(size) else max(0, 2 - math.floor(math.log10(size)))
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Mean and 95% interval (Student's t) of independent values; None where there are none."""
+    """Return the mean and the 95% interval (Student's t) of independent values, or None where there are none."""
     if not values:
         return None
-    half = stats.t.ppf(0.5 + _LEVEL / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
+    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
     return Interval(float(np.mean(values)), float(half))

@@ -1,13 +1,13 @@
-r"""Does uncertainty stand where the error is? Rank correlation and sparsification error.
+r"""Whether uncertainty is large where the error is: Spearman's rank correlation and the sparsification error (AUSE).
 
-Spearman's correlation is that of the ranks of |error| and uncertainty, 0 where either is constant.
+Spearman's correlation is between |error| and uncertainty; it is 0 where either is constant.
 
 AUSE is the area under the sparsification error, for RMSE, relative to the RMSE over all points: drop the fraction f of
 points with the largest uncertainty and take the RMSE of the rest; do the same by the true |error|; the area between the
 two curves over f in [0, 1) is 0 for a perfect ranking.
 
-Both need all points in the order of their |error| and of their uncertainty. A GPU sorts a million points in passing;
-on a CPU, NumPy does it faster than XLA.
+Both need all points sorted by |error| and by uncertainty. A GPU sorts a million points at little cost; on a CPU, NumPy
+sorts faster than XLA.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,13 @@ _FRACTIONS = 100
 def localization(
     error: Sequence[Float[Array, "..."]], std: Sequence[Float[Array, "..."]], weight: Sequence[Float[Array, "..."]]
 ) -> tuple[float, float]:
-    """Spearman's correlation and AUSE over all batches of points; those of weight 0 do not count."""
+    """Return Spearman's correlation and AUSE over all points, NaN where none counts.
+
+    Args:
+        error: Errors, one array per batch.
+        std: Standard deviations, of the same shapes.
+        weight: Weights, of the same shapes; points of weight 0 do not count.
+    """
     if jax.default_backend() != "cpu":
         flat = (jnp.concatenate([jnp.ravel(part) for part in parts]) for parts in (error, std, weight))
         correlation, area = on_device(*flat)
@@ -33,16 +39,16 @@ def localization(
 
 
 def on_host(error: Values, std: Values, weight: Values) -> tuple[float, float]:
-    """Both scores by NumPy."""
+    """Return both scores, computed by NumPy."""
     error, std = np.abs(error[weight > 0]), std[weight > 0]
-    if not error.size:  # as of pairs of which no target was measured
+    if not error.size:  # no target of these pairs was measured
         return float("nan"), float("nan")
     orders = np.argsort(error, kind="stable"), np.argsort(std, kind="stable")
     return spearman(error, std, orders), ause(error, std, orders)
 
 
 def _ranks(values: Values, order: np.ndarray) -> Values:
-    """Ranks less their mean; equal values share the mean of theirs."""
+    """Return ranks minus their mean; equal values share the mean of their ranks."""
     in_order = values[order]
     starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
     counts = np.diff(starts, append=values.size)
@@ -52,14 +58,14 @@ def _ranks(values: Values, order: np.ndarray) -> Values:
 
 
 def spearman(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) -> float:
-    """Spearman's correlation of |error| and uncertainty, from the orders that sort them."""
+    """Return Spearman's correlation of |error| and uncertainty, from the orders that sort them."""
     a, b = _ranks(error, orders[0]), _ranks(std, orders[1])
     norm = np.sqrt(np.sum(a**2) * np.sum(b**2))
     return float(np.sum(a * b) / norm) if norm > 0 else 0.0
 
 
 def ause(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) -> float:
-    """The area under the sparsification error, from the orders that sort |error| and uncertainty."""
+    """Return the area under the sparsification error, from the orders that sort |error| and uncertainty."""
     squared = np.square(error, dtype=np.float64)
     total = np.sqrt(squared.mean())
     if total == 0:
@@ -77,13 +83,13 @@ def ause(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) -> f
 def on_device(
     error: Float[Array, " point"], std: Float[Array, " point"], weight: Float[Array, " point"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Both scores in one compiled program, for any number of points that count."""
+    """Return both scores from one compiled function, whatever the number of points that count."""
     counted = weight > 0
     count = jnp.sum(counted)
     index = jnp.arange(error.size)
 
     def sort(values):
-        # What does not count goes to the end.
+        # Points that do not count are sorted to the end.
         keys = jnp.where(counted, values, jnp.inf)
         order = jnp.argsort(keys, stable=True)
         return keys[order], order

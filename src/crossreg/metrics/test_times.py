@@ -1,4 +1,4 @@
-"""Test times beyond those that were trained on: which they are, and what a model scores within and beyond them."""
+"""Scores on test times within and beyond those that were trained on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ from crossreg.predictors.predictor import Predictor
 
 
 def trained_steps(data: Data, config: DataConfig) -> int | None:
-    """Return how many steps of each test trajectory lie within the times of train, or None where all of them do.
+    """Return the number of steps of each test trajectory within the times of train, or None where all of them are.
 
-    Trajectories of all splits begin at the same time, so that the first steps of test are the times of train. Where the
-    times themselves are divided among the splits, no test time is one of train's.
+    Trajectories of all splits begin at the same time, so the first steps of test are at the times of train. Where the
+    times themselves are divided among the splits, no test time is a time of train.
     """
     if config.split == "time" and config.data is not None:
         return 0
@@ -32,11 +32,21 @@ def scores_by_time(
     most_pairs: Callable[[AbstractPairs], int | None] = lambda pairs: None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any] | None:
-    """Score test within the times of train and beyond them; None where test has no times beyond.
+    """Score test within the times of train and beyond them.
 
-    Each pair has the noise that it has in the scores of all of test. Returns the steps of train and of test as
-    `trained` and `tested`, and the scores of both parts with their number of `pairs` as `within` and `beyond`; a part
-    without any pair, and both where all of test is beyond, are None.
+    Each pair is scored with the noise that it has in the scores of all of test.
+
+    Args:
+        predictor: The predictor to be scored.
+        data: The splits.
+        config: The settings of the data.
+        most_pairs: Returns the largest number of pairs of a split to score, or None for all.
+        progress: Called after every batch with the number of pairs scored in it.
+
+    Returns:
+        None where test has no times beyond those of train. Otherwise `trained` and `tested`, the steps of train and of
+        test, and `within` and `beyond`, the scores of both parts with their number of `pairs`. A part without any pair
+        is None; both are where all of test is beyond.
     """
     if (trained := trained_steps(data, config)) is None:
         return None

@@ -1,4 +1,4 @@
-"""What `crossreg data check` says, and its picture."""
+"""The text and the picture of `crossreg data check`."""
 
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,24 @@ from crossreg.errors import InputError
 from crossreg.files.whole import check_replaceable, replacing
 
 _MOST_CHANNELS = 6
-# What a picture bears, to be known again: only such a file is written over.
+# Metadata by which a picture is recognised: no other file is overwritten.
 _SOFTWARE = {"Software": "crossreg"}
 
 
 def check_picture(path: Path) -> None:
-    """Refuse, before anything is read, a name that a picture cannot be written to."""
+    """Raise InputError, before any data are read, if a picture cannot be written to this path."""
     if path.suffix.lower() != ".png":
         raise InputError(f"--picture {path}: expected a name that ends in .png")
     check_replaceable(path, b"Software\0crossreg", "--picture")
 
 
 def check_text(summary: dict[str, Any], picture: Path) -> str:
-    """The summary in words."""
+    """Return the summary of a data check as text.
+
+    Args:
+        summary: The summary, `Found.summary`.
+        picture: The path of the picture.
+    """
     space = " × ".join(map(str, summary["space"]))
     size = f"{summary['gib']:.2g} GiB as float32, {'in memory' if summary['in_memory'] else 'read as needed'}"
     channels = len(summary["channels"])
@@ -53,14 +58,14 @@ def check_text(summary: dict[str, Any], picture: Path) -> str:
 
 
 def _missing(channel: dict[str, Any]) -> str:
-    """How many values are missing, and which share."""
+    """Return the number of missing values and their share."""
     if not (share := channel["missing_share"]):
         return "0"
     return f"{channel['missing']:,} ({'<0.1%' if share < 0.0005 else f'{share:.1%}'})"
 
 
 def draw_check(found: Found, path: Path) -> None:
-    """The first trajectory: over space and time, or its first, middle and last field. What is missing is grey."""
+    """Draw the first trajectory: over space and time, or its first, middle and last field. Missing values are grey."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -68,7 +73,7 @@ def draw_check(found: Found, path: Path) -> None:
 
     names = [channel["name"] for channel in found.summary["channels"]][:_MOST_CHANNELS]
     fields = found.fields
-    # Of three dimensions, a slice through the middle.
+    # 3-D fields: a slice through the middle.
     while fields.ndim > 4:
         fields = fields[..., fields.shape[-1] // 2]
     is_line = fields.ndim == 3
@@ -86,7 +91,7 @@ def draw_check(found: Found, path: Path) -> None:
                 shown, origin="lower", aspect="auto" if is_line else "equal", vmin=low, vmax=high, extent=extent,
                 cmap=colors,
             )  # fmt: skip
-            # Names in files may have any sign, and are no formulas.
+            # Names from files may contain any character and are no formulas.
             title = name if is_line else f"{name}, time {found.times[column]}"
             panel.set_title(title + " (grey: missing)" * bool(np.isnan(shown).any()), parse_math=False)
             panel.set_xlabel("x")

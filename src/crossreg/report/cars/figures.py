@@ -28,7 +28,7 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.cars.run import CarRun, Prediction, read_car_run, roofline, top_of_scale
 from crossreg.report.figures import drawing as figures
 from crossreg.report.figures.drawing import STYLE, draw_all, save, set_sigma_axis, site_colors
-from crossreg.report.figures.looks import COLORS
+from crossreg.report.looks import COLORS
 from crossreg.runs.car_folder import FIGURES
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)

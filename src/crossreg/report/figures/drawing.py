@@ -22,7 +22,7 @@ from crossreg.files.whole import replacing
 from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import PointScores
 from crossreg.progress.display import CountDisplay
-from crossreg.report.figures.looks import COLORS, looks_of
+from crossreg.report.looks import COLORS, looks_of
 
 Drawing = Callable[[], list[Path]]
 
@@ -32,18 +32,19 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.titlesize": 9,
     "legend.frameon": False,
+    "figure.constrained_layout.use": True,
     "savefig.dpi": 200,
     "savefig.bbox": "tight",
     "pdf.fonttype": 42,
 }
-MAP_LEVEL = 0.995  # of the values that a map's range holds
+MAP_LEVEL = 0.995  # fraction of the values inside the range of a map
 _MARKERS = "os^Dv<>P"
 _DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 _SPLITS = {"train": ("0.55", ":"), "reg": (COLORS[1], "--"), "test": (COLORS[0], "-")}
 
 
 def method_looks(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dashes of each method: marks and dashes tell those of a family apart."""
+    """Return colour, marker and dashes of each method; markers and dashes tell methods of one family apart."""
     return {
         name: {
             "color": COLORS[place],
@@ -55,12 +56,12 @@ def method_looks(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def site_colors(count: int) -> list[Any]:
-    """Colours of noise sites, which have an order: from dark at the input to light at the output."""
+    """Return colours of noise sites in order, from dark at the input to light at the output."""
     return list(mpl.colormaps["viridis"](np.linspace(0, 0.75, count)))
 
 
 def set_sigma_axis(axis: Axes) -> None:
-    """A logarithmic axis for what was drawn, a decade at least, with plain numbers at 1, 2, 5, 10 …"""
+    """Make the y axis logarithmic over at least a decade, with plain numbers at 1, 2, 5, 10 …"""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     widen = max(1.0, math.sqrt(10 * low / high))
@@ -71,8 +72,8 @@ def set_sigma_axis(axis: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Writes a figure as PDF and PNG, each in one move."""
-    # Not `with_suffix`: a name may have dots of its own.
+    """Write a figure as PDF and PNG, each atomically, and close it; return the files."""
+    # Not `with_suffix`: the name may contain dots.
     paths = [path.with_name(f"{path.name}{ending}") for ending in (".pdf", ".png")]
     try:
         for target in paths:
@@ -84,7 +85,7 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
 
 def draw_all(drawings: Sequence[Drawing], *, progress: bool) -> list[Path]:
-    """Draws one after the other; returns the files written."""
+    """Draw figures one after the other; return the files."""
     written: list[Path] = []
     with CountDisplay("figures drawn", enabled=progress) as display:
         for number, drawing in enumerate(drawings):
@@ -93,18 +94,28 @@ def draw_all(drawings: Sequence[Drawing], *, progress: bool) -> list[Path]:
     return written
 
 
+def coverage_axis(axis: Axes, **labels: str) -> None:
+    """Make an axis a unit square with a diagonal, for curves of empirical against nominal coverage."""
+    axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+    axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", **labels)
+
+
 def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> list[Path]:
-    """Nominal against empirical coverage on test and reg, one curve per method."""
+    """Draw empirical against nominal coverage on test and reg, one curve per method.
+
+    Args:
+        methods: Method → split → scores, None for a split that was not scored.
+        path: The figure without its ending.
+    """
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 2, figsize=(6.8, 4.2), sharey=True, layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(6.8, 4.2), sharey=True)
         for axis, split in zip(axes, ("test", "reg"), strict=True):
-            axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+            coverage_axis(axis, title=split, xlabel="nominal coverage α")
             for name, look in method_looks(methods).items():
                 scores = methods[name][split]
                 if scores is not None:
                     label = f"{wrapped(name)} (ECE {_number(scores['ece_mix'])})"
                     axis.plot(LEVELS, np.asarray(scores["coverage"], float), ms=3, lw=1.4, label=label, **look)
-            axis.set(title=split, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
         axes[0].set_ylabel("empirical coverage")
         return save(figure, path)
@@ -113,7 +124,7 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
 def wrapped(name: str, width: int = 28) -> str:
     """Return a name for a figure, on as many lines as it needs, broken after a sign that joins its words.
 
-    Names of users may be long, and may hold dollar signs: these are escaped, so that no name is taken for a formula.
+    Names of users may be long and contain dollar signs, which are escaped: no name is taken for a formula.
     """
     lines = [""]
     for word in re.findall(r"[^-+_,/ ]+[-+_,/ ]*|[-+_,/ ]+", name):
@@ -125,7 +136,7 @@ def wrapped(name: str, width: int = 28) -> str:
 
 
 def columns_for(labels: Sequence[str], inches: float, most: int = 4) -> int:
-    """How many columns a legend of these labels has in a figure so wide, with small letters."""
+    """Return the number of columns of a legend in small letters, for a figure so wide."""
     longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
     return max(1, min(most, len(labels), int(inches / (0.42 + 0.062 * longest))))
 
@@ -135,22 +146,23 @@ def _number(value: Any) -> str:
 
 
 def mean_ece(scores: Iterable[Mapping[str, Any]]) -> str:
-    """The mean ECE of those that have one, as text."""
+    """Return the mean ECE of the scores that have one, as text."""
     known = [one["ece_mix"] for one in scores if one["ece_mix"] is not None]
     return _number(np.mean(known) if known else None)
 
 
 def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> list[Path]:
-    """Nominal against empirical coverage on train, reg and test, one panel for each regime or run.
+    """Draw empirical against nominal coverage on train, reg and test, one panel for each regime or run.
 
-    A panel has the scores of one run or of several seeds: each seed thin, their mean thick.
+    Args:
+        panels: Title → the scores by split of each seed. Each seed is drawn thin, their mean thick.
+        path: The figure without its ending.
     """
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, len(panels), figsize=(2.3 * len(panels) + 0.3, 3.3), sharey=True, layout="constrained", squeeze=False
-        )
+        figure, axes = plt.subplots(1, len(panels), figsize=(2.3 * len(panels) + 0.3, 3.3), sharey=True, squeeze=False)
         for axis, (title, seeds) in zip(axes[0], panels.items(), strict=True):
-            axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+            named = "\n".join(wrapped(line, 24) for line in title.split("\n"))
+            coverage_axis(axis, title=named, xlabel="nominal coverage α")
             for split, (color, style) in _SPLITS.items():
                 there = [scores[split] for scores in seeds if scores.get(split) is not None]
                 if not there:
@@ -160,15 +172,13 @@ def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: 
                     axis.plot(LEVELS, coverage.T, color=color, lw=0.4, alpha=0.4)
                 label = f"{split} (ECE {mean_ece(there)})"
                 axis.plot(LEVELS, coverage.mean(0), style, color=color, lw=1.6, label=label)
-            named = "\n".join(wrapped(line, 24) for line in title.split("\n"))
-            axis.set(title=named, xlabel="nominal coverage α", xlim=(0, 1), ylim=(0, 1), aspect="equal")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
         axes[0][0].set_ylabel("empirical coverage")
         return save(figure, path)
 
 
 class Fields(NamedTuple):
-    """One trajectory of a prediction at some time steps, evenly apart, as maps draw it; an unknown truth is NaN."""
+    """A prediction of one trajectory at evenly spaced time steps, for maps. An unknown truth is NaN."""
 
     steps: Int[np.ndarray, " time"]
     truth: Float[np.ndarray, "time channel x"]
@@ -180,13 +190,21 @@ class Fields(NamedTuple):
 def space_time_maps(
     points: PointScores | Fields, path: Path, *, title: str = "", times: int = 100, channel: int = 0
 ) -> list[Path]:
-    r"""Truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
+    r"""Draw truth, |error|, Std_ω[μ] and total standard deviation of one trajectory over space and time.
 
-    `points` are the scored pairs of one trajectory of a 1-D field, or some of them; one channel and the time steps up
-    to `times` are drawn. The last three panels share one range, so that colours compare: it holds all but the
-    largest 0.5% of |error|, and of the total standard deviation, and the colour bar says so.
+    The last three panels share one range, so that colours compare: it covers all but the largest 0.5% of |error| and of
+    the total standard deviation, as the colour bar says. Where the truth is unknown, it and the error are grey, and the
+    mean of the prediction has a panel too.
 
-    Where the truth is not known, it and the error are grey; the mean of the prediction then has a panel of its own.
+    Args:
+        points: Scored pairs of one trajectory of a 1-D field, or some of them.
+        path: The figure without its ending.
+        title: The title, if any.
+        times: The last time step that is drawn.
+        channel: The channel that is drawn.
+
+    Raises:
+        ValueError: The field is not 1-D.
     """
     # Targets stand at times 1 … T: pair t predicts the field at t + 1.
     steps = points.steps if isinstance(points, Fields) else np.arange(1, len(points.truth) + 1)
@@ -202,23 +220,12 @@ def space_time_maps(
     fields = len(panels) - 3  # the truth and maybe the mean, which share a range too
     with plt.rc_context(STYLE):
         size = (10.5 + 2.3 * (fields - 1), 2.6)
-        figure, axes = plt.subplots(1, len(panels), figsize=size, sharex=True, sharey=True, layout="constrained")
+        figure, axes = plt.subplots(1, len(panels), figsize=size, sharex=True, sharey=True)
         images = []
         for axis, (name, values, cmap, (low, high)) in zip(axes, panels, strict=True):
             extent = (first - half, last + half, 0, values.shape[0])
-            images.append(
-                axis.imshow(
-                    values,
-                    aspect="auto",
-                    origin="lower",
-                    cmap=_colors(cmap),
-                    vmin=low,
-                    vmax=high,
-                    extent=extent,
-                    interpolation="nearest",
-                    rasterized=True,
-                )
-            )
+            look = {"cmap": _colors(cmap), "vmin": low, "vmax": high, "extent": extent, "aspect": "auto"}
+            images.append(axis.imshow(values, origin="lower", interpolation="nearest", rasterized=True, **look))
             axis.set(title=name, xlabel="time step", xlim=(min(0, first - half), last + half))
         axes[0].set_ylabel("grid point")
         figure.colorbar(images[0], ax=axes[:fields], pad=0.02 / fields)
@@ -233,12 +240,12 @@ _SAID = "grey: the truth is not known"
 
 
 def _colors(name: str) -> Colormap:
-    """A palette in which what is no number is grey."""
+    """Return a palette in which NaN is grey."""
     return mpl.colormaps[name].with_extremes(bad=_GREY)
 
 
 def _entitle(figure: Figure, title: str, *, has_gaps: bool) -> None:
-    """Put a title over a figure, and what grey means where there is any."""
+    """Put a title over a figure, and the meaning of grey where there is any."""
     said = wrapped("; ".join([*([title] if title else []), *([_SAID] if has_gaps else [])]), 110)
     if said:
         figure.suptitle(said, fontsize=10)
@@ -250,11 +257,11 @@ _RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"
 def _panels(
     truth: np.ndarray, mean: np.ndarray, error: np.ndarray, std_mu: np.ndarray, std: np.ndarray
 ) -> list[tuple[str, np.ndarray, str, tuple[float, float]]]:
-    """Title, values, colours and range of each map: errors and standard deviations share one.
+    """Return title, values, colours and range of each map; errors and standard deviations share one range.
 
-    The mean is among them where the truth has gaps: there it is all that can be seen of the field.
+    The mean is among the maps where the truth has gaps, which hide the field otherwise.
     """
-    # A run that diverged may have any value.
+    # Values of a diverged run need not be finite.
     finite = [values[np.isfinite(values)] for values in (error, std)]
     top = max((float(np.quantile(values, MAP_LEVEL)) for values in finite if values.size), default=0.0) or 1.0
     of_truth = _truth_range(truth[np.isfinite(truth)])
@@ -268,7 +275,7 @@ def _panels(
 
 
 def _truth_range(truth: np.ndarray) -> tuple[float, float]:
-    """Even on both sides of 0, or, of fields that keep to one side of it (a pressure, a density), from end to end."""
+    """Return a range symmetric about 0, or from end to end for fields of one sign, such as a pressure or a density."""
     low, high = (float(truth.min()), float(truth.max())) if truth.size else (0.0, 0.0)
     if low < high and low * high > 0:
         return low, high
@@ -277,7 +284,7 @@ def _truth_range(truth: np.ndarray) -> tuple[float, float]:
 
 
 class Plane(NamedTuple):
-    """A prediction of a 2-D field, and what its row of maps is called; the mean is drawn where the truth has gaps."""
+    """A prediction of a 2-D field and the label of its row of maps. The mean is drawn where the truth has gaps."""
 
     name: str
     truth: Float[np.ndarray, "x y"]
@@ -288,11 +295,14 @@ class Plane(NamedTuple):
 
 
 def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bool = True) -> list[Path]:
-    r"""A row of truth, |error|, Std_ω[μ] and total standard deviation for each of some 2-D fields.
+    r"""Draw truth, |error|, Std_ω[μ] and total standard deviation of 2-D fields, one row for each. NaN is grey.
 
-    With `shared` all rows have one range, so that steps compare by their colours; otherwise each has its own, in which
-    its error and its standard deviations compare, as for methods of very different size. Gaps are as in
-    `space_time_maps`.
+    Args:
+        rows: The fields.
+        path: The figure without its ending.
+        title: The title, if any.
+        shared: Whether all rows have one range, so that colours compare between rows. Otherwise they compare within a
+            row only, as suits methods with errors of very different size.
     """
 
     def of(part: Sequence[Plane]):
@@ -306,7 +316,7 @@ def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bo
         across, up = rows[0].truth.shape
         # A panel is 1.9 inches wide.
         size = (9.6 + 2.1 * (fields - 1), 0.6 + (0.2 + min(1.9 * up / across, 6.0)) * len(rows))
-        figure, axes = plt.subplots(len(rows), len(together), figsize=size, squeeze=False, layout="constrained")
+        figure, axes = plt.subplots(len(rows), len(together), figsize=size, squeeze=False)
         images = np.empty(axes.shape, object)
         for number, row in enumerate(rows):
             own = together if shared else [*together[:fields], *of([row])[-3:]]

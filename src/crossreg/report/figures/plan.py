@@ -11,13 +11,17 @@ from crossreg.errors import InputError
 from crossreg.files.whole import replacing
 from crossreg.progress.display import clock
 from crossreg.report.figures.drawing import STYLE
-from crossreg.report.figures.looks import COLORS
+from crossreg.report.looks import COLORS
 
 _TICKS = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000, 36000, 86400, 172800, 432000, 864000, 2592000)
 
 
 def draw_plan(plan: dict[str, Any], path: Path) -> None:
-    """Draws a plan whose `by_devices` has the points of a curve."""
+    """Draw time and efficiency of a plan against the number of devices, as a PNG file.
+
+    Raises:
+        InputError: The path does not end in .png.
+    """
     if path.suffix.lower() != ".png":
         raise InputError(f"--figure {path}: expected the name of a PNG file")
     rows = plan["by_devices"]
@@ -25,7 +29,7 @@ def draw_plan(plan: dict[str, Any], path: Path) -> None:
     seconds = np.asarray([row["seconds"] for row in rows])
     low, high = np.asarray([row["band"] for row in rows]).T
     with plt.rc_context(STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8), layout="constrained")
+        figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
         if plan["runs"]:
             left.fill_between(devices, low, high, color=COLORS[0], alpha=0.2, lw=0, label="95% of simulated runs")
         left.plot(devices, seconds, "o-", ms=3.5, lw=1.2, color=COLORS[0], label="time")
@@ -58,6 +62,6 @@ def draw_plan(plan: dict[str, Any], path: Path) -> None:
 
 
 def _rounded(devices: np.ndarray) -> list[int]:
-    """Some counts to stand below an axis: powers of two, or of ten where there are many."""
+    """Return ticks for numbers of devices: powers of two, or of ten where there are many."""
     base = 2 if devices.max() <= 256 else 10
     return [base**k for k in range(20) if devices.min() <= base**k <= devices.max()]

@@ -22,22 +22,34 @@ from crossreg.report.figures.drawing import (
     plane_maps,
     space_time_maps,
 )
-from crossreg.report.figures.looks import in_order
 from crossreg.report.figures.training import losses, sigma_over_steps
+from crossreg.report.looks import in_order
 from crossreg.runs.fields.stored_fields import TEST_FIELDS, Planes, StoredFields
 from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.runs.kinds import SUMMARY, kind_of
 from crossreg.runs.manifest import check_files
 from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, check_scored, read_metrics
 
-# More curves than this in one plot are not told apart.
+# Readers cannot tell more curves apart.
 MOST_SIDE_BY_SIDE = 6
 
 
 def of_run(
     folder: Path, out: Path, ending: str, *, progress: bool, alone: bool = True, trajectory: int | None = None
 ) -> list[Drawing]:
-    """The figures of one run; what it has not come to yet is left out."""
+    """Return the drawings of one run, as far as its files allow.
+
+    Args:
+        folder: The run folder.
+        out: The folder for the figures.
+        ending: The end of their names.
+        progress: Whether predictions that have to be computed first show progress.
+        alone: Whether the run is drawn by itself; losses and calibration of several runs are drawn side by side.
+        trajectory: The test trajectory of the maps, by default the first that is stored.
+
+    Raises:
+        InputError: The folder has nothing to draw, or a file that cannot be read.
+    """
     check_scored(folder)
     history = _history(folder)
     name = folder.resolve().name
@@ -63,7 +75,10 @@ def of_run(
 def of_runs(
     folders: Sequence[Path], out: Path, skipped: dict[str, str], *, progress: bool, trajectory: int | None = None
 ) -> list[Drawing]:
-    """The figures of several runs, side by side and each on its own; `skipped` takes those that cannot be read."""
+    """Return the drawings of several runs, side by side and each on its own.
+
+    Arguments are as for `of_run`; runs that cannot be read are added to `skipped`, with the reason.
+    """
     by_name = {folder.name: folder for folder in folders}
     folders = [by_name[name] for name in in_order(by_name)]
     scores, histories = {}, {}
@@ -88,7 +103,7 @@ def of_runs(
             panels = {name: [scores[name]] for name in list(scores)[start : start + 3]}
             number = f"_{start // 3 + 1}" if len(scores) > 3 else ""
             drawings.append(functools.partial(calibration_panels, panels, out / f"calibration_splits{number}"))
-    # The paper's pair where both are there: more lines would hide what it shows.
+    # The paper's pair by itself where both are there: more lines would obscure it.
     pair = {name: histories[name] for name in ("xreg", "unregularized") if name in histories}
     shown = pair if len(pair) == 2 else dict(list(histories.items())[:MOST_SIDE_BY_SIDE])
     if shown:
@@ -102,7 +117,7 @@ def of_runs(
 
 
 def of_fields(stored: StoredFields, out: Path, ending: str, name: str, trajectory: int | None = None) -> list[Drawing]:
-    """Maps of a test trajectory that is stored, the first or the one asked for: over time, and of whole planes."""
+    """Return drawings of a stored test trajectory, the first or the one asked for: maps over time, and of planes."""
     number = int(stored.trajectories.min()) if trajectory is None else trajectory
     if number not in stored.trajectories:
         known = ", ".join(map(str, np.sort(stored.trajectories).tolist()))
@@ -114,7 +129,7 @@ def of_fields(stored: StoredFields, out: Path, ending: str, name: str, trajector
 
 
 def maps_of(stored: StoredFields, path: Path, name: str, number: int) -> list[Path]:
-    """Maps of a stored test trajectory, a line through it where a field has several dimensions; a figure a channel."""
+    """Draw space–time maps of a stored test trajectory, one figure per channel; of 2-D and 3-D fields along a line."""
     place = stored.trajectories.tolist().index(number)
     fields = Fields(stored.steps, *(getattr(stored, part)[place] for part in Fields._fields[1:]))
     line = ", along x through the middle" if len(stored.space) > 1 else ""
@@ -126,21 +141,22 @@ def maps_of(stored: StoredFields, path: Path, name: str, number: int) -> list[Pa
 
 
 def _targets(path: Path, channels: int) -> list[Path]:
-    """Where the figure of each channel goes."""
+    """Return the path of each channel's figure."""
     return [path.with_name(f"{path.name}_channel{i}") for i in range(channels)] if channels > 1 else [path]
 
 
 def _channel(stored: StoredFields, number: int) -> str:
-    """Which channel a map is of: by its name, or, where there are several without one, by its number."""
+    """Return the name of a channel for a title; its number where there are several without names."""
     if stored.names:
         return f", {stored.names[number]}"
     return f", channel {number}" if stored.truth.shape[2] > 1 else ""
 
 
 def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, number: int) -> list[Path]:
-    """Maps of whole 2-D fields, a row for each step; of several channels a figure each.
+    """Draw whole 2-D fields, one row for each step and one figure per channel.
 
-    Of a trajectory whose planes are not stored, which happens where fields are large, they are of the first that is.
+    Of large fields, planes of some trajectories only are stored: the first of these is drawn where the one asked for is
+    not among them.
     """
     numbers, written = planes.trajectories.tolist(), []
     number = number if number in numbers else numbers[0]
@@ -156,7 +172,7 @@ def planes_of(stored: StoredFields, planes: Planes, path: Path, name: str, numbe
 
 
 def _history(folder: Path) -> list[dict[str, Any]]:
-    """The history of a run, whose lines have what is drawn."""
+    """Read the history of a run, whose lines have what is drawn."""
     lines = read_history(folder / HISTORY)
     if all({"step", "train_loss", "reg_nll", "sigma"} <= line.keys() for line in lines):
         return lines
@@ -166,7 +182,7 @@ def _history(folder: Path) -> list[dict[str, Any]]:
 
 
 def _scores(folder: Path) -> dict[str, Any] | None:
-    """What `metrics.json` holds, or None before a run has been scored."""
+    """Return the scores in `metrics.json`, or None before the run has been scored."""
     path = folder / METRICS
     if not path.exists():
         return None
@@ -178,7 +194,7 @@ def _scores(folder: Path) -> dict[str, Any] | None:
 
 
 def _references(folder: Path) -> dict[str, Any]:
-    """The scores of what is not trained and has no folder, where a quickstart has written them."""
+    """Return the scores of a quickstart's summary, among them those of methods without a run folder."""
     path = folder / SUMMARY
     if kind_of(folder) != "quickstart":
         return {}
@@ -191,7 +207,7 @@ def _references(folder: Path) -> dict[str, Any]:
 
 
 def checked_scores(scores: dict[str, Any]) -> dict[str, Any]:
-    """Scores whose coverage can be drawn on every split that was scored."""
+    """Return scores after checking that their coverage can be drawn on every split that was scored."""
     for split in ("test", "reg", "train"):
         if scores[split] is not None:
             coverage = np.asarray(scores[split]["coverage"], float)

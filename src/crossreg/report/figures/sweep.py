@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.figures.drawing import (
@@ -16,12 +17,13 @@ from crossreg.report.figures.drawing import (
     Drawing,
     calibration_panels,
     columns_for,
+    coverage_axis,
     mean_ece,
     method_looks,
     save,
     wrapped,
 )
-from crossreg.report.figures.looks import COLORS
+from crossreg.report.looks import COLORS
 from crossreg.report.tables.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
 from crossreg.report.tables.curves import curve_groups, fixed_part
 
@@ -32,10 +34,10 @@ _LABELS = {
     "test_std_mu": "mean Std$_\\omega[\\mu]$ on test",
     "test_std_mu_final": "mean Std$_\\omega[\\mu]$, last test step",
 }
-# Where one method is off by tens, the others would be a flat line: NLLs above this are marked at the upper edge.
+# An NLL in the tens would flatten all other curves: larger ones are marked at the upper edge.
 _LARGEST_NLL = 1.5
 _LARGEST_ECE = 0.1
-# Panels of the paper's calibration triplet: what is observed, and which method.
+# Panels of the paper's calibration triplet: title, observed fraction and method.
 _TRIPLET = (
     ("XReg", 0.7, "xreg"),
     ("XReg at the heads", 0.3, "xreg-heads"),
@@ -44,7 +46,7 @@ _TRIPLET = (
 
 
 def _curve(axis: Axes, x: Sequence[float], lines: Sequence[Line], score: str, **look) -> None:
-    """Means joined by a line, their 95% intervals as bars."""
+    """Draw means joined by a line, with their 95% intervals as bars."""
     known = [(at, interval) for at, line in zip(x, lines, strict=True) if (interval := line.interval(score))]
     if not known:
         return
@@ -54,7 +56,7 @@ def _curve(axis: Axes, x: Sequence[float], lines: Sequence[Line], score: str, **
 
 
 def _cut(axis: Axes, largest: float = _LARGEST_NLL, digits: int = 0) -> None:
-    """Ends the axis at `largest`, with a mark and the number for every mean above it."""
+    """End the axis at `largest`, with an arrow and the number for every mean above it."""
     curves = [container[0] for container in axis.containers]  # pyright: ignore[reportIndexIssue]
     lowest = min(float(np.min(curve.get_ydata())) for curve in curves)
     axis.set_ylim(lowest - 0.08 * (largest - lowest), largest)
@@ -69,55 +71,63 @@ def _cut(axis: Axes, largest: float = _LARGEST_NLL, digits: int = 0) -> None:
                 axis.annotate(f"{y:.{digits}f}", *place, textcoords="offset points", ha="center", fontsize=6, **look)
 
 
+def _method_curves(axis: Axes, lines: Sequence[Line], field: str, score: str, looks: Mapping[str, Any]) -> None:
+    """Draw a score against a field, one line per method; the observed fraction as the mask fraction for Std_ω[μ]."""
+    for method, look in looks.items():
+        own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
+        x = [float(line.regime[field]) for line in own]
+        x = [1 - value for value in x] if field == "observed_fraction" and "std_mu" in score else x
+        _curve(axis, x, own, score, label=wrapped(method), **look)
+
+
+def _is_too_high(axis: Axes, score: str) -> bool:
+    """Return whether single large NLLs would flatten all other curves."""
+    low, high = axis.get_ylim()
+    return bool(score == "test_nll" and high > 2 * _LARGEST_NLL and low < 0)
+
+
+def _legend_below(figure: Figure, axis: Axes, inches: float) -> None:
+    """Put the legend of one panel below a figure so wide."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns_for(labels, inches), fontsize=7)
+
+
 def sweep_curves(
     lines: Sequence[Line], field: str, title: str, scores: Sequence[str], path: Path, *, where: str = ""
 ) -> list[Path]:
-    """Scores against a field of the data, one line per method; `where` says what the other fields are."""
+    """Draw scores against a field of the data, one line per method; `where` names the values of the other fields."""
     looks = method_looks(line.method for line in lines)
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, len(scores), figsize=(3.3 * len(scores), 3.0), layout="constrained", squeeze=False
-        )
+        figure, axes = plt.subplots(1, len(scores), figsize=(3.3 * len(scores), 3.0), squeeze=False)
         for axis, score in zip(axes[0], scores, strict=True):
-            for method, look in looks.items():
-                own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
-                x = [float(line.regime[field]) for line in own]
-                _curve(axis, x, own, score, label=wrapped(method), **look)
+            _method_curves(axis, lines, field, score, looks)
             axis.set(xlabel=title, ylabel=_LABELS[score])
             if score != "test_nll":
                 axis.set_ylim(bottom=0)
-            elif axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0:
+            elif _is_too_high(axis, score):
                 _cut(axis)
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        if len(labels) > 1:
-            columns = columns_for(labels, 3.3 * len(scores))
-            figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
+        if len(axes[0][0].containers) > 1:
+            _legend_below(figure, axes[0][0], 3.3 * len(scores))
         if where:
             figure.suptitle(wrapped(where, 80), fontsize=9)
         return save(figure, path)
 
 
 def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
-    """NLL and ECE against the total of trajectories, one column for each observed fraction.
+    """Draw NLL and ECE against the total of trajectories, one column for each observed fraction.
 
-    Each method divides the total in its own way; where there are several, the one that holds out about a fifth.
+    Of a method that divides the total in several ways, the division that holds out about a fifth is drawn.
     """
     lines = [line for group in regimes(lines) for line in fair_group(group)]
     looks = method_looks(line.method for line in lines)
     fractions = sorted({line.regime["observed_fraction"] for line in lines})
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            2, len(fractions), figsize=(2.9 * len(fractions), 4.6), layout="constrained", squeeze=False, sharex=True
-        )
+        figure, axes = plt.subplots(2, len(fractions), figsize=(2.9 * len(fractions), 4.6), squeeze=False, sharex=True)
         for column, fraction in zip(axes.T, fractions, strict=True):
             for axis, score in zip(column, ("test_nll", "test_ece_mix"), strict=True):
-                for method, look in looks.items():
-                    own = [li for li in lines if (li.method, li.regime["observed_fraction"]) == (method, fraction)]
-                    own = sorted(own, key=lambda line: line.regime["total"])
-                    _curve(
-                        axis, [float(line.regime["total"]) for line in own], own, score, label=wrapped(method), **look
-                    )
-                if score == "test_nll" and axis.get_ylim()[1] > 2 * _LARGEST_NLL and axis.get_ylim()[0] < 0:
+                own = [line for line in lines if line.regime["observed_fraction"] == fraction]
+                _method_curves(axis, own, "total", score, looks)
+                if _is_too_high(axis, score):
                     _cut(axis)
                 elif score != "test_nll":
                     if axis.get_ylim()[1] > 1.5 * _LARGEST_ECE:
@@ -127,45 +137,38 @@ def equal_data_curves(lines: Sequence[Line], path: Path) -> list[Path]:
             column[1].set(xlabel="trajectories in all", xticks=sorted({line.regime["total"] for line in lines}))
         axes[0][0].set_ylabel(_LABELS["test_nll"])
         axes[1][0].set_ylabel(_LABELS["test_ece_mix"])
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        columns = columns_for(labels, 2.9 * len(fractions))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
+        _legend_below(figure, axes[0][0], 2.9 * len(fractions))
         return save(figure, path)
 
 
 def std_mu_curves(
     parts: Mapping[str, Sequence[Line]], path: Path, where: Mapping[str, str], *, score: str = "test_std_mu"
 ) -> list[Path]:
-    """Mean Std_ω[μ] against the mask fraction and against the train size, side by side, with one axis for both.
+    """Draw mean Std_ω[μ] against the mask fraction and against the train size, side by side on one axis.
 
-    `where` says for each field what the others are; `score` is `test_std_mu`, the mean over all steps of test, or
-    `test_std_mu_final`, that of the last step.
+    Args:
+        parts: The lines to draw, for each field (`observed_fraction`, `train_size`).
+        path: The figure without its ending.
+        where: The values of the other fields in words, for each field.
+        score: `test_std_mu`, the mean over all steps of test, or `test_std_mu_final`, over the last step.
     """
     titles = {"observed_fraction": "mask fraction", "train_size": "training trajectories"}
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, len(parts), figsize=(3.3 * len(parts), 2.8), sharey=True, layout="constrained", squeeze=False
-        )
+        figure, axes = plt.subplots(1, len(parts), figsize=(3.3 * len(parts), 2.8), sharey=True, squeeze=False)
         for axis, (field, lines) in zip(axes[0], parts.items(), strict=True):
-            for method, look in method_looks(line.method for line in lines).items():
-                own = sorted((line for line in lines if line.method == method), key=lambda line: line.regime[field])
-                x = [float(line.regime[field]) for line in own]
-                x = [1 - value for value in x] if field == "observed_fraction" else x
-                _curve(axis, x, own, score, label=method, **look)
+            _method_curves(axis, lines, field, score, method_looks(line.method for line in lines))
             axis.set(xlabel=titles[field], title=where.get(field, ""))
-        # Once all is drawn: a limit set before would hold for what comes after.
+        # Limits follow the curves only until they are set: hence last.
         axes[0][0].set(ylabel=_LABELS[score], ylim=(0, None))
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        if len(labels) > 1:
-            columns = columns_for(labels, 3.3 * len(parts))
-            figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
+        if len(axes[0][0].containers) > 1:
+            _legend_below(figure, axes[0][0], 3.3 * len(parts))
         return save(figure, path)
 
 
 def calibration_of_regimes(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
-    """The paper's triplet: XReg, heads alone where little is observed, and no learned regularization.
+    """Draw the paper's triplet: XReg, heads alone where little is observed, and no learned regularization.
 
-    All three are of one number of trajectories and steps; of several, of the one with the most runs.
+    All three have the same numbers of trajectories and steps: those with the most runs where there are several.
     """
     sizes: dict[tuple[int, ...], dict[str, list[Mapping[str, Any]]]] = {}
     for title, fraction, method in _TRIPLET:
@@ -179,7 +182,7 @@ def calibration_of_regimes(rows: Sequence[Mapping[str, Any]], path: Path) -> lis
 
 
 def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Path) -> list[Path]:
-    """Test and reg coverage of one method in every regime: each seed thin, their mean thick."""
+    """Draw test and reg coverage of one method in every regime: each seed thin, their mean thick."""
     own = [row for row in rows if row["method"] == method and not row["diverged"]]
     if not own:
         return []
@@ -192,14 +195,13 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
     depth = math.ceil(len(groups) / columns)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
-            depth, columns, figsize=(1.9 * columns, 2.05 * depth), sharex=True, sharey=True, layout="constrained",
-            squeeze=False,
-        )  # fmt: skip
+            depth, columns, figsize=(1.9 * columns, 2.05 * depth), sharex=True, sharey=True, squeeze=False
+        )
         for place in range(len(groups), axes.size):
             axes.flat[place].set_visible(False)
             axes.flat[place - columns].tick_params(labelbottom=True)
         for axis, ((fraction, size, _, steps), seeds) in zip(axes.flat, groups.items(), strict=False):
-            axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+            coverage_axis(axis)
             for color, style, split in ((COLORS[1], "--", "reg"), (COLORS[0], "-", "test")):
                 curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None], float)
                 if not curves.size:
@@ -208,7 +210,6 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
                 axis.plot(LEVELS, curves.mean(0), style, color=color, lw=1.5, label=split)
             where = f"{fraction:g} observed, {size} traj." + (f"\n{steps:,} steps" if several else "")
             axis.set_title(f"{where}\ntest ECE {mean_ece(row['test'] for row in seeds)}", fontsize=7)
-            axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes[0][0].legend(fontsize=7, loc="upper left")
         figure.supxlabel("nominal coverage α", fontsize=8)
         figure.supylabel("empirical coverage", fontsize=8)
@@ -218,9 +219,9 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
 
 
 def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
-    r"""Mean U_pred and U_gen stacked, and the mean squared error $r^2$, on train, reg and test: medians over seeds.
+    r"""Draw mean U_pred and U_gen stacked, and the mean squared error $r^2$, by split: medians over seeds.
 
-    Dashed: where both objectives would have them, $U_{pred} = (r_{reg}^2 + r_{train}^2)/2$ and
+    Dashed: the fixed point of both objectives, $U_{pred} = (r_{reg}^2 + r_{train}^2)/2$ and
     $U_{pred} + U_{gen} = r_{reg}^2$.
     """
     splits = ("train", "reg", "test")
@@ -232,9 +233,7 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
     columns = min(4, len(lines))
     depth = math.ceil(len(lines) / columns)
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            depth, columns, figsize=(2.4 * columns, 2.3 * depth + 0.4), layout="constrained", squeeze=False
-        )
+        figure, axes = plt.subplots(depth, columns, figsize=(2.4 * columns, 2.3 * depth + 0.4), squeeze=False)
         for axis in axes.flat[len(lines) :]:
             axis.set_visible(False)
         for axis, line in zip(axes.flat, lines, strict=False):
@@ -256,12 +255,12 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
 
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    """Draws all figures that the rows of a sweep can give; returns the files."""
+    """Draw all figures that the rows of a sweep allow; return the files."""
     return [path for drawing in drawings_of_rows(rows, folder) for path in drawing()]
 
 
 def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Drawing]:
-    """All figures that the rows of a sweep can give, each still to be drawn; what cannot be drawn gives no file."""
+    """Return functions that draw the figures that the rows of a sweep allow, each returning its files, maybe none."""
     rows = [row for row in rows if not setting_of(regime_of(row))]
     drawings: list[Drawing] = []
     divided = collect(row for row in rows if "total" in regime_of(row))
@@ -278,7 +277,7 @@ def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Dr
 
 
 def _curves(lines: Sequence[Line], folder: Path) -> list[Drawing]:
-    """NLL and ECE over each field that varies, one figure for what else there is; ours also with its Std_ω[μ]."""
+    """Return drawings of NLL and ECE over each field that varies, one per value of the rest; of XReg its Std_ω[μ]."""
     drawings: list[Drawing] = []
     std_mu: dict[str, list[Line]] = {}
     places: dict[str, str] = {}

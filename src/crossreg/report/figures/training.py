@@ -1,4 +1,4 @@
-"""How trainings went: losses and σ per site over the steps, as means over seeds."""
+"""Losses and σ per site over the steps of training, as means over seeds."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,14 @@ from crossreg.report.figures.drawing import STYLE, method_looks, save, set_sigma
 
 
 def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path: Path) -> list[Path]:
-    """NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method."""
+    """Draw NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method.
+
+    Args:
+        histories: Method → the history of each seed, as `figures.run.read_history` reads it.
+        path: The figure without its ending.
+    """
     with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
+        figure, axis = plt.subplots(figsize=(3.6, 2.8))
         for method, look in method_looks(histories).items():
             for key, style, label in (("train_loss", "-", "train"), ("reg_nll", "--", "reg")):
                 steps, mean = _mean_over_seeds(histories[method], lambda line, key=key: line[key])
@@ -29,10 +34,10 @@ def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path:
 
 
 def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -> list[Path]:
-    """The geometric mean of each site's σ over the steps, mean over seeds."""
+    """Draw the geometric mean of each site's σ over the steps, mean over seeds."""
     sites = list(seeds[0][0]["sigma"])
     with plt.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(3.6, 2.8), layout="constrained")
+        figure, axis = plt.subplots(figsize=(3.6, 2.8))
         for color, site in zip(site_colors(len(sites)), sites, strict=True):
             steps, mean = _mean_over_seeds(seeds, lambda line, site=site: mean_log(line["sigma"].get(site, ())))
             axis.plot(steps, np.exp(mean), color=color, lw=1.3, label=site, **_few(steps))
@@ -43,7 +48,7 @@ def sigma_over_steps(seeds: Sequence[Sequence[Mapping[str, Any]]], path: Path) -
 
 
 def _few(steps: Sequence[int]) -> dict[str, Any]:
-    """A line through one point is not seen."""
+    """Return a marker for lines of one or two points, which would not be seen."""
     return {"marker": "o", "ms": 4} if len(steps) < 3 else {}
 
 

@@ -1,13 +1,12 @@
-"""`crossreg figures`: every figure of the paper that a folder can give.
+"""`crossreg figures`: all figures that a folder allows.
 
 a sweep             curves over what varies with intervals, Std_ω[μ], a montage for each method, the triplet over the
                     regimes, losses, σ per site, maps
 a run               calibration, losses, σ per site, maps
-a folder of runs    the same for each, and side by side (a quickstart is one)
+a folder of runs    the same for each, and side by side (a quickstart is such a folder)
 a car experiment    surfaces, roofline, σ per site, calibration, methods
 
-What is in a folder of runs and is not drawn, a sweep for instance, or a run that cannot be read, is named with the
-reason.
+Parts of a folder of runs that are not drawn, such as sweeps and runs that cannot be read, are reported with the reason.
 """
 
 import functools
@@ -38,9 +37,19 @@ _MOST_NAMED = 20
 def draw_figures(
     folder: Path, out: Path | None = None, *, trajectory: int | None = None, progress: bool = True
 ) -> list[Path]:
-    """Draws what a folder allows into `out`, by default its folder `figures`; returns the files.
+    """Draw all figures that a folder allows.
 
-    Maps are of the first test trajectory that is stored, or of the one asked for.
+    Args:
+        folder: A run, a folder of runs, a sweep, or a car experiment.
+        out: The folder for the figures, by default `figures` inside `folder`.
+        trajectory: The test trajectory of the maps, by default the first that is stored.
+        progress: Whether to show progress.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: The folder has nothing to draw, or cannot be read or written.
     """
     check_is_folder(folder)
     if out is None:
@@ -56,7 +65,7 @@ def draw_figures(
         if not (folder / SUMMARY).exists():
             raise InputError(f"{folder}: its car experiment has not finished ({SUMMARY} is missing)")
         if trajectory is not None:
-            raise InputError(f"--trajectory {trajectory}: {folder} is a car experiment, which has none")
+            raise InputError(f"--trajectory {trajectory}: {folder} is a car experiment, which has no trajectories")
         _make(out)
         return draw_car_figures(folder, out, progress=progress)
     if kind == "run":
@@ -74,7 +83,7 @@ def draw_figures(
 
 
 def _below(folder: Path) -> tuple[list[Path], dict[str, str]]:
-    """The runs right below a folder, and what else is there, with the reason why it is not drawn with them."""
+    """Return the runs directly below a folder, and its other contents with the reason why they are not drawn."""
     runs: list[Path] = []
     skipped: dict[str, str] = {}
     for path, names in walk(folder):
@@ -95,16 +104,16 @@ def _below(folder: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def _say(folder: Path, drawn: Sequence[str], skipped: Mapping[str, str], *, progress: bool) -> None:
-    """What was drawn, unless nobody wants to know, and in any case what was not."""
+    """Report which runs were drawn if `progress`, and in any case which were not."""
 
     def named(names: Sequence[str]) -> str:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return ", ".join(names[:_MOST_NAMED]) + more
 
     if progress:
-        print(f"crossreg: {folder}: drawn are {len(drawn)} runs: {named(drawn)}", file=sys.stderr)
+        print(f"crossreg: {folder}: runs drawn ({len(drawn)}): {named(drawn)}", file=sys.stderr)
     if len(drawn) > MOST_SIDE_BY_SIDE:
-        said = f"side by side are the first {MOST_SIDE_BY_SIDE} of {len(drawn)} runs: more are not told apart"
+        said = f"the first {MOST_SIDE_BY_SIDE} of {len(drawn)} runs are side by side: more could not be told apart"
         print(f"crossreg: {folder}: {said}", file=sys.stderr)
     for name, why in list(skipped.items())[:_MOST_NAMED]:
         print(f"crossreg: not drawn: {name}: {why}", file=sys.stderr)
@@ -125,7 +134,7 @@ def _draw(drawings: Sequence[Drawing], out: Path, *, progress: bool) -> list[Pat
 
 
 def sweep_figures(folder: Path, out: Path, *, trajectory: int | None = None, progress: bool = False) -> list[Path]:
-    """Draws what the rows, the histories and the trained models of a sweep allow; returns the files."""
+    """Draw the figures that the rows, histories and trained models of a sweep allow; return the files."""
     rows = _scored_rows(folder)
     digest = data_digest(folder)
     trials = load_trials(folder)
@@ -143,7 +152,7 @@ def sweep_figures(folder: Path, out: Path, *, trajectory: int | None = None, pro
 
 
 def _scored_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a sweep that have scores to draw; how many have none is said."""
+    """Return the rows of a sweep with scores that can be drawn, and report how many have none."""
     found, _ = asked_rows(folder)
     if not found:
         raise InputError(f"{folder}: holds no finished trial of a sweep")
@@ -163,7 +172,7 @@ def _scored_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _curves_of_sweep(trials: Sequence[Trial], archive: Archive, digest: str, out: Path) -> list[Drawing]:
-    """Losses and σ of trials that are one plain training each."""
+    """Return drawings of losses and σ, of trials that consist of a single training."""
     regimes: dict[str, dict[str, list[Trial]]] = {}
     for trial in trials:
         if len(trial.configs) == 1 and not trial.method.wrapped:
@@ -182,13 +191,13 @@ def _curves_of_sweep(trials: Sequence[Trial], archive: Archive, digest: str, out
 
 
 def _title(trial: Trial) -> str:
-    """A regime in words."""
+    """Return a regime in words."""
     data = trial.config.data
     return f"{data.observed_fraction:g} observed, {data.train_size} trajectories"
 
 
 def _name(trial: Trial) -> str:
-    """A regime as part of a file name."""
+    """Return a regime as part of a file name."""
     data = trial.config.data
     others = [f"{k}-{v}" for k, v in trial.changes.items() if k not in ("observed_fraction", "train_size", "one_pool")]
     return "_".join([f"observed-{data.observed_fraction:g}", f"train-{data.train_size}", *others])

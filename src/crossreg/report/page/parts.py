@@ -6,7 +6,15 @@ from typing import Any
 
 from crossreg.report.page.lines import Group, method_label, regime_label
 from crossreg.report.tables.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
-from crossreg.report.tables.comparison_tables import Cell, cells, common_setting, duel_cells, sections, settings_cells
+from crossreg.report.tables.comparison_tables import (
+    cells,
+    common_setting,
+    duel_cells,
+    in_sample_note,
+    sections,
+    settings_cells,
+)
+from crossreg.report.tables.layout import Cell
 from crossreg.report.tables.scores import mean_times, times_cells, times_sentence
 from crossreg.report.tables.verdicts import verdicts
 
@@ -23,7 +31,11 @@ def scores(group: Group) -> str:
         parts.append(f"<h4>{html.escape(title)}</h4>" if title else "")
         parts.append(_scores_table(part, lines, f"Scores{': ' * bool(title)}{title}"))
     said = [f"All with {shared_settings(group.rows)}."] if shared_settings(group.rows) else []
-    said = [sentence for sentence in [*said, common_setting(lines), *verdicts(lines)] if sentence]
+    said = [
+        sentence
+        for sentence in [*said, common_setting(lines), in_sample_note(cells(lines)[1]), *verdicts(lines)]
+        if sentence
+    ]
     parts.append("<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in said) + "</ul>" if said else "")
     if counted := duel_cells(lines):
         parts.append("<h4>In how many regimes, beyond the 95% interval</h4>" + table(counted, "Wins, draws and losses"))

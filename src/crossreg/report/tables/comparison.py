@@ -1,9 +1,10 @@
-"""Rows of a sweep as lines of a comparison: means and 95% intervals over seeds, and who wins where.
+"""Rows of a sweep as the lines of a table: means and 95% intervals over seeds, and who is best where.
 
-A seed whose training diverged counts as diverged and is left out of the means. Runs that share a mask are not
+A seed whose training diverged is counted as diverged and left out of the means. Runs that share a mask are not
 independent of each other: where a sweep varies the mask, the intervals are over the means of the masks.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,32 +12,39 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from crossreg.config import DataConfig, default_settings
+from crossreg.config import Config, DataConfig, default_settings
 from crossreg.errors import InputError
-from crossreg.metrics.intervals import _LEVEL, Interval, interval
-from crossreg.report.figures.looks import FAMILIES, family_of
+from crossreg.methods.names import Method, parse_method
+from crossreg.metrics.intervals import CONFIDENCE, Interval, interval
+from crossreg.report.looks import family_place
 
+# Residuals and both parts of the uncertainty on each split.
+DECOMPOSITION = tuple(
+    f"{split}_{score}"
+    for split in ("train", "reg", "test")
+    for score in ("rmse", "rms_predictive", "rms_generalization")
+)
+_COLUMNS = [
+    "test_nll",
+    "test_ece_mix",
+    "reg_ece_mix",
+    "test_crps",
+    "test_rmse",
+    "test_std_mu",
+    "test_std_mu_final",
+    "test_std",
+    "test_std_predictive",
+    "test_std_generalization",
+    "test_spearman",
+    "test_ause",
+    "reg_nll",
+    "train_nll",
+]
 # Column name → (split, score, digits).
-SCORES = {
-    "test_nll": ("test", "nll", 3),
-    "test_ece_mix": ("test", "ece_mix", 4),
-    "reg_ece_mix": ("reg", "ece_mix", 4),
-    "test_crps": ("test", "crps", 4),
-    "test_rmse": ("test", "rmse", 4),
-    "test_std_mu": ("test", "std_mu", 4),
-    "test_std_mu_final": ("test", "std_mu_final", 4),
-    "test_std": ("test", "std", 4),
-    "test_std_predictive": ("test", "std_predictive", 4),
-    "test_std_generalization": ("test", "std_generalization", 4),
-    "test_spearman": ("test", "spearman", 3),
-    "test_ause": ("test", "ause", 3),
-    "reg_nll": ("reg", "nll", 3),
-    "train_nll": ("train", "nll", 3),
-    **{
-        f"{split}_{score}": (split, score, 4)
-        for split in ("train", "reg", "test")
-        for score in ("rmse", "rms_predictive", "rms_generalization")
-    },
+SCORES: dict[str, tuple[str, str, int]] = {
+    name: (split, score, 3 if score in ("nll", "spearman", "ause") else 4)
+    for name in (*_COLUMNS, *DECOMPOSITION)
+    for split, score in [name.split("_", 1)]
 }
 TITLES = {
     "observed_fraction": "observed",
@@ -52,16 +60,23 @@ TITLES = {
     **{f"{split}_rms_predictive": f"{split} √U_pred" for split in ("train", "reg", "test")},
     **{f"{split}_rms_generalization": f"{split} √U_gen" for split in ("train", "reg", "test")},
 }
-# Scores that methods are judged by.
+# Scores that methods are judged by: of test alone, which no method has learned from.
 JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 _PAPERS_SCENARIO = "diff_ks"
 DATA_FIELDS = ("observed_fraction", "total", "train_size", "reg_size")
 
 
 class Line(NamedTuple):
-    """All seeds of one method in one regime. At equal data, `split` says how the method divides the total.
+    """All seeds of one method in one regime: a line of a table.
 
-    `shared` are the settings off their defaults that the sweep did not set: those of a config file.
+    Attributes:
+        regime: The data and the settings that the sweep varies, by name.
+        method: The name of the method.
+        split: The numbers of trajectories in train and in reg.
+        seeds: The number of runs.
+        diverged: The number of those that diverged.
+        by_seed: Score → (seed of the mask, seed of the training) → value, of the runs that did not diverge.
+        shared: The settings off their defaults that the sweep did not vary: those of a config file.
     """
 
     regime: dict[str, Any]
@@ -69,34 +84,66 @@ class Line(NamedTuple):
     split: tuple[int, int]
     seeds: int
     diverged: int
-    by_seed: dict[str, dict[tuple[int, int], float]]  # seeds of the mask and of the training
+    by_seed: dict[str, dict[tuple[int, int], float]]
     shared: dict[str, Any]
 
     def values(self, score: str) -> list[float]:
-        """A score of every seed that has it."""
+        """Return a score of every seed that has it."""
         return list(self.by_seed[score].values())
 
     def mask_means(self, score: str) -> dict[int, float]:
-        """The mean of a score over the seeds of each mask, by the seed of the mask."""
+        """Return the mean of a score over the seeds of each mask, by the seed of the mask."""
         by_mask: dict[int, list[float]] = {}
         for (mask, _), value in self.by_seed[score].items():
             by_mask.setdefault(mask, []).append(value)
         return {mask: float(np.mean(values)) for mask, values in by_mask.items()}
 
     def independent(self, score: str) -> list[float]:
-        """The values that an interval may count: one for each mask where there are several, else one for each seed."""
+        """Return independent values for an interval: one for each mask where there are several, else one per seed."""
         means = list(self.mask_means(score).values())
         return means if len(means) > 1 else self.values(score)
 
     def interval(self, score: str) -> Interval | None:
-        """Mean and 95% interval of a score; None where no seed has it."""
+        """Return the mean and the 95% interval of a score, or None where no seed has it."""
         return interval(self.independent(score))
 
 
-def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row was trained on and for how long, its method and the seeds of training and mask aside.
+@functools.cache
+def _method(name: str) -> Method | None:
+    """Return the method of a line, or None where its name is none that a sweep knows, such as "own settings"."""
+    try:
+        return parse_method(name.split(" (")[0])  # pages append " (run)" to tell two lines apart
+    except InputError:
+        return None
 
-    Where train and reg come out of one pool, the regime is their total: how to divide it is the method's choice.
+
+@functools.cache
+def _uses_reg(name: str) -> bool:
+    """Return whether a method is trained, chosen or calibrated on reg; True where the name does not tell."""
+    method = _method(name)
+    return method is None or method.all_data or method.wrapped or method.learns_on_reg(method.configs(Config()))
+
+
+def in_sample(line: Line, score: str) -> bool:
+    """Return whether a score is computed on reg, and the method was trained, chosen or calibrated on reg.
+
+    Scores on train are in-sample for every method, as their names say.
+    """
+    split, *_ = SCORES[score]
+    return split == "reg" and _uses_reg(line.method)
+
+
+def same_data(mine: Line, other: Line) -> bool:
+    """Return whether the other line is one trained network that used as many trajectories, those of reg included."""
+    method = _method(other.method)
+    used = [sum(line.split) if _uses_reg(line.method) else line.split[0] for line in (mine, other)]
+    return method is not None and bool(method.candidates) and method.members == 1 and used[0] == used[1]
+
+
+def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the regime of a row: its data, steps and settings, without its method and its seeds.
+
+    Where train and reg are taken from one pool, the regime has their total: how to divide it is the method's choice.
     """
     sizes = {"train_size": row["train_size"], "reg_size": row["reg_size"]}
     changes = row.get("changes", {})
@@ -107,7 +154,14 @@ def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """One line per regime and method, ordered by regime, then ours before the baselines."""
+    """Return one line per regime, method and split, ordered by regime, then XReg before the baselines.
+
+    Args:
+        rows: Rows of a sweep, as `runs.sweep_folder.asked_rows` reads them.
+
+    Raises:
+        InputError: Two rows have the same regime, method, split and seeds.
+    """
     lines: dict[tuple, Line] = {}
     seen: set[tuple] = set()
     mask_of: dict[tuple, int] = {}
@@ -116,7 +170,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
         sizes = (row["train_size"], row["reg_size"])
         key = (str(sorted(regime.items())), row["method"], sizes)
         mask = row.get("changes", {}).get("mask_seed", DataConfig.mask_seed)
-        # Where nothing is hidden, runs of several masks are one run.
+        # Where everything is observed, runs that differ in the mask alone are the same run.
         if row["observed_fraction"] == 1 and mask != mask_of.setdefault((key, row["seed"]), mask):
             continue
         seeds = (mask, row["seed"])
@@ -131,7 +185,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
                 if value is not None:
                     line.by_seed[name][seeds] = value
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
-    if len({line.split[1] for line in lines.values()}) == 1:  # a size that all share says nothing of any of them
+    if len({line.split[1] for line in lines.values()}) == 1:  # a size that all lines share tells none apart
         lines = {
             key: line._replace(regime={k: v for k, v in line.regime.items() if k != "reg_size"})
             for key, line in lines.items()
@@ -140,7 +194,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The settings off their defaults that all rows share and that no sweep has set, in words."""
+    """Return in words the settings off their defaults that all rows share and no sweep has varied."""
     defaults = default_settings()
     changed = {name for row in rows for name in row.get("changes", {})}
     shared = {}
@@ -157,16 +211,15 @@ def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
 def _order(line: Line) -> tuple:
     regime = line.regime
     sizes = (regime["observed_fraction"], regime.get("total", line.split[0]), regime["steps"])
-    family = family_of(line.method)
-    place = len(FAMILIES) if family is None else family
-    return (*sizes, str(sorted(regime.items(), key=str)), place, len(line.method), line.method, line.split)
+    method = (family_place(line.method), len(line.method), line.method)
+    return (*sizes, str(sorted(regime.items(), key=str)), *method, line.split)
 
 
 def difference(a: Line, b: Line, score: str) -> Interval | None:
-    """Mean of a less mean of b with its 95% interval, where both have several seeds.
+    """Return mean(a) − mean(b) with its 95% interval, or None where one of them has a single seed.
 
-    The interval is Welch's, which lets each of them have its own spread. Where both were trained with the same masks,
-    it is Student's over the differences of each mask's means: what a mask does to both is no difference between them.
+    The interval is Welch's, which allows for unequal variances. Where both were trained with the same several masks, it
+    is Student's over the differences of their means for each mask: an effect of the mask on both cancels.
     """
     means_a, means_b = a.mask_means(score), b.mask_means(score)
     if len(means_a) > 1 and means_a.keys() == means_b.keys():
@@ -179,11 +232,11 @@ def difference(a: Line, b: Line, score: str) -> Interval | None:
     if variance == 0:  # methods without any randomness
         return Interval(gap, 0.0)
     degrees = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (x, y), strict=True))
-    return Interval(gap, float(stats.t.ppf(0.5 + _LEVEL / 2, degrees) * np.sqrt(variance)))
+    return Interval(gap, float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees) * np.sqrt(variance)))
 
 
 def regimes(lines: Sequence[Line]) -> list[list[Line]]:
-    """Lines of one regime together."""
+    """Return the lines of each regime together."""
     groups: dict[str, list[Line]] = {}
     for line in lines:
         groups.setdefault(str(sorted(line.regime.items(), key=str)), []).append(line)
@@ -191,10 +244,10 @@ def regimes(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def fair_group(group: Sequence[Line]) -> list[Line]:
-    """The lines of a regime that are compared, one for each method.
+    """Return the lines of a regime that are compared, one for each method.
 
-    Where a method has divided a total of trajectories in several ways, the one that holds out about a fifth: a rule, so
-    that no test score chooses.
+    Where a method divides a total of trajectories in several ways, this is the one that holds out about a fifth: the
+    rule is fixed, so that no test score has a say.
     """
     compared: dict[str, Line] = {}
     for line in group:
@@ -210,7 +263,7 @@ def _distance_from_a_fifth(line: Line) -> float:
 
 
 def clearly_best(group: Sequence[Line], score: str) -> Line | None:
-    """The line of the lowest mean, if it is below every other beyond the 95% interval of their difference."""
+    """Return the line with the lowest mean if it is below every other beyond the 95% interval of the difference."""
     scored = [line for line in group if line.values(score)]
     if len(scored) < 2:
         return None
@@ -220,14 +273,14 @@ def clearly_best(group: Sequence[Line], score: str) -> Line | None:
 
 
 def varying(lines: Sequence[Line]) -> list[str]:
-    """The regime's fields that the table needs as columns: what was observed and trained on, and steps that differ."""
+    """Return the fields of the regime that a table has columns for: those of the data, and steps that differ."""
     names = list(dict.fromkeys(name for line in lines for name in line.regime))
     differ = len({line.regime["steps"] for line in lines}) > 1
     return [n for n in DATA_FIELDS if n in names and n != "reg_size"] + (["steps"] if differ else [])
 
 
 def setting_of(regime: Mapping[str, Any]) -> str:
-    """The other fields that a sweep changed, in words; a reg split of another size than usual is one of them."""
+    """Return in words the other fields that a sweep varied; a reg split of another size than usual is one of them."""
     others = {k: v for k, v in regime.items() if k not in (*DATA_FIELDS, "steps")}
     if regime.get("reg_size", DataConfig.reg_size) != DataConfig.reg_size:
         others["reg_size"] = regime["reg_size"]
@@ -235,12 +288,12 @@ def setting_of(regime: Mapping[str, Any]) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """A number with a real minus sign."""
+    """Return a number with a typographic minus sign."""
     return f"{value:.{digits}f}".replace("-", "−")
 
 
 def with_interval(interval: Interval | None, digits: int) -> str:
-    """Mean ± half width as text."""
+    """Return "mean ± half width", the mean alone where the interval has no width, "–" where there is no value."""
     if interval is None:
         return "–"
     mean = signed(interval.mean, digits)
@@ -248,16 +301,16 @@ def with_interval(interval: Interval | None, digits: int) -> str:
 
 
 def heads_alone(line: Line) -> bool:
-    """Whether all its generalization uncertainty is in the σ_gen head, none in the spread of the means."""
+    """Return whether all generalization uncertainty is in the σ_gen head, none in the spread of the means."""
     gen, spread = line.values("test_std_generalization"), line.values("test_std_mu")
     return bool(gen) and max(gen) > 0 and max(spread) == 0
 
 
 def decomposed(lines: Sequence[Line]) -> list[Line]:
-    """The lines whose U_pred and U_gen are shown against their residuals, where heads alone have them to show.
+    """Return the lines with noise at the heads alone, and the unregularized model beside them.
 
-    There the objectives say what the parts are: $U_{pred} = r_{train}^2 + U_{gen}$ on train and
-    $U_{pred} + U_{gen} = r_{reg}^2$ on reg. The unregularized model stands beside them.
+    For these the objectives determine both parts of the uncertainty from the residuals:
+    $U_{pred} = r_{train}^2 + U_{gen}$ on train and $U_{pred} + U_{gen} = r_{reg}^2$ on reg. Empty without such a line.
     """
     shown = [line for line in lines if heads_alone(line) and "+" not in line.method]
     return [line for line in lines if line in shown or (shown and line.method == "unregularized")]

@@ -1,10 +1,10 @@
-"""A comparison as text, Markdown and LaTeX, the paper's numbers beside ours."""
+"""The tables of a comparison: scores (also as text, Markdown and LaTeX), counts, settings, residuals."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from crossreg.designs import paper
 from crossreg.report.tables.comparison import (
+    DECOMPOSITION,
     JUDGED,
     SCORES,
     TITLES,
@@ -12,28 +12,24 @@ from crossreg.report.tables.comparison import (
     clearly_best,
     decomposed,
     fair_group,
+    in_sample,
     regimes,
     setting_of,
     signed,
     varying,
     with_interval,
 )
+from crossreg.report.tables.layout import IN_SAMPLE, Cell, Row, aligned, piped
 from crossreg.report.tables.verdicts import against_default, duels
 
-# What the printed tables show; the CSV has all.
+# Scores of the table of scores; the CSV file has all.
 SHOWN = ("test_nll", "test_ece_mix", "reg_ece_mix", "test_crps", "test_rmse", "test_std_mu")
-# Residuals, and what the two parts of the uncertainty make of them, on each split.
-# Columns that a narrow terminal does without, in this order; the files have all of them.
+# Columns that are left out where a terminal is too narrow, in this order; the files have all of them.
 _FIRST_TO_GO = ("reg ECE", "test RMSE", "test CRPS", "Std_ω[μ]", "paper ECE", "paper NLL", "diverged")
-DECOMPOSITION = tuple(
-    f"{split}_{score}"
-    for split in ("train", "reg", "test")
-    for score in ("rmse", "rms_predictive", "rms_generalization")
-)
 
 
 def paper_of(line: Line) -> tuple[float, float, float] | None:
-    """The paper's test NLL, test ECE and reg ECE of a line that was trained with the paper's settings, else None."""
+    """Return the paper's test NLL, test ECE and reg ECE for a line with the paper's settings, else None."""
     columns = ("observed_fraction", "train_size", "reg_size", "steps", "log_sigma_pred_start")
     set_otherwise = {name: value for name, value in line.regime.items() if name not in columns} | line.shared
     start, steps = line.regime.get("log_sigma_pred_start"), line.regime["steps"]
@@ -43,15 +39,8 @@ def paper_of(line: Line) -> tuple[float, float, float] | None:
     return regime.get(paper.METHODS.get(line.method, ""))
 
 
-class Cell(NamedTuple):
-    """The text of a cell and whether it is the clear winner of its regime."""
-
-    text: str
-    bold: bool = False
-
-
 def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
-    """Header and body of the printed table."""
+    """Return the header and the body of the table of scores. Winners are bold; in-sample scores have a dagger."""
     fields = varying(lines)
     has_paper = any(paper_of(line) for line in lines)
     shown = [s for s in SHOWN if any(line.values(s) for line in lines)]
@@ -70,10 +59,7 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
             row += [Cell("{} + {}".format(*line.split))] if divided else []
             row += [Cell(setting_of(line.regime) or "default")] if changed else []
             row += [Cell(line.method), Cell(str(line.seeds)), Cell(str(line.diverged))]
-            for score in shown:
-                row.append(
-                    Cell(with_interval(line.interval(score), SCORES[score][2]), winners.get(score) == _identity(line))
-                )
+            row += [_score_cell(line, score, bold=winners.get(score) == _identity(line)) for score in shown]
             if has_paper:
                 theirs = paper_of(line)
                 row += [Cell(signed(theirs[0], 2)), Cell(signed(theirs[1], 3))] if theirs else [Cell("–"), Cell("–")]
@@ -81,8 +67,21 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     return header, body
 
 
+def _score_cell(line: Line, score: str, *, bold: bool = False) -> Cell:
+    interval = line.interval(score)
+    mark = IN_SAMPLE if interval is not None and in_sample(line, score) else ""
+    return Cell(with_interval(interval, SCORES[score][2]) + mark, bold)
+
+
+def in_sample_note(rows: Iterable[Row]) -> str:
+    """Return the line below a table that explains its daggers; empty where it has none."""
+    if not any(cell.text.endswith(IN_SAMPLE) for row in rows for cell in row if isinstance(cell, Cell)):
+        return ""
+    return f"{IN_SAMPLE} In-sample: the method was trained, chosen or calibrated on these trajectories. Never judged."
+
+
 def common_setting(lines: Sequence[Line]) -> str:
-    """The fields that all lines have changed alike, which no column then repeats; empty where they differ."""
+    """Return in words the settings that all lines share, for which a table needs no column; empty where they differ."""
     settings = {setting_of(line.regime) for line in lines}
     return f"All with {settings.pop()}." if len(settings) == 1 and "" not in settings else ""
 
@@ -92,7 +91,7 @@ def _identity(line: Line | None) -> tuple | None:
 
 
 def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
-    """The paper's two tables where the lines are of its regimes, else one table without a title."""
+    """Return titles and lines: the paper's two tables where all regimes are the paper's, else one without a title."""
     titles = {True: "Observed fraction, 50 trajectories", False: "Training trajectories, 0.7 observed"}
     regime = [(line.regime["observed_fraction"], line.split[0]) for line in lines]
     if not all(r in paper.PAPER for r in regime) or any("total" in line.regime for line in lines):
@@ -104,12 +103,17 @@ def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
 
 
 def lines_in_order(lines: Sequence[Line]) -> list[Line]:
-    """Lines as the tables have them, regime by regime."""
+    """Return the lines regime by regime, as in the tables."""
     return [line for group in regimes(lines) for line in group]
 
 
 def as_text(lines: Sequence[Line], width: int | None = None) -> str:
-    """Aligned columns for a terminal, the least needed left out where it is narrow; a clear winner has a star."""
+    """Return the table of scores for a terminal.
+
+    Args:
+        lines: The lines of the table.
+        width: Columns of the terminal. Where they do not suffice, the least important scores are left out.
+    """
     header, body = cells(lines)
     needed = {"diverged"} if any(line.diverged for line in lines) else set()
     for title in (title for title in _FIRST_TO_GO if title not in needed):
@@ -119,47 +123,57 @@ def as_text(lines: Sequence[Line], width: int | None = None) -> str:
         if title in header:
             at = header.index(title)
             header, body = header[:at] + header[at + 1 :], [row[:at] + row[at + 1 :] for row in body]
-    rows = [[cell.text + ("*" if cell.bold else " ") for cell in row] for row in body]
-    widths = [max(len(row[i]) for row in [[h + " " for h in header], *rows]) for i in range(len(header))]
-    out = ["  ".join((h + " ").rjust(w) for h, w in zip(header, widths, strict=True))]
+    head, *rest = aligned([header, *body]).split("\n")
+    out = [head, *_between_regimes(lines, rest, "")]
+    return "\n".join([*out, *([note] if (note := in_sample_note(body)) else [])])
+
+
+def _between_regimes(lines: Sequence[Line], rows: Sequence[str], separator: str) -> list[str]:
+    """Return one row for each line of `lines_in_order`, with a separator wherever the regime changes."""
+    out: list[str] = []
     previous = None
     for line, row in zip(lines_in_order(lines), rows, strict=True):
-        if previous is not None and line.regime != previous:
-            out.append("")
+        out += [separator] if previous not in (None, line.regime) else []
+        out.append(row)
         previous = line.regime
-        out.append("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)))
-    return "\n".join(out)
+    return out
 
 
 def as_markdown(lines: Sequence[Line]) -> str:
-    """A pipe table; a clear winner is bold."""
+    """Return the table of scores in Markdown; a clear winner is bold."""
     header, body = cells(lines)
-    return _piped([header, *([f"**{c.text}**" if c.bold else c.text for c in row] for row in body)])
+    note = in_sample_note(body)
+    return piped([header, *body]) + (f"\n\n{note}" if note else "")
 
 
 def as_latex(lines: Sequence[Line]) -> str:
-    """A booktabs tabular; a clear winner is bold."""
+    """Return the table of scores as a booktabs tabular; a clear winner is bold."""
     header, body = cells(lines)
 
     def tex(text: str) -> str:
-        replaced = {"±": r"$\pm$", "−": "$-$", "Std_ω[μ]": r"Std$_\omega[\mu]$", "–": "--", "%": r"\%"}
+        replaced = {
+            "±": r"$\pm$",
+            "−": "$-$",
+            "Std_ω[μ]": r"Std$_\omega[\mu]$",
+            "–": "--",
+            "%": r"\%",
+            IN_SAMPLE: r"$^\dagger$",
+        }
         for old, new in replaced.items():
             text = text.replace(old, new)
         return text.replace("_", r"\_") if "$" not in text else text
 
     out = [r"\begin{tabular}{" + "l" * len(header) + "}", r"\toprule"]
     out += [" & ".join(tex(h) for h in header) + r" \\", r"\midrule"]
-    previous = None
-    for line, row in zip(lines_in_order(lines), body, strict=True):
-        if previous is not None and line.regime != previous:
-            out.append(r"\midrule")
-        previous = line.regime
-        out.append(" & ".join(rf"\textbf{{{tex(c.text)}}}" if c.bold else tex(c.text) for c in row) + r" \\")
-    return "\n".join([*out, r"\bottomrule", r"\end{tabular}"])
+    rows = [" & ".join(rf"\textbf{{{tex(c.text)}}}" if c.bold else tex(c.text) for c in row) + r" \\" for row in body]
+    out += [*_between_regimes(lines, rows, r"\midrule"), r"\bottomrule"]
+    if note := in_sample_note(body):
+        out.append(rf"\multicolumn{{{len(header)}}}{{l}}{{\footnotesize {tex(note)}}}")
+    return "\n".join([*out, r"\end{tabular}"])
 
 
 def duel_cells(lines: Sequence[Line]) -> list[list[str]]:
-    """Header and body of the table that counts regimes: XReg better / level / worse. Empty where it has no baseline."""
+    """Return the table that counts regimes: XReg better / level / worse. Empty where there is nothing to count."""
     counted = duels(lines)
     if not counted:
         return []
@@ -167,18 +181,8 @@ def duel_cells(lines: Sequence[Line]) -> list[list[str]]:
     return [header, *([baseline, *(" / ".join(map(str, by[s])) for s in JUDGED)] for baseline, by in counted.items())]
 
 
-def duels_as_text(lines: Sequence[Line]) -> str:
-    """Aligned columns for a terminal."""
-    return aligned(duel_cells(lines))
-
-
-def duels_as_markdown(lines: Sequence[Line]) -> str:
-    """A pipe table."""
-    return _piped(duel_cells(lines))
-
-
 def settings_cells(lines: Sequence[Line]) -> list[list[Cell]]:
-    """Header and body of the table of differences from the default; bold beyond the 95% interval. May be empty."""
+    """Return the table of differences from `base_setting`, bold beyond the 95% interval. Empty without settings."""
     table = against_default(lines)
     if not table:
         return []
@@ -197,48 +201,19 @@ def settings_cells(lines: Sequence[Line]) -> list[list[Cell]]:
     return [header, *body]
 
 
-def settings_as_text(lines: Sequence[Line]) -> str:
-    """Aligned columns for a terminal; a star beyond the interval."""
-    rows = [[cell.text + ("*" if cell.bold else " ") for cell in row] for row in settings_cells(lines)]
-    return aligned(rows)
-
-
-def settings_as_markdown(lines: Sequence[Line]) -> str:
-    """A pipe table."""
-    return _piped([[f"**{c.text}**" if c.bold else c.text for c in row] for row in settings_cells(lines)])
-
-
-def decomposition_cells(lines: Sequence[Line]) -> list[list[str]]:
-    """Header and body of the table of residuals and of √U_pred and √U_gen, root mean squares. Empty without heads."""
+def decomposition_cells(lines: Sequence[Line]) -> list[Row]:
+    """Return the table of residuals, √U_pred and √U_gen, root mean squares on each split. Empty without heads alone."""
     shown = [line for line in decomposed(lines) if line.values("train_rmse")]
     if not shown:
         return []
     fields = varying(shown)
     header = [*(TITLES.get(f, f) for f in fields), "method", *(TITLES[score] for score in DECOMPOSITION)]
-    return [
-        header,
-        *(
-            [
-                *(str(line.regime.get(f, "")) for f in fields),
-                line.method,
-                *(with_interval(line.interval(score), SCORES[score][2]) for score in DECOMPOSITION),
-            ]
-            for line in shown
-        ),
+    body = [
+        [
+            *(Cell(str(line.regime.get(f, ""))) for f in fields),
+            Cell(line.method),
+            *(_score_cell(line, score) for score in DECOMPOSITION),
+        ]
+        for line in shown
     ]
-
-
-def decomposition_as_markdown(lines: Sequence[Line]) -> str:
-    """A pipe table."""
-    return _piped(decomposition_cells(lines))
-
-
-def _piped(rows: Sequence[Sequence[str]]) -> str:
-    text = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*text[:1], *(["|" + "---|" * len(rows[0])] if rows else []), *text[1:]])
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Cells in columns, for a terminal."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return "\n".join("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in rows)
+    return [header, *body]

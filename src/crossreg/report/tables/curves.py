@@ -1,6 +1,6 @@
-"""Which lines of a comparison make one curve plot: those of regimes that differ in one field alone.
+"""Lines that belong in one plot of curves: those of regimes that differ in a single field.
 
-The figures of a sweep and those of the page are grouped here, so that both show the same.
+The figures of a sweep and of the page are grouped here, so that both show the same.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ MOST_CURVES = 4  # plots over one field
 
 
 def curve_groups(lines: Sequence[Line], field: str) -> list[list[Line]]:
-    """Lines whose regimes differ in `field` alone, where it has several values; those with the most of them first.
+    """Return groups of lines whose regimes differ in `field` alone, the groups with the most values of it first.
 
-    Of a method that divides a total of trajectories in several ways there is one line for each regime.
+    For each method and regime there is one line, that of `fair_group`.
     """
     groups: dict[str, list[Line]] = {}
     for line in (line for part in regimes(lines) for line in fair_group(part)):
@@ -29,7 +29,7 @@ def _values(part: Sequence[Line], field: str) -> int:
 
 
 def fixed_part(line: Line, field: str, lines: Sequence[Line]) -> str:
-    """The rest of a line's regime, which a curve over `field` keeps, in words."""
+    """Return in words the rest of a line's regime, which is fixed along a curve over `field`."""
     parts = {
         "observed_fraction": f"{line.regime['observed_fraction']:g} observed",
         "train_size": f"{line.split[0]} trajectories",

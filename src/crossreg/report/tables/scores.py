@@ -1,8 +1,10 @@
-"""Scores as text."""
+"""Scores of single runs as text, and scores by test time as cells for text and pages."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from crossreg.report.tables.layout import aligned
 
 _OF_THE_FIELDS = "{:.4f}"
 _COLUMNS = (
@@ -21,31 +23,32 @@ _COLUMNS = (
 def _cell(value: float | None, form: str) -> str:
     if value is None:
         return "–"
-    # In units of a user's own, a number may be of any size.
+    # In units of your data, a number may be of any size.
     if form == _OF_THE_FIELDS and value and not 1e-3 <= abs(value) < 1e3:
         form = "{:.3g}"
     return form.format(value)
 
 
 def scores_table(methods: Mapping[str, Mapping[str, Any]]) -> str:
-    """One row per method, from objects with `test` and `reg` scores; a split that was not held out has none."""
+    """Return a table with one row per method.
+
+    Args:
+        methods: Method → split → scores; None for a split that was not held out.
+    """
     header = ["", *(title for title, *_ in _COLUMNS)]
     rows = [
         [name, *(_cell((scores[split] or {}).get(key), form) for _, split, key, form in _COLUMNS)]
         for name, scores in methods.items()
     ]
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in [header, *rows]
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+    width = max((len(name) for name in methods), default=0)
+    head, *body = aligned([[name.ljust(width), *row] for name, *row in [header, *rows]]).split("\n")
+    return "\n".join([head, "-" * len(head), *body])
 
 
 def decomposition_table(scores: Mapping[str, Any]) -> str:
-    r"""Residuals of each split, and the uncertainty and its parts beside them, as root mean squares.
+    r"""Return a table of residuals and of the uncertainty and its parts on each split, root mean squares.
 
-    Where all generalization noise is in the head, also where the objectives would have the parts:
+    Where all generalization noise is at the head, a last line has the fixed point of the objectives:
     $U_{pred} = (r_{reg}^2 + r_{train}^2)/2$, $U_{gen} = (r_{reg}^2 - r_{train}^2)/2$.
     """
     lines = [f"{'':7}{'RMSE':>8}{'√U_pred':>9}{'√U_gen':>9}{'√U_tot':>9}"]
@@ -63,7 +66,7 @@ def decomposition_table(scores: Mapping[str, Any]) -> str:
 
 
 def channel_table(scores: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The test scores of each channel, in units of its own; nothing of fields that have only one."""
+    """Return a table of the test scores of each channel in its own units, "" for fields with a single channel."""
     test = scores["test"] or {}
     count = len(test.get("channel_nll", ()))
     if not count:
@@ -80,9 +83,10 @@ def channel_table(scores: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def times_cells(times: Mapping[str, Any]) -> list[list[str]]:
-    """Test scores within the times of train and beyond them, as cells of a table with a head; none where all is beyond.
+    """Return a table of test scores within the times of train and beyond them, empty where all times are beyond.
 
-    `times` is what `metrics/test_times.py` gives.
+    Args:
+        times: Scores by time, as `metrics.test_times.scores_by_time` returns them.
     """
     trained, tested = times["trained"], times["tested"]
     spans = {"within": (1, trained), "beyond": (trained + 1, tested)}
@@ -101,7 +105,7 @@ def times_cells(times: Mapping[str, Any]) -> list[list[str]]:
 
 
 def mean_times(many: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over runs that are alike of what `times_cells` shows; a part that none of them has is None."""
+    """Return means of scores by time over runs of one kind; a part that no run has is None."""
     mean: dict[str, Any] = {name: many[0][name] for name in ("trained", "tested")} | {"within": None, "beyond": None}
     for part in ("within", "beyond"):
         scores = [times[part] for times in many if times[part] is not None]
@@ -113,7 +117,7 @@ def mean_times(many: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def times_sentence(times: Mapping[str, Any]) -> str:
-    """What the times of test mean for its scores."""
+    """Say in a sentence what the times of test mean for its scores."""
     if not times["trained"]:
         return (
             "Test lies after train in time (--split time): its scores are those of times that nothing was learned from."
@@ -125,25 +129,23 @@ def times_sentence(times: Mapping[str, Any]) -> str:
 
 
 def times_sentences(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The same for rows of a sweep, each sentence once; none where their test has no other times than train."""
+    """Return the sentences about the test times of rows, each once; none where test has the times of train."""
     found = (row.get("test_times") for row in rows)
     return list(dict.fromkeys(times_sentence(t) for t in found if isinstance(t, Mapping) and _has_steps(t)))
 
 
 def _has_steps(times: Mapping[str, Any]) -> bool:
-    """Whether what a file calls times says of how many steps they are."""
+    """Return whether scores by time, read from a file, have their numbers of steps."""
     return all(type(times.get(name)) is int for name in ("trained", "tested"))
 
 
 def times_text(times: Mapping[str, Any]) -> str:
-    """Both as lines of text."""
+    """Return the table of scores by time and its sentence as text."""
     rows = times_cells(times)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([*lines, times_sentence(times)])
+    return "\n".join([*([aligned(rows)] if rows else []), times_sentence(times)])
 
 
 def sigma_lines(sigma: Mapping[str, list[float]]) -> str:
-    """σ of each site, one line per site."""
+    """Return σ of each site, one line per site."""
     width = max((len(name) for name in sigma), default=0)
     return "\n".join(f"σ {name.ljust(width)}  {' '.join(f'{s:.3g}' for s in values)}" for name, values in sigma.items())

@@ -1,4 +1,4 @@
-"""Who wins where: the lines of a comparison judged by the 95% interval of their difference, in counts and in words."""
+"""Who is best where: the lines of a comparison judged by the 95% interval of their difference, counted and in words."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,14 +14,21 @@ from crossreg.report.tables.comparison import (
     difference,
     fair_group,
     regimes,
+    same_data,
     setting_of,
     varying,
     with_interval,
 )
 
+_OURS = "xreg"
+_MOST_NAMED = 3  # regimes that a sentence names
+
 
 def base_setting(lines: Sequence[Line]) -> str:
-    """What other settings are compared with: the default, "" or by its values, or, where it is not there, the first."""
+    """Return the setting that others are compared with, in words.
+
+    It is the default, "" or by its values, or the first setting where a sweep does not have the default.
+    """
     defaults = default_settings()
     settings = [setting_of(line.regime) for line in lines]
     usual = [
@@ -34,9 +41,11 @@ def base_setting(lines: Sequence[Line]) -> str:
 
 
 def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, dict[str, Interval | None]]]:
-    """For every setting that a sweep changes, and every method: score − score of the base, by regime and score.
+    """Return the differences of every other setting from `base_setting`.
 
-    The base is `base_setting`. Empty where nothing but the data changes.
+    Returns:
+        (setting, method) → regime → score → score of the setting − score of the base, with its 95% interval. Empty
+        where a sweep changes nothing but the data.
     """
 
     def regime(line: Line) -> str:
@@ -55,33 +64,39 @@ def against_default(lines: Sequence[Line]) -> dict[tuple[str, str], dict[str, di
 
 
 class Duel(NamedTuple):
-    """In how many regimes ours is better than a baseline beyond the 95% interval, neither, or worse."""
+    """The number of regimes in which XReg is better than another method, level with it, or worse."""
 
     better: int = 0
     level: int = 0
     worse: int = 0
 
 
-def duels(lines: Sequence[Line], ours: str = "xreg") -> dict[str, dict[str, Duel]]:
-    """For every other method, its own variants too: `ours` against it in every score that is judged."""
-    counts: dict[str, dict[str, Duel]] = {}
+def _fair_regimes(lines: Sequence[Line]) -> list[tuple[Line, list[Line]]]:
+    """Return for each regime that has XReg its line and those of the other methods. None where no interval exists."""
     if all(line.seeds < 2 for line in lines):
-        return counts
-    for group in map(fair_group, regimes(lines)):
-        mine = next((line for line in group if line.method == ours), None)
-        for baseline in group:
-            if mine is None or baseline is mine:
-                continue
+        return []
+    groups = ({line.method: line for line in fair_group(group)} for group in regimes(lines))
+    return [(group.pop(_OURS), list(group.values())) for group in groups if _OURS in group]
+
+
+def duels(lines: Sequence[Line]) -> dict[str, dict[str, Duel]]:
+    """Count XReg against every other method, its own variants too: method → score → `Duel`."""
+    counts: dict[str, dict[str, Duel]] = {}
+    for mine, others in _fair_regimes(lines):
+        for other in others:
+            by_score = counts.setdefault(other.method, dict.fromkeys(JUDGED, Duel()))
             for score in JUDGED:
-                duel = counts.setdefault(baseline.method, {}).get(score, Duel())
-                name = _outcome(mine, baseline, score)
-                counted = {} if name is None else {name: getattr(duel, name) + 1}
-                counts[baseline.method][score] = duel._replace(**counted)
+                if name := _outcome(mine, other, score):
+                    duel = by_score[score]
+                    by_score[score] = duel._replace(**{name: getattr(duel, name) + 1})
     return counts
 
 
 def _outcome(mine: Line, baseline: Line, score: str) -> str | None:
-    """`better`, `level` or `worse`; who has no finite score at all loses to who has one. None with a single seed."""
+    """Return `better`, `level` or `worse`, or None where one of the two has a single seed.
+
+    A method without any finite score loses to one that has some.
+    """
     if not mine.values(score) or not baseline.values(score):
         return "better" if mine.values(score) else "worse" if baseline.values(score) else "level"
     gap = difference(mine, baseline, score)
@@ -92,60 +107,78 @@ def _outcome(mine: Line, baseline: Line, score: str) -> str | None:
     return "better" if gap.high < 0 else "worse"
 
 
-def verdicts(lines: Sequence[Line], ours: str = "xreg") -> list[str]:
-    """For NLL and ECE in turn: where `ours` is clearly the best, where it is not, and where the seeds do not say.
+def verdicts(lines: Sequence[Line]) -> list[str]:
+    """Say of each score where XReg is best, level with the best, or behind, and how to read this.
 
-    Its own variants are not its baselines. A regime in which it has no finite score is one that it does not win.
+    The first sentence of a score is about all baselines. A second one is about the single networks that were trained
+    on the same data, where there are others besides. Only test scores are judged: they are in-sample for no method.
     """
-    said = []
-    if all(line.seeds < 2 for line in lines):
+    if lines and all(line.seeds < 2 for line in lines):
         return ["One seed each: there are no intervals, and nothing is judged."]
+    judged = [
+        (mine, [line for line in others if not line.method.startswith(_OURS)]) for mine, others in _fair_regimes(lines)
+    ]
+    alike = [(mine, [line for line in baselines if same_data(mine, line)]) for mine, baselines in judged]
+    said: list[str] = []
     for score in JUDGED:
-        wins: list[str] = []
-        losses: list[str] = []
-        undecided: list[str] = []
-        for group in map(fair_group, regimes(lines)):
-            mine = next((line for line in group if line.method == ours), None)
-            baselines = [line for line in group if not line.method.startswith("xreg")]
-            if mine is None or not any(_outcome(mine, baseline, score) for baseline in baselines):
-                continue
-            where = _where(mine, lines)
-            outcomes = {baseline.method: (_outcome(mine, baseline, score), baseline) for baseline in baselines}
-            better = [baseline for outcome, baseline in outcomes.values() if outcome == "worse"]
-            level = [name for name, (outcome, _) in outcomes.items() if outcome == "level"]
-            if not mine.values(score):
-                losses.append(f"{where}: every seed diverged")
-            elif better:
-                digits = SCORES[score][2]
-                gaps = [f"{r.method} ({with_interval(difference(r, mine, score), digits)})" for r in better]
-                losses.append(f"{where}: {', '.join(gaps)}")
-            elif level:
-                undecided.append(f"{where}: {', '.join(level)}")
-            else:
-                wins.append(where)
-        total = len(wins) + len(losses) + len(undecided)
-        if not total:
-            continue
-        title = f"{TITLES[score]}, variants of {ours} aside: {ours}"
-        if len(undecided) == total > 1:  # all that there is to say in one line
-            said.append(f"{title} and another are within the interval in all {total} regimes.")
-            continue
-        said.append(f"{title} is best beyond the 95% interval in {len(wins)} of {total} regimes{_listed(wins)}.")
-        if losses:
-            said.append(f"{title} is worse than another beyond the interval in {len(losses)}{_listed(losses)}.")
-        if undecided:
-            said.append(f"{title} and another are within the interval in {len(undecided)}{_listed(undecided)}.")
+        said += _verdict(TITLES[score], judged, score, lines)
+        if alike != judged:
+            title = f"{TITLES[score]} among single networks trained on the same data"
+            said += _verdict(title, alike, score, lines)
+    count = sum(_outcome(mine, b, score) is not None for mine, group in judged for b in group for score in JUDGED)
+    if said:
+        ours = {line.method for line in lines if line.method.startswith(_OURS)}
+        said.append(
+            "Best and behind mean beyond the 95% interval of the difference, level means within it"
+            + ("; variants of XReg do not count as baselines." if len(ours) > 1 else ".")
+            + f" These are {count:,} comparisons without correction: between equal methods, 1 in 20 would still look"
+            " different by chance."
+        )
     if any(len(fair_group(group)) < len(group) for group in regimes(lines)):
-        said.append("Where a method divides the data in several ways, the one that holds out a fifth is compared.")
+        said.append(
+            "Where a method divides the trajectories between train and reg in several ways, the division that holds out"
+            " about a fifth is judged."
+        )
     return said
 
 
-def _listed(items: Sequence[str]) -> str:
-    return ": " + "; ".join(items) if items else ""
+def _verdict(title: str, judged: Sequence[tuple[Line, list[Line]]], score: str, lines: Sequence[Line]) -> list[str]:
+    """Return one sentence about a score, none where no regime can be judged."""
+    best, level = 0, 0
+    behind: list[tuple[float, str]] = []
+    for mine, baselines in judged:
+        outcomes = [(outcome, line) for line in baselines if (outcome := _outcome(mine, line, score))]
+        better = [line for outcome, line in outcomes if outcome == "worse"]
+        if better and not mine.values(score):
+            behind.append((float("inf"), f"{_where(mine, lines)}: every seed of {_OURS} diverged"))
+        elif better:
+            gaps = [(gap, line.method) for line in better if (gap := difference(mine, line, score))]
+            gap, method = max(gaps)
+            by = with_interval(gap, SCORES[score][2])
+            behind.append((gap.mean, f"{_where(mine, lines)}: {method}, by {by}"))
+        elif any(outcome == "level" for outcome, _ in outcomes):
+            level += 1
+        elif outcomes:
+            best += 1
+    total = best + level + len(behind)
+    if not total:
+        return []
+    worst = [text for _, text in sorted(behind, key=lambda pair: -pair[0])]
+    largest = f"the {_MOST_NAMED} largest gaps: " if len(worst) > _MOST_NAMED else ""
+    listed = f" ({largest}{'; '.join(worst[:_MOST_NAMED])})" if worst else ""
+    counts = {"best": best, "level with the best": level, "behind": len(worst)}
+    if total in counts.values():
+        everywhere = f" in all {total} regimes" if total > 1 else ""
+        said = next(name for name, count in counts.items() if count == total) + everywhere
+    else:
+        first = f"best in {best or 'none'} of {total} regimes"
+        *others, last = (f"{name} in {count}" for name, count in list(counts.items())[1:] if count)
+        said = f"{', '.join([first, *others])} and {last}"
+    return [f"{title[:1].upper()}{title[1:]}: XReg is {said}{listed}."]
 
 
 def _where(line: Line, lines: Sequence[Line]) -> str:
-    others = f", {line.regime['steps']} steps" if "steps" in varying(lines) else ""
+    others = f", {line.regime['steps']:,} steps" if "steps" in varying(lines) else ""
     others += f", {setting}" if (setting := setting_of(line.regime)) else ""
     size = line.regime.get("total", line.split[0])
     return f"{line.regime['observed_fraction']} observed, {size} trajectories{others}"

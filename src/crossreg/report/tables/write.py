@@ -1,37 +1,40 @@
-"""The tables of a sweep as files: table.md, table.csv and table.tex."""
+"""Write the tables of a sweep: table.md, table.csv, table.tex, and the text for a terminal."""
 
 import csv
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.files.whole import replacing
-from crossreg.report.tables.comparison import SCORES, Line, collect, shared_settings
+from crossreg.report.tables.comparison import SCORES, Line, collect, in_sample, shared_settings
 from crossreg.report.tables.comparison_tables import (
-    aligned,
     as_latex,
     as_markdown,
     as_text,
     common_setting,
-    decomposition_as_markdown,
     decomposition_cells,
-    duels_as_markdown,
-    duels_as_text,
+    duel_cells,
+    in_sample_note,
     lines_in_order,
     paper_of,
     sections,
-    settings_as_markdown,
-    settings_as_text,
+    settings_cells,
 )
+from crossreg.report.tables.layout import aligned, piped
 from crossreg.report.tables.scores import times_sentences
 from crossreg.report.tables.verdicts import base_setting, verdicts
 
 
 def as_csv(lines: Sequence[Line]) -> str:
-    """One row per regime and method, every score with the ends of its interval."""
+    """Return one row per regime, method and split, with every score and the ends of its interval.
+
+    `reg_in_sample` is yes where the scores on reg are of trajectories that the method was trained, chosen or calibrated
+    on.
+    """
     sizes = ("train_size", "reg_size")
     fields = [f for f in dict.fromkeys(name for line in lines for name in line.regime) if f not in sizes]
     header = [*fields, *sizes, "method", "seeds", "diverged"]
@@ -39,7 +42,7 @@ def as_csv(lines: Sequence[Line]) -> str:
         header += [score, f"{score}_low", f"{score}_high"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*header, "paper_test_nll", "paper_test_ece_mix", "paper_reg_ece_mix"])
+    writer.writerow([*header, "reg_in_sample", "paper_test_nll", "paper_test_ece_mix", "paper_reg_ece_mix"])
     for line in lines_in_order(lines):
         row: list[Any] = [*(line.regime.get(f, "") for f in fields), *line.split]
         row += [line.method, line.seeds, line.diverged]
@@ -47,53 +50,81 @@ def as_csv(lines: Sequence[Line]) -> str:
             interval = line.interval(score)
             ends = ["", "", ""] if interval is None else [interval.mean, interval.low, interval.high]
             row += ["" if isinstance(v, float) and math.isnan(v) else v for v in ends]
+        row.append("yes" if in_sample(line, "reg_nll") else "no")
         writer.writerow([*row, *(paper_of(line) or ("", "", ""))])
     return out.getvalue()
 
 
-def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: int = 0, width: int | None = None) -> str:
-    """Writes table.md, table.csv and table.tex into a folder; returns the table for a terminal of some width.
-
-    `missing` runs are not finished, which the tables say.
-    """
-    if not rows:
-        raise InputError(f"{folder}: holds no finished run of a sweep; the same `crossreg sweep` goes on")
-    lines = collect(rows)
-    said = [*verdicts(lines), *([f"{missing} of {len(rows) + missing} runs are not finished."] if missing else [])]
+def _sentences(rows: Sequence[Mapping[str, Any]], lines: Sequence[Line], missing: int) -> list[str]:
+    """Return what stands below the tables: first how to read them, last what is missing."""
     steps = " and ".join(f"{n:,}" for n in sorted({line.regime["steps"] for line in lines}))
     over = "seeds, which vary the training and not the data or the mask"
     if any(len(line.mask_means("test_nll")) > 1 for line in lines):
-        over = "masks, of which each counts by the mean of its seeds, and over seeds where nothing is hidden"
-    note = (
-        f"{steps} steps; ± is the 95% interval over {over};"
-        " * or bold: best of its regime beyond the interval of the difference"
+        over = "masks (each counts once, by the mean of its seeds), or over seeds where everything is observed"
+    few = 1 < min(line.seeds for line in lines) < 5
+    shared = shared_settings(rows)
+    said = [
+        f"{steps} steps. ± is the 95% interval over {over}."
+        " * or bold: best of its regime, beyond the 95% interval of the difference.",
+        "Fewer than 5 seeds: the intervals are wide, and little is decided." if few else "",
+        f"All with {shared}." if shared else "",
+        common_setting(lines),
+        # Beside the ECE of reg, which is of the times of train, that of later times would seem comparable.
+        *times_sentences(rows),
+        *verdicts(lines),
+        f"{missing} of {len(rows) + missing} runs are not finished." if missing else "",
+    ]
+    return [sentence for sentence in said if sentence]
+
+
+def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: int = 0, width: int | None = None) -> str:
+    """Write table.md, table.csv and table.tex into a folder.
+
+    Args:
+        rows: The finished rows of a sweep.
+        folder: The folder for the files.
+        missing: The number of runs that are not finished, which the tables mention.
+        width: Columns of the terminal; None for lines of any length.
+
+    Returns:
+        The tables as text for the terminal.
+
+    Raises:
+        InputError: There are no rows.
+    """
+    if not rows:
+        raise InputError(f"{folder}: holds no finished run of a sweep; the same `crossreg sweep` resumes it")
+    lines = collect(rows)
+    said = _sentences(rows, lines, missing)
+    residuals = decomposition_cells(lines)
+    further = {
+        "Number of regimes, judged by the 95% interval of the difference": duel_cells(lines),
+        f"Difference from {base_setting(lines) or 'the default'}": settings_cells(lines),
+        "Residuals and both parts of the uncertainty, root mean squares": residuals,
+    }
+    further = {title: table for title, table in further.items() if table}
+    note = in_sample_note(residuals)
+
+    parts = [(f"**{title}**", as_markdown(part)) for title, part in sections(lines)]
+    parts += [(f"**{title}**", piped(table)) for title, table in further.items()]
+    markdown = [text for pair in parts for text in pair if text != "****"]
+    markdown += [note] if note else []
+    markdown.append("\n".join(f"- {sentence}" for sentence in said))
+    latex = f"% {said[-1]}\n" if missing else ""
+    latex += "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in sections(lines))
+    for name, text in (("md", "\n\n".join(markdown)), ("csv", as_csv(lines)[:-1]), ("tex", latex)):
+        with replacing(folder / f"table.{name}") as file:
+            file.write(f"{text}\n".encode())
+
+    tables = [f"{title}\n{as_text(part, width)}\n".lstrip("\n") for title, part in sections(lines)]
+    for title, table in further.items():
+        text = aligned(table)
+        if width is not None and max(map(len, text.splitlines())) > width:
+            text = f"(wider than this terminal: see {folder / 'table.md'})"
+        elif table is residuals and note:
+            text += f"\n{note}"
+        tables.append(f"{title}\n{text}\n")
+    wrap = textwrap.TextWrapper(
+        width or max(map(len, said)) + 2, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
     )
-    # Beside the ECE of reg, that of later times would pass for one of the same.
-    said = [*times_sentences(rows), *said]
-    said = [shared, *said] if (shared := common_setting(lines)) else said
-    said = [f"All with {shared}.", *said] if (shared := shared_settings(rows)) else said
-    if 1 < min(line.seeds for line in lines) < 5:
-        said = ["With fewer than 5 seeds intervals are wide, and little is decided.", *said]
-    parts = sections(lines)
-    markdown = "\n\n".join(f"**{title}**\n\n{as_markdown(part)}".removeprefix("****\n\n") for title, part in parts)
-    for more in (
-        duels_as_markdown(lines),
-        settings_as_markdown(lines),
-        decomposition_as_markdown(lines),
-        "\n".join(f"- {sentence}" for sentence in [note, *said]),
-    ):
-        markdown += f"\n\n{more}" if more else ""
-    markdown += "\n"
-    comment = f"% {said[-1]}\n" if missing else ""
-    latex = comment + "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in parts) + "\n"
-    for name, text in (("table.md", markdown), ("table.csv", as_csv(lines)), ("table.tex", latex)):
-        with replacing(folder / name) as file:
-            file.write(text.encode())
-    tables = [f"{title}\n{as_text(part, width)}\n".lstrip("\n") for title, part in parts]
-    if counted := duels_as_text(lines):
-        tables.append(f"Number of regimes, beyond the 95% interval\n{counted}\n")
-    if changed := settings_as_text(lines):
-        tables.append(f"Difference from {base_setting(lines) or 'the default'}\n{changed}\n")
-    if parts_of := aligned(decomposition_cells(lines)):
-        tables.append(f"Residuals and both parts of the uncertainty, root mean squares\n{parts_of}\n")
-    return "\n".join([*tables, note, *said])
+    return "\n".join([*tables, *map(wrap.fill, said)])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crossreg.progress.history import history_line
-from crossreg.report.figures.looks import family_of
+from crossreg.report.looks import family_of
 from crossreg.report.shared.stored import DEPTH
 from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, read_run, read_settings
 from crossreg.report.watch.history import GrowingHistory, curves
