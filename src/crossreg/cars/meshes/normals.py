@@ -5,9 +5,10 @@ With triangles (a, b, c), the normal of a vertex is the mean of its triangles' n
 $$ n_i \propto \sum_{f \ni i} (b_f - a_f) \times (c_f - a_f) . $$
 
 Without triangles, it is the direction in which the nearest points spread least, the eigenvector of their covariance
-with the least eigenvalue. Its sign is open. Neighbours agree where $n_i \cdot n_j > 0$; the signs spread over the neighbours' spanning tree
-of least $1 - |n_i \cdot n_j|$, so around edges rather than across them (Hoppe et al., Surface reconstruction from
-unorganized points, 1992). One sign per connected piece remains; by the divergence theorem, normals point out where
+with the least eigenvalue. Its sign is open. Neighbours agree where $n_i \cdot n_j > 0$; the signs spread over the
+neighbours' spanning tree of least $1 - |n_i \cdot n_j|$, so around edges rather than across them (Hoppe et al., Surface
+reconstruction from unorganized points, 1992). One sign per connected piece remains; by the divergence theorem, normals
+point out where
 
 $$ \oint (x - \bar x) \cdot n \, dA = 3 V > 0 . $$
 

@@ -15,6 +15,7 @@ elements, such as colours, edges or texture, are skipped.
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +46,8 @@ class Property(NamedTuple):
     length: str | None = None
 
 
-class Element(NamedTuple):
+@dataclass(frozen=True)
+class Element:
     """Rows of the same properties."""
 
     name: str
