@@ -1,4 +1,4 @@
-"""The settings of `crossreg car`, and its profiles. Every field is a flag of the command. No JAX here."""
+"""The settings of `crossreg car` and its profiles. Every field is a flag of the command. Does not import JAX."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_methods
 
 METHODS = "xreg,unregularized,dropout,ensemble"
-# `--methods all`: xreg also as the paper has it, without a σ_gen head and with ρ on a likelihood; baselines
-# also stopped or fitted on the reg cars, chosen by them, and trained on them.
+# `methods="all"`: also the paper's xreg, without a σ_gen head and with ρ trained on a likelihood; and baselines that
+# are stopped, calibrated or selected by the reg cars, or trained on them too.
 ALL_METHODS = (
     f"{METHODS},xreg-internal-mm,xreg-internal-mixture,unregularized+early,dropout+early,ensemble+early,"
     "unregularized+temperature,unregularized+sigma-temperature,dropout+conformal,ensemble+temperature,"
@@ -20,8 +20,8 @@ ALL_METHODS = (
 FAMILY = "family"
 MOST_SEEDS = 1000
 Profile = Literal["quick", "full"]
-# Fields of the config that are no flags: methods differ in them, and `--methods` names methods; a seed is one of
-# `--seeds`; a car's input is no pressure that could change; and all cars of a split are scored.
+# Fields of the config without a flag: `methods` and `seeds` set the first ones, a car's input is no pressure that could
+# change (predict_increment), and all cars of a split are scored (scored_pairs).
 NO_FLAGS = (
     "feature_noise",
     "sites",
@@ -44,11 +44,11 @@ class CarStudy:
     """All settings of the experiment."""
 
     data: str = FAMILY
-    """A folder of cars: ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files; or `family`, the built-in
-    ones."""
+    """A folder of cars (ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files), or `family` for the built-in
+    cars."""
     methods: str = METHODS
     """Comma-separated, for instance xreg,dropout,ensemble+conformal,ensemble-all-data (trained on the reg cars too); or
-    all. The vertex mean is there besides, where vertices correspond."""
+    all. If vertices correspond, the vertex mean is scored too."""
     seeds: int = 5
     """Trainings of each method."""
     train_size: int = 30
@@ -58,14 +58,14 @@ class CarStudy:
     test_size: int = 60
     """Cars that are scored."""
     split_seed: int = 0
-    """Which cars are which, and which built-in family it is."""
+    """Seed of the split, and of the built-in cars' shapes."""
     points: int = 2850
-    """Vertices of a built-in car, about; at least 400."""
+    """Approximate number of vertices of a built-in car; at least 400."""
     grid: int = 64
-    """Cells of the torus along each axis; at least as many in all as a car has vertices. By default 64, also with
+    """Cells of the torus along each axis; in total at least as many as a car has vertices. By default 64, also with
     --data, and 32 for the built-in cars of quick."""
     own_maps: bool = False
-    """Map every car to the torus on its own, even where vertices correspond and one map would do."""
+    """Give every car its own map to the torus, even if vertices correspond and one map would do."""
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
@@ -80,11 +80,11 @@ class CarStudy:
 
     @property
     def config(self) -> Config:
-        """The settings of the network and of the training, as methods change them."""
+        """Return the settings of the network and of the training, which methods change."""
         return Config(model=self.model, train=self.train)
 
     def replace(self, **fields: Any) -> "CarStudy":
-        """A copy with fields changed, those of model and train too: `study.replace(grid=32, steps=1000)`."""
+        """Return a copy with changed fields, also those of model and train: `study.replace(grid=32, steps=1000)`."""
         names = {f.name for f in dataclasses.fields(self)}
         own = {name: fields.pop(name) for name in list(fields) if name in names}
         config = self.config.replace(**fields)
@@ -92,10 +92,12 @@ class CarStudy:
 
 
 def car_study(profile: str, *, data: str = FAMILY) -> CarStudy:
-    """The settings of a profile, for the built-in cars or a folder of others; all with the paper's rates.
+    """Return the settings of a profile, with the paper's learning rates.
 
-    `quick` has fewer and coarser cars and a smaller network: minutes on two cores. `full` is for a GPU. Cars of a
-    folder are as fine as they are: they get the grid of `full`.
+    Args:
+        profile: `quick`, with fewer and coarser cars and a smaller network, takes minutes on two cores; `full` is for a
+            GPU.
+        data: a folder of cars, which get the grid of `full`, or `family` for the built-in cars.
     """
     if profile not in get_args(Profile):
         raise InputError(f"--profile {profile}: must be one of {', '.join(get_args(Profile))}")
@@ -103,14 +105,14 @@ def car_study(profile: str, *, data: str = FAMILY) -> CarStudy:
     study = CarStudy(data=data).replace(width=32, num_modes=16, batch_size=4, steps=10_000, **rates)
     if profile == "full":
         return study
-    # In so few steps ρ has too few updates at the end of a run alone.
+    # In so few steps, the end of a run alone has too few updates of ρ.
     study = study.replace(width=16, num_modes=8, num_samples=6, steps=2500, settle=0.4)
     study = study.replace(seeds=1, train_size=20, reg_size=20, test_size=20, points=714)
     return study.replace(grid=32) if data == FAMILY else study
 
 
 def methods_of(study: CarStudy) -> list[Method]:
-    """The methods that a study names."""
+    """Return the methods of a study."""
     names = ALL_METHODS if study.methods == "all" else study.methods
     methods = parse_methods(names, for_cars=True)
     for method in methods:
@@ -120,13 +122,13 @@ def methods_of(study: CarStudy) -> list[Method]:
 
 
 def study_of(settings: dict[str, Any]) -> CarStudy:
-    """The study that `settings_of` was made of; what an older version did not know is as it is by default."""
+    """Return the study with these settings (see `settings_of`); fields that they lack have their defaults."""
     fields = settings["model"] | {"sites": tuple(settings["model"]["sites"])} | settings["train"]
     return CarStudy(**settings["cars"]).replace(**fields)
 
 
 def settings_of(study: CarStudy) -> dict[str, Any]:
-    """All settings as plain values, in three groups."""
+    """Return all settings as plain values, in three groups."""
     groups = {name: group for name, group in to_dict(study.config).items() if name in ("model", "train")}
     own = {f.name: getattr(study, f.name) for f in dataclasses.fields(study) if f.name not in groups}
     return {"cars": own} | groups
