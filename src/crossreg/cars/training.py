@@ -1,6 +1,7 @@
 """The trainings of a car study, whose models are trained once, stored in single files and read again."""
 
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -110,33 +111,27 @@ def train_or_load(
     Returns:
         The trained members of each seed.
     """
-    replicas = _replicas(training, seeds)
+    files = _files(training, data, seeds, folder)
     each = bytes_of(training.config, math.prod(data.train.field_shape))
     most = max(1, int(_MEMORY_SHARE * memory_bytes() / each))
-    names = {replica: _digest(training.key, data.digest, replica) for replica in replicas}
-
-    def path(replica: tuple[int, int]) -> Path:
-        return _path(folder, training, replica, names[replica])
-
     # All replicas determine the programs, not only missing ones: weights depend slightly on the size of a program.
-    parts = [[r for r in replicas if (r[1] < known_members) == known] for known in (True, False)]
+    parts = [[r for r in files if (r[1] < known_members) == known] for known in (True, False)]
     for chunk in (part[start : start + most] for part in parts for start in range(0, len(part), most)):
-        if not all(_is_good(folder, path(replica), names[replica]) for replica in chunk):
+        if not all(_is_good(folder, *files[replica]) for replica in chunk):
             going = _resume(training, data, chunk, folder, saving)
             _train(training, going, len(chunk), folder, progress=progress)
             make_folder(folder / MODELS)
             snapshot = going.training.snapshot
             for number, replica in enumerate(chunk):
-                _save(going, snapshot, number, folder, path(replica), names[replica])
+                _save(going, snapshot, number, folder, *files[replica])
             going.training.forget()
-    _keep_history(training, folder, path(replicas[0]))
+    _keep_history(training, folder, files[0, 0][0])
     return load_trained(training, data, seeds, folder)
 
 
 def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
     """Read the members of every seed; raise InputError if one is missing or corrupted."""
-    replicas = _replicas(training, seeds)
-    paths = [_path(folder, training, replica, _digest(training.key, data.digest, replica)) for replica in replicas]
+    paths = [path for path, _ in _files(training, data, seeds, folder).values()]
     if not all(path.exists() for path in paths):
         raise InputError(
             f"{folder}: has no model of {training.name} for its cars as they are now; `crossreg car` makes it"
@@ -147,16 +142,18 @@ def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: P
 
 def is_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> bool:
     """Return whether a folder has all members of every seed."""
-    names = {replica: _digest(training.key, data.digest, replica) for replica in _replicas(training, seeds)}
-    return all(_is_good(folder, _path(folder, training, replica, name), name) for replica, name in names.items())
+    return all(_is_good(folder, *file) for file in _files(training, data, seeds, folder).values())
 
 
-def _replicas(training: Training, seeds: int) -> list[tuple[int, int]]:
-    return [(seed, member) for seed in range(seeds) for member in range(training.members)]
-
-
-def _path(folder: Path, training: Training, replica: tuple[int, int], digest: str) -> Path:
-    return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{digest}.npz"
+def _files(
+    training: Training, data: Data[CarPairs], seeds: int, folder: Path
+) -> dict[tuple[int, int], tuple[Path, str]]:
+    """Return the file and the identity of the model of each (seed, member)."""
+    found = {}
+    for replica in itertools.product(range(seeds), range(training.members)):
+        identity = _digest(training.key, data.digest, replica)
+        found[replica] = folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{identity}.npz", identity
+    return found
 
 
 def _digest(*parts: Any) -> str:

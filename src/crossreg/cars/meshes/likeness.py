@@ -66,8 +66,8 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
             warnings.append(
                 f"car {car.name}: seems to be turned, along {flip} it is the other way round than the experiment's cars"
             )
-        warnings += _tilted(car, slopes)
-        warnings += _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)
+        seems = [_tilted(car, slopes), _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)]
+        warnings += [f"car {car.name}: {warning}" for warning in seems if warning]
     return warnings
 
 
@@ -97,15 +97,15 @@ def _slopes(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "2"]:
     return np.round(found, 1) + 0.0  # a zero has no sign then
 
 
-def _tilted(car: Surface, slopes: Float[np.ndarray, "car 2"]) -> list[str]:
+def _tilted(car: Surface, slopes: Float[np.ndarray, "car 2"]) -> str | None:
     own, low, high = _slopes(car.vertices), slopes.min(axis=0), slopes.max(axis=0)
     number = int(np.argmax(np.maximum(low - own, own - high)))
     if low[number] - _TILTED <= own[number] <= high[number] + _TILTED:
-        return []
-    return [
-        f"car {car.name}: seems to be tilted, its underside rises by {own[number]:.1f}° along {'xz'[number]},"
+        return None
+    return (
+        f"seems to be tilted, its underside rises by {own[number]:.1f}° along {'xz'[number]},"
         f" that of the experiment's cars by {low[number]:.1f}° to {high[number]:.1f}°"
-    ]
+    )
 
 
 def _outline(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "side slice"]:
@@ -125,26 +125,26 @@ def _flipped(vertices: Float[np.ndarray, "vertex 3"], outline: Float[np.ndarray,
     return best if apart[best] < _FLIPPED * _apart(_outline(vertices), outline) else None
 
 
-def _far_out(car: Surface, known: Sequence[Surface], extent: Float[np.ndarray, "3"]) -> list[str]:
+def _far_out(car: Surface, known: Sequence[Surface], extent: Float[np.ndarray, "3"]) -> str | None:
     low = np.min([other.vertices.min(axis=0) for other in known], axis=0)
     high = np.max([other.vertices.max(axis=0) for other in known], axis=0)
     own_low, own_high = car.vertices.min(axis=0), car.vertices.max(axis=0)
     beyond = np.maximum(low - own_low, own_high - high) / extent
     axis = int(np.argmax(beyond))
     if beyond[axis] <= _BEYOND:
-        return []
-    return [
-        f"car {car.name}: reaches from {own_low[axis]:.4g} to {own_high[axis]:.4g} along {'xyz'[axis]}, the"
-        f" experiment's cars from {low[axis]:.4g} to {high[axis]:.4g}; far from them, predictions are guesses"
-    ]
+        return None
+    return (
+        f"reaches from {own_low[axis]:.4g} to {own_high[axis]:.4g} along {'xyz'[axis]}, the experiment's cars from"
+        f" {low[axis]:.4g} to {high[axis]:.4g}; far from them, predictions are guesses"
+    )
 
 
-def _other_size(car: Surface, extents: Float[np.ndarray, "car 3"]) -> list[str]:
+def _other_size(car: Surface, extents: Float[np.ndarray, "car 3"]) -> str | None:
     own, low, high = np.ptp(car.vertices, axis=0), extents.min(axis=0), extents.max(axis=0)
     axis = int(np.argmax(np.maximum(low / own, own / high)))
     if low[axis] / _OTHER_SIZE <= own[axis] <= high[axis] * _OTHER_SIZE:
-        return []
-    return [
-        f"car {car.name}: has {own[axis]:.4g} along {'xyz'[axis]}, the experiment's cars {low[axis]:.4g} to"
-        f" {high[axis]:.4g}; for cars of another size, predictions are guesses"
-    ]
+        return None
+    return (
+        f"has {own[axis]:.4g} along {'xyz'[axis]}, the experiment's cars {low[axis]:.4g} to {high[axis]:.4g};"
+        " for cars of another size, predictions are guesses"
+    )
