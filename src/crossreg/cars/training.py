@@ -118,13 +118,13 @@ def train_or_load(
     parts = [[r for r in files if (r[1] < known_members) == known] for known in (True, False)]
     for chunk in (part[start : start + most] for part in parts for start in range(0, len(part), most)):
         if not all(_is_good(folder, *files[replica]) for replica in chunk):
-            going = _resume(training, data, chunk, folder, saving)
-            _train(training, going, len(chunk), folder, progress=progress)
+            program, models = _resume(training, data, chunk, folder, saving)
+            _train(training, program, len(chunk), folder, progress=progress)
             make_folder(folder / MODELS)
-            snapshot = going.training.snapshot
+            snapshot, static = program.snapshot, route(models).static
             for number, replica in enumerate(chunk):
-                _save(going, snapshot, number, folder, *files[replica])
-            going.training.forget()
+                _save(snapshot, static, program.history, number, folder, *files[replica])
+            program.forget()
     _keep_history(training, folder, files[0, 0][0])
     return load_trained(training, data, seeds, folder)
 
@@ -172,17 +172,14 @@ def _is_good(folder: Path, path: Path, identity: str) -> bool:
         return False
 
 
-class _Going(NamedTuple):
-    """A program in training, and its models before the first step."""
-
-    training: Resumable
-    models: Surrogate
-
-
 def _resume(
     training: Training, data: Data[CarPairs], chunk: Sequence[tuple[int, int]], folder: Path, saving: Saving
-) -> _Going:
-    """Start or resume some replicas; the history of the first seed's first member is written."""
+) -> tuple[Resumable, Surrogate]:
+    """Start or resume some replicas as one program; the history of the first seed's first member is written.
+
+    Returns:
+        The program, and its models before the first step.
+    """
     configs = [training.config.replace(seed=seed) for seed, _ in chunk]
     started = start_cohort(configs, [training.data(data, seed) for seed, _ in chunk], [member for _, member in chunk])
     identity = _digest(training.key, data.digest, tuple(chunk))
@@ -192,34 +189,35 @@ def _resume(
         make_folder(file.parent)
         drop(folder, file.relative_to(folder).as_posix())
     kept = SnapshotStore(folder, identity, identity, saving)
-    return _Going(Resumable(*started, HistoryLines(file, lambda record: [record.of(0)]), kept), started[0])
+    return Resumable(*started, HistoryLines(file, lambda record: [record.of(0)]), kept), started[0]
 
 
-def _train(training: Training, going: _Going, replicas: int, folder: Path, *, progress: bool) -> None:
+def _train(training: Training, program: Resumable, replicas: int, folder: Path, *, progress: bool) -> None:
     label = training.name if replicas == 1 else f"{training.name} × {replicas}"
-    steps, begun_at = training.config.train.steps, going.training.begun_at
+    steps, begun_at = training.config.train.steps, program.begun_at
     if begun_at:
         print(f"crossreg: {label} goes on from step {begun_at}", file=sys.stderr, flush=True)
     if begun_at == steps:
         return
     with (
-        going.training.saved_on_stop(),
+        program.saved_on_stop(),
         TrainingDisplay({label: steps}, folders={label: folder}, enabled=progress) as display,
     ):
-        for report in going.training.reports():
+        for report in program.reports():
             display.update(label, report)
-        going.training.save()
+        program.save()
 
 
-def _save(going: _Going, snapshot: Snapshot, number: int, folder: Path, path: Path, identity: str) -> None:
+def _save(
+    snapshot: Snapshot, static: Surrogate, history: bytes, number: int, folder: Path, path: Path, identity: str
+) -> None:
     """Store a replica at its last and its best step, with the history of its program."""
-    static = route(going.models).static
     last, best = (
         unstack(merge(Routed(theta_psi.tree(), rho.tree(), static)), number)
         for theta_psi, rho in ((snapshot.state.theta_psi, snapshot.state.rho), snapshot.best)
     )
     states = (snapshot.best_nll[number], snapshot.state.diverged_at[number])
-    more = {"history": np.frombuffer(going.training.history, np.uint8)}
+    more = {"history": np.frombuffer(history, np.uint8)}
     with entered(folder, path.relative_to(folder).as_posix()) as entry:
         save_arrays(path, (last, best, *states), identity=identity, announce=entry, more=more)
 
