@@ -218,7 +218,7 @@ def test_the_model_is_rebuilt_from_tensors_and_config_alone(exported, folder):
     assert about["arrays"]["heads.sigma_gen.linear.weight"]["group"] == "rho"
 
 
-def test_a_harmed_export_is_refused_in_one_line(exported, tmp_path):
+def test_a_corrupted_export_is_refused_in_one_line(exported, tmp_path):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((exported / name).read_bytes()[:-200])
     with pytest.raises(InputError, match="not a readable export"):

@@ -311,7 +311,7 @@ def test_a_harmed_program_is_not_trained_again_on_another_machine(swept, tmp_pat
 
 def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "cache"))
-    sizes = {"trials": 400, "grid": 23, "train_size": 3, "reg_size": 4, "test_size": 2, "seeds": 2}
+    sizes = {"points": 400, "grid": 23, "train_size": 3, "reg_size": 4, "test_size": 2, "seeds": 2}
     shapes = {"width": 3, "num_modes": 2, "num_blocks": 2, "batch_size": 2, "num_samples": 2}
     study = car_study("quick").replace(
         **sizes, **shapes, methods="xreg", steps=8, evaluate_every=3, evaluation_samples=3

@@ -1,12 +1,12 @@
-r"""Scores on cars, in the data's own units.
+r"""Scores on cars, in the data's units.
 
-The relative L2 error of a car is $\|\hat p - p\|_2 / \|p\|_2$ over its vertices, and the mean of that over cars is what
-the literature reports. All other scores are over all vertices of all cars. A network sees normalised pressure
+The relative L2 error of a car is $\|\hat p - p\|_2 / \|p\|_2$ over its vertices; the literature reports its mean over
+cars. All other scores are over all vertices of all cars. A network sees normalised pressure
 $(p - \bar p)/s$: its NLL per vertex is that of p less log s.
 
-How far a score would change with other test cars is told by a bootstrap: as many cars are drawn with replacement, and
-95% of the scores of such draws lie in the interval. The draws are seeded, and the same for all methods. An ECE is a
-mean of absolute gaps, which chance makes larger: near 0, its interval lies a little high.
+A bootstrap estimates how much a score depends on the test cars: as many cars are drawn with replacement, and the
+interval holds 95% of the scores of such draws. The draws are seeded, and the same for all methods. The ECE is a mean of
+absolute gaps, which chance enlarges, so near 0 its interval lies a little high.
 """
 
 import math
@@ -21,7 +21,7 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.metrics.evaluation import PointScores
 from crossreg.metrics.localization import on_host
 
-# What a table calls each score.
+# The names of scores in tables.
 SCORE_NAMES = {
     "nll": "NLL",
     "ece_mix": "ECE",
@@ -50,8 +50,8 @@ class CarMeans(NamedTuple):
 
 
 def car_means(points: PointScores, scale: CarScale) -> CarMeans:
-    """The means of every car of a split, from what was predicted at its vertices; padding has weight 0."""
-    # Means of sums in double precision: a split has 10⁵ points.
+    """Return the means of every car of a split from the scores at its vertices; padding has weight 0."""
+    # In double precision, since a split has 10⁵ points.
     weight, nll, crps, mean, truth, pit = (
         np.asarray(getattr(points, name), np.float64) for name in ("weight", "nll", "crps", "mean", "truth", "pit")
     )
@@ -74,7 +74,7 @@ def car_means(points: PointScores, scale: CarScale) -> CarMeans:
 
 
 def scores_of(cars: CarMeans, chosen: Int[np.ndarray, "draw car"]) -> dict[str, Float[np.ndarray, " draw"]]:
-    """The scores of some of the cars, by their numbers, for every draw of them."""
+    """Return the scores of every draw of cars."""
     weight = cars.num_vertices[chosen]
     weight = weight / weight.sum(axis=-1, keepdims=True)
 
@@ -92,7 +92,16 @@ def scores_of(cars: CarMeans, chosen: Int[np.ndarray, "draw car"]) -> dict[str, 
 
 
 def bootstrap(runs: Sequence[CarMeans], *, draws: int = _DRAWS, seed: int = 0) -> dict[str, tuple[float, float]]:
-    """95% intervals over test cars of the scores that are means over `runs`, as seeds are; none for a single car."""
+    """Return 95% bootstrap intervals over test cars of scores averaged over runs.
+
+    Args:
+        runs: the means of each seed.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+
+    Returns:
+        The lower and upper end for each score; empty for a single car.
+    """
     num_cars = len(runs[0].nll) if runs else 0
     if num_cars < 2:
         return {}
@@ -103,7 +112,7 @@ def bootstrap(runs: Sequence[CarMeans], *, draws: int = _DRAWS, seed: int = 0) -
 
 
 def car_scores(points: PointScores, scale: CarScale) -> dict[str, object]:
-    """The scores of a split, from what was predicted at every vertex of its cars; padding has weight 0."""
+    """Return the scores of a split from those at every vertex of its cars; padding has weight 0."""
     cars = car_means(points, scale)
     weight = np.asarray(points.weight, np.float64)
     stds = {

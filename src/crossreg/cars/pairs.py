@@ -1,8 +1,8 @@
 r"""Cars as pairs: nine channels on the torus grid in, the pressure at the vertices out.
 
-The network runs on the grid; its prediction is read at the cell `decode` of each vertex. Cars with fewer vertices than
-others are padded, and padding has weight 0. Positions are normalised per channel, and the pressure as a whole, by the
-mean and standard deviation over all train cars:
+The network runs on the grid, and its prediction is read at the cell `decode` of each vertex. Cars are padded to the
+largest number of vertices; padding has weight 0. Positions are normalised per channel, and the pressure as a whole, by
+the mean and standard deviation over all train cars:
 
 $$ x \mapsto (x - \bar x_{train}) / s_{train}. $$
 """
@@ -27,7 +27,7 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 
 _SAME_EDGES = 0.95
-# Of the mean distance of random vertices, what those of one number may have at most: the real cars have at most 0.10.
+# The largest mean distance of vertices with equal numbers, relative to that of random vertices; real cars reach 0.10.
 _SAME_PLACE = 0.25
 _POSITIONS = slice(0, 3)  # which of the nine channels are the car's own coordinates
 
@@ -57,7 +57,7 @@ class CarPairs(AbstractPairs):
         return (1, *self.channels.shape[2:])
 
     def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
-        """The cars of the given numbers. All of a geometry is seen: there is no mask to draw."""
+        """Return the cars with the given indices. A geometry is fully observed, so no mask is drawn."""
         car = self.rows[index]
         x = self.channels[car]
         there = jnp.arange(self.pressure.shape[-1]) < self.num_vertices[car][:, None]
@@ -67,20 +67,17 @@ class CarPairs(AbstractPairs):
 
     def of(self, numbers: Sequence[int]) -> "CarPairs":
         index = np.asarray(numbers)
-        return eqx.tree_at(
-            lambda p: (p.rows, p.num_rows), self, (self.rows[index], jnp.full_like(self.num_rows, index.size))
-        )
+        return self._with_rows(self.rows[index], index.size)
+
+    def _with_rows(self, rows: Int[Array, " row"], num_rows: int) -> "CarPairs":
+        return eqx.tree_at(lambda p: (p.rows, p.num_rows), self, (rows, jnp.asarray(num_rows, jnp.int32)))
 
 
 def with_all_to_train_on(data: Data[CarPairs]) -> Data[CarPairs]:
-    """Train and reg cars as one train split, for what needs nothing held out; no car of reg is left that counts."""
+    """Merge train and reg cars into the train split, for methods that need no held-out cars; reg is then empty."""
     rows = jnp.concatenate([data.train.rows, data.reg.rows])
-    size = jnp.asarray(rows.size, jnp.int32)
-    return dataclasses.replace(
-        data,
-        train=eqx.tree_at(lambda p: (p.rows, p.num_rows), data.train, (rows, size)),
-        reg=eqx.tree_at(lambda p: p.num_rows, data.reg, jnp.zeros_like(size)),
-    )
+    train, reg = data.train._with_rows(rows, rows.size), data.reg._with_rows(data.reg.rows, 0)
+    return dataclasses.replace(data, train=train, reg=reg)
 
 
 class CarScale(NamedTuple):
@@ -92,22 +89,22 @@ class CarScale(NamedTuple):
     pressure_std: float
 
     def pressure(self, normalised: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """In the data's own units."""
+        """Return normalised pressure in the data's units."""
         return self.pressure_mean + self.pressure_std * normalised
 
 
 def car_scale(train: Sequence[Surface]) -> CarScale:
-    """The scale of some cars."""
+    """Return the scale of some cars."""
     vertices = np.concatenate([car.vertices for car in train])
     pressure = np.concatenate([car.pressure for car in train])
     return CarScale(vertices.mean(0), vertices.std(0), float(pressure.mean()), float(pressure.std()))
 
 
 def vertices_correspond(cars: Sequence[Surface]) -> bool:
-    """Whether a vertex means the same place on every car: all have one vertex count and (nearly) the same edges.
+    """Return whether a vertex marks the same place on every car: equal vertex counts and nearly the same edges.
 
-    Nearly, since a quad may be cut along either diagonal: the real cars share 99.5% of their edges. Where cars have no
-    faces, vertices of one number must lie much closer to each other than any two.
+    Edges may differ because a quad may be cut along either diagonal: the real cars share 99.5% of their edges. Without
+    faces, vertices with equal numbers must be much closer to each other than random ones.
     """
     if len({len(car.vertices) for car in cars}) > 1:
         return False
@@ -118,7 +115,7 @@ def vertices_correspond(cars: Sequence[Surface]) -> bool:
 
 
 def _apart(one: Surface, other: Surface) -> float:
-    """The mean distance of vertices of one number, relative to that of any two; both cars with their centre at 0."""
+    """Return the mean distance of vertices with equal numbers, relative to random pairs, after centring both cars."""
     first, second = (car.vertices - car.vertices.mean(0) for car in (one, other))
     shuffled = np.random.default_rng(0).permutation(len(second))
     same, random = (np.linalg.norm(first - points, axis=1).mean() for points in (second, second[shuffled]))
@@ -128,10 +125,22 @@ def _apart(one: Surface, other: Surface) -> float:
 def make_car_data(
     cars: Cars, grid: int, *, own_maps: bool = False, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Data[CarPairs], CarScale]:
-    """The splits on the grid, and the scale they are normalised by; maps to the torus are made unless cached.
+    """Map cars to the grid.
 
-    Where vertices correspond, all cars share the map of the mean train car, unless they are to have `own_maps`: two
-    maps of nearly the same car differ by a cell here and there, and a network must then learn to see through that.
+    If vertices correspond, all cars share the map of the mean train car: the maps of two similar cars differ in single
+    cells, which the network would have to learn to ignore.
+
+    Args:
+        cars: train, reg and test cars.
+        grid: cells of the torus along each axis.
+        own_maps: give every car its own map, even if vertices correspond.
+        progress: called with the numbers of finished and of all maps.
+
+    Returns:
+        The splits, and the scale by which they are normalised.
+
+    Raises:
+        InputError: if the grid has fewer cells than a car has vertices.
     """
     listed = [*cars.train, *cars.reg, *cars.test]
     check_grid(listed, grid)
@@ -150,19 +159,19 @@ def make_car_data(
 
 
 def check_grid(cars: Sequence[Surface], grid: int) -> None:
-    """Refuses a grid that has fewer cells than a car has vertices."""
+    """Raise InputError if the grid has fewer cells than a car has vertices."""
     most = max(len(car.vertices) for car in cars)
     if most > grid**2:
         raise InputError(f"--grid {grid}: {grid**2} cells for a car of {most} vertices; expected at least as many")
 
 
 def mean_map(train: Sequence[Surface], grid: int) -> Transport:
-    """The one map of cars whose vertices correspond: that of the mean train car."""
+    """Return the shared map of cars whose vertices correspond, that of the mean train car."""
     return transport(np.mean([car.vertices for car in train], axis=0), grid)
 
 
 def pairs_of(cars: Sequence[Surface], maps: Sequence[Transport], scale: CarScale) -> CarPairs:
-    """Cars on the grid, each by its map, normalised by a scale."""
+    """Return cars on the grid, each by its map, normalised by a scale."""
     most = max(len(car.vertices) for car in cars)
     channels = np.stack([latent_channels(car, found) for car, found in zip(cars, maps, strict=True)])
     mean, std = (part[:, None, None] for part in (scale.position_mean, scale.position_std))

@@ -1,8 +1,8 @@
-"""Pressure with error bars for cars that a car experiment has not seen: `crossreg predict` on its folder.
+"""`crossreg predict` on the folder of a car experiment: pressure with error bars for new cars.
 
-A method's stored models are read out as when they were scored, those of the first seed; so the experiment's own cars
-are read again, or made again where they are the built-in ones. A car whose vertices correspond to theirs shares their
-one map to the torus, any other has a map of its own.
+The stored models of a method's first seed are read out as when they were scored, which needs the experiment's cars:
+they are read again, or made again if they are the built-in ones. A car whose vertices correspond to theirs shares their
+map to the torus; any other gets a map of its own.
 """
 
 import sys
@@ -38,10 +38,25 @@ DEFAULT = "xreg"
 def predict_car_file(
     folder: Path, source: Path, target: Path, *, method: str, levels: tuple[float, ...], progress: bool = False
 ) -> dict[str, np.ndarray]:
-    """Cars from files, predictions at their vertices into an NPZ file, in the units of the experiment's pressure.
+    """Predict the pressure on cars from files, in the units of the experiment, and write it to an NPZ file.
 
-    The arrays stand one car behind the other, car k at `vertex_offsets[k] : vertex_offsets[k + 1]`; `quantiles` have a
-    leading axis of levels. A car's noise follows from its place among the cars alone.
+    The arrays are concatenated over cars, with car k at `vertex_offsets[k] : vertex_offsets[k + 1]`. The noise of a car
+    depends only on its place among the cars.
+
+    Args:
+        folder: the folder of a car experiment.
+        source: a file or folder of cars.
+        target: the NPZ file to write.
+        method: one of the experiment's methods, or vertex-mean.
+        levels: levels of the quantiles.
+        progress: report progress on stderr.
+
+    Returns:
+        The arrays of the file; `quantiles` has a leading axis of levels.
+
+    Raises:
+        InputError: if a file is missing or corrupted, a car is unlike those of the experiment, or a prediction is not
+            finite.
     """
     if target.exists():
         raise InputError(f"--output {target}: exists already; name another file, or remove it")
@@ -64,7 +79,7 @@ def predict_car_file(
     sizes = [len(car.vertices) for car in cars]
 
     def joined(name: str) -> np.ndarray:
-        """Shape (1 or level, vertex of any car), without the padding."""
+        """Return an array (1 or level, vertex of any car), without the padding."""
         rows = np.concatenate([part[name] for part in parts]).reshape(len(cars), -1, max(sizes))
         return np.concatenate([row[:, :size] for row, size in zip(rows, sizes, strict=True)], axis=-1)
 
@@ -87,7 +102,7 @@ def _predict(predictor, batch: Batch, keys, levels: tuple[float, ...]):
 
 
 def _maps(cars: Sequence[Surface], ready: Prepared, study: CarStudy, *, must_share: bool) -> list[Transport]:
-    """The map of each car."""
+    """Return the map of each car."""
     shared = [ready.has_one_map(study) and vertices_correspond([ready.cars.train[0], car]) for car in cars]
     others = [car for car, shares in zip(cars, shared, strict=True) if not shares]
     if others and (must_share or ready.has_one_map(study)):
@@ -101,7 +116,7 @@ def _maps(cars: Sequence[Surface], ready: Prepared, study: CarStudy, *, must_sha
 
 
 def _predictor(name: str, study: CarStudy, ready: Prepared, folder: Path) -> Predictor:
-    """What a method of the folder predicts with, of the first seed."""
+    """Return the predictor of a method's first seed."""
     if name == VERTEX_MEAN and ready.vertices_correspond:
         return fit_vertex_mean(ready.data.train)
     methods = {method.name: method for method in methods_of(study)}

@@ -1,4 +1,4 @@
-"""The test cars of a study, and what each method predicts on them, as files of its folder."""
+"""Write the test cars of a study, and the predictions of each method on them, into its folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +11,11 @@ from crossreg.files.sealed import write_sealed
 from crossreg.files.whole import make_folder
 from crossreg.metrics.evaluation import PointScores
 from crossreg.runs.car_folder import PREDICTIONS, TEST_CARS
-from crossreg.runs.manifest import (
-    entered,
-)
+from crossreg.runs.manifest import entered
 
 
 def write_test_cars(folder: Path, cars: Sequence[Surface]) -> None:
-    """The cars that are scored, one behind the other; a car without faces has none."""
+    """Write the test cars, concatenated; a car without faces has an empty range of them."""
     faces = [np.zeros((0, 3), np.int64) if car.faces is None else car.faces for car in cars]
     arrays = {
         "names": np.array([car.name for car in cars]),
@@ -33,10 +31,10 @@ def write_test_cars(folder: Path, cars: Sequence[Surface]) -> None:
 
 
 def write_prediction(folder: Path, name: str, points: PointScores, scale: CarScale) -> None:
-    """Mean and standard deviations at the vertices of the test cars, one car behind the other."""
+    """Write mean and standard deviations at the vertices of the test cars, concatenated."""
     there = np.asarray(points.weight) > 0
-    stds = {"std_predictive": "std_predictive", "std_generalization": "std_generalization", "std": "std"}
-    arrays = {key: scale.pressure_std * np.asarray(getattr(points, field))[there] for key, field in stds.items()}
+    stds = ("std_predictive", "std_generalization", "std")
+    arrays = {name: scale.pressure_std * np.asarray(getattr(points, name))[there] for name in stds}
     arrays["mean"] = scale.pressure(np.asarray(points.mean)[there])
     make_folder(folder / PREDICTIONS)
     arrays = {key: values.astype(np.float32) for key, values in arrays.items()}

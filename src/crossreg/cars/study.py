@@ -1,10 +1,10 @@
 """`crossreg car`: pressure with error bars on car surfaces, by an optimal transport neural operator.
 
-Surfaces go to a torus grid, a 2-D FNO runs there, and its prediction is read at the vertices (`cars/pairs.py`).
-The default `xreg` has predictive noise at the head and generalization noise inside and at a head of its own, with ρ on
-the scaled CRPS; `xreg-internal-mm` and `xreg-internal-mixture` have it inside alone, with ρ on a likelihood. Every
-method runs through the same code, and all its seeds train as replicas of one program. What the folder holds is said
-in `car_folder`.
+Surfaces are mapped to a torus grid, a 2-D FNO runs there, and its prediction is read at the vertices (`cars/pairs.py`).
+The default `xreg` has predictive noise at the head, and generalization noise inside and at a head of its own, with ρ
+trained on the scaled CRPS; `xreg-internal-mm` and `xreg-internal-mixture` have generalization noise inside alone, with
+ρ trained on a likelihood. All methods run through the same code, and all seeds of a method train as replicas of one
+program. `runs/car_folder.py` describes the folder.
 """
 
 import sys
@@ -55,8 +55,12 @@ from crossreg.runs.versions import check_versions
 VERTEX_MEAN = "vertex-mean"
 
 
+# Each training of a study with its models, by seed and member; by the training's key.
+_Trainings = dict[str, tuple[Training, list[list[Trained]]]]
+
+
 class Prepared(NamedTuple):
-    """The cars of a study, and the same as pairs on the grid; whether a vertex means the same place on each."""
+    """The cars of a study, as surfaces and as pairs on the grid, and whether their vertices correspond."""
 
     cars: Cars
     data: Data[CarPairs]
@@ -64,18 +68,18 @@ class Prepared(NamedTuple):
     vertices_correspond: bool
 
     def has_one_map(self, study: CarStudy) -> bool:
-        """Whether all cars share a map to the torus."""
+        """Return whether all cars share a map to the torus."""
         return self.vertices_correspond and not study.own_maps
 
 
 def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
-    """Reads or makes the cars, and their maps to the torus."""
+    """Read or make the cars of a study, and map them to the torus."""
     sizes = {"train_size": study.train_size, "reg_size": study.reg_size, "test_size": study.test_size}
     if study.data == FAMILY:
         with CountDisplay("cars made", enabled=progress) as display:
             made = make_family(sum(sizes.values()), points=study.points, seed=study.split_seed, progress=display.update)
-        # Test cars first: they stay what they are when the other sizes change. With another `reg_size` train cars are
-        # others; with another `train_size` alone, a smaller one's are the first of a larger one's.
+        # Test cars come first, so that they do not depend on the other sizes, then reg cars: with another `train_size`
+        # alone, the train cars of the smaller one are the first of the larger one's.
         first, second = study.test_size, study.test_size + study.reg_size
         cars = Cars(tuple(made[second:]), tuple(made[first:second]), tuple(made[:first]), None)
     else:
@@ -95,9 +99,21 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
 
 
 def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Saving = USUAL) -> dict[str, Any]:
-    """Runs the experiment into a folder; returns what `summary.json` holds.
+    """Run the experiment into a folder, or complete a folder that has a part of it.
 
-    A folder with the same settings but other methods keeps these and gets those that it has not.
+    A folder with the same settings but other methods keeps its methods and gets the additional ones.
+
+    Args:
+        study: the settings.
+        folder: a new or empty folder, or one of this experiment.
+        progress: report progress on stderr.
+        saving: how often trainings are saved, and whether other versions of packages may resume them.
+
+    Returns:
+        The contents of `summary.json`.
+
+    Raises:
+        InputError: if a setting cannot be trained, or the folder holds something else.
     """
     for method in methods_of(study):
         method.check_settings(study.config, {})
@@ -119,15 +135,19 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
         summary = finished_summary(folder, study, [method.name for method in methods])
         if summary is not None and all(is_trained(t, ready.data, study.seeds, folder) for t in trainings.values()):
             if progress:
-                print(f"crossreg: {folder} is finished; its scores are taken as they are", file=sys.stderr)
+                print(f"crossreg: {folder} is finished; its scores are read from it", file=sys.stderr)
             return summary
         check_versions(folder / VERSIONS, force=saving.force)
-        trained = {}
+        trained: _Trainings = {}
         for key, training in trainings.items():
             members = known[key].members if key in known else 0
-            how: dict[str, Any] = {"known_members": members, "progress": progress, "saving": saving}
-            trained[key] = train_or_load(training, ready.data, study.seeds, folder, **how)
-        summary = _score_all(methods, study, ready, trainings, trained, folder, progress=progress)
+            trained[key] = (
+                training,
+                train_or_load(
+                    training, ready.data, study.seeds, folder, known_members=members, progress=progress, saving=saving
+                ),
+            )
+        summary = _score_all(methods, study, ready, trained, folder, progress=progress)
         if stored is not None and stored != study:
             write_settings(folder, study)
         return summary
@@ -137,18 +157,17 @@ def _score_all(
     methods: Sequence[Method],
     study: CarStudy,
     ready: Prepared,
-    trainings: dict[str, Training],
-    trained: dict[str, list[list[Trained]]],
+    trained: _Trainings,
     folder: Path,
     *,
     progress: bool,
 ) -> dict[str, Any]:
-    """Scores and predictions of all methods; returns the summary, which is written."""
+    """Score all methods, and write their predictions and the summary, which is returned."""
     runs: dict[str, list[ScoredRun]] = {}
     with CountDisplay("predictors scored", enabled=progress) as display:
         total = study.seeds * len(methods) + 1
         for number, (method, seed) in enumerate((m, s) for m in methods for s in range(study.seeds)):
-            runs.setdefault(method.name, []).append(_score(method, seed, study, ready, trainings, trained, folder))
+            runs.setdefault(method.name, []).append(_score(method, seed, study, ready, trained, folder))
             display.update(number + 1, total)
         if ready.vertices_correspond:
             runs |= _score_vertex_means(methods, ready, folder)
@@ -163,23 +182,16 @@ def _score_all(
     return summary
 
 
-def _score(
-    method: Method,
-    seed: int,
-    study: CarStudy,
-    ready: Prepared,
-    trainings: dict[str, Training],
-    trained: dict[str, list[list[Trained]]],
-    folder: Path,
-) -> ScoredRun:
-    """One seed of a method on the test cars. What the first one predicts is stored."""
+def _score(method: Method, seed: int, study: CarStudy, ready: Prepared, trained: _Trainings, folder: Path) -> ScoredRun:
+    """Score one seed of a method on the test cars. The predictions of the first seed are stored."""
     candidates = candidates_of(method, study.config)
-    members = [trained[candidate.key][seed][: method.members] for candidate in candidates]
+    members = [trained[candidate.key][1][seed][: method.members] for candidate in candidates]
     data = candidates[0].data(ready.data, seed)
     out = read_out(method, members, data, study.config.train.evaluation_samples)
     if seed == 0 and len(candidates) > 1:
         # The chosen one may have been trained for another method.
-        chosen = folder / HISTORY / f"{trainings[candidates[out.chosen].key].name}.jsonl"
+        training, _ = trained[candidates[out.chosen].key]
+        chosen = folder / HISTORY / f"{training.name}.jsonl"
         if chosen.exists():
             with recorded(folder, f"{HISTORY}/{method.name}.jsonl") as file:
                 file.write(read_regular(chosen))
@@ -188,7 +200,7 @@ def _score(
 
 
 def _score_vertex_means(methods: Sequence[Method], ready: Prepared, folder: Path) -> dict[str, list[ScoredRun]]:
-    """The vertex mean over the train cars, and over those that a method with all data has, where there is one."""
+    """Score the vertex mean over the train cars, and over train and reg cars if a method trains on both."""
     found = {VERTEX_MEAN: ready.data}
     if any(method.all_data for method in methods):
         found[VERTEX_MEAN + ALL_DATA] = with_all_to_train_on(ready.data)
@@ -208,7 +220,7 @@ def _scored(
 
 
 def _about(study: CarStudy, ready: Prepared) -> dict[str, Any]:
-    """What was run on what."""
+    """Return numbers of cars and vertices, units and maps, for the summary."""
     vertices = [len(car.vertices) for car in ready.cars.test]
     return {
         **{split: len(getattr(ready.cars, split)) for split in ("train", "reg", "test")},

@@ -1,9 +1,8 @@
-"""Scores of a car run as `summary.json` holds them and as a table shows them.
+"""Scores of a car run, for `summary.json` and for a table.
 
-There are two intervals, and they answer different questions. `half_width` is half of Student's 95% interval over seeds,
-on the same cars: how much a score depends on the start of a training. `over_cars` has the ends of the 95% interval of a
-bootstrap over the test cars, with the same seeds: how much it depends on which cars were scored. Runs that diverged are
-counted and left out of both.
+There are two intervals. `half_width` is half of Student's 95% interval over seeds, on the same cars: how much a score
+depends on the start of a training. `over_cars` has the ends of a 95% bootstrap interval over the test cars, with the
+same seeds: how much a score depends on the cars. Diverged runs are counted, and excluded from both.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ _OVER_CARS = ("relative_l2", "rmse", "nll", "ece_mix", "crps")
 
 
 class ScoredRun(NamedTuple):
-    """One seed of a method: what is known of it, its scores on the test cars, and what they are on every car."""
+    """One seed of a method: facts about it, its scores on the test cars, and those of every car."""
 
     about: dict[str, Any]
     scores: dict[str, Any]
@@ -26,7 +25,7 @@ class ScoredRun(NamedTuple):
 
 
 def method_summary(runs: list[ScoredRun]) -> dict[str, Any]:
-    """What all seeds of a method say together, and each of them."""
+    """Return the scores of a method over its seeds, and of each seed."""
     good = [run for run in runs if not run.about["diverged"]]
     test, half = {}, {}
     for score in runs[0].scores:
@@ -50,7 +49,7 @@ def method_summary(runs: list[ScoredRun]) -> dict[str, Any]:
 
 
 def car_table(summary: dict[str, Any]) -> str:
-    """The scores of all methods on the test cars, as text."""
+    """Return the scores of all methods on the test cars as a text table."""
     methods = summary["methods"]
     lines = [["method", "seeds", "diverged", *(SCORE_NAMES[score] for score in _COLUMNS)]]
     for name, method in methods.items():

@@ -1,6 +1,7 @@
-"""What the methods of a car study train, and its trained models: made once, stored one by one, read again."""
+"""The trainings of a car study, whose models are trained once, stored in single files and read again."""
 
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -38,7 +39,7 @@ _MEMORY_SHARE = 0.5  # of the devices, for one program
 class Training(NamedTuple):
     """One config, trained with several seeds and members.
 
-    `keeps` says that a part of reg is kept from it, `all_data` that it trains on train and reg together.
+    `keeps`: it does not learn from the calibration part of reg. `all_data`: it trains on train and reg cars together.
     """
 
     name: str
@@ -49,17 +50,17 @@ class Training(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What identifies it, whatever the method that asks for it is called."""
+        """Return its identity, which does not depend on the name of the method that needs it."""
         return json.dumps([changed_fields(self.config), self.keeps, self.all_data], sort_keys=True)
 
     def data(self, data: Data[CarPairs], seed: int) -> Data[CarPairs]:
-        """The splits that it is given."""
+        """Return the splits that it is given."""
         if self.all_data:
             return with_all_to_train_on(data)
         return data.split_off_calibration(seed) if self.keeps else data
 
     def check(self, grid: int) -> None:
-        """Refuses what could not be trained, before anything is made."""
+        """Raise InputError if it cannot be trained, before any car is read or made."""
         if self.config.model.predict_increment:
             raise InputError("predict_increment: a car's input is no pressure that could change")
         model_like(self.config.model, NUM_CHANNELS, (1, grid, grid))
@@ -68,7 +69,7 @@ class Training(NamedTuple):
 
 
 def candidates_of(method: Method, base: Config) -> list[Training]:
-    """The training of each candidate of a method."""
+    """Return the training of each candidate of a method."""
     configs = method.configs(base)
     keeps = method.wrapped and method.learns_on_reg(configs)
     names = [method.name] if len(configs) == 1 else [f"{method.name}-{number}" for number in range(len(configs))]
@@ -76,7 +77,7 @@ def candidates_of(method: Method, base: Config) -> list[Training]:
 
 
 def trainings_of(methods: Sequence[Method], base: Config) -> dict[str, Training]:
-    """What must be trained, by key: methods with one config share it, as an ensemble and its first member do."""
+    """Return all trainings by key; methods share equal ones, such as an ensemble and its first member."""
     found: dict[str, Training] = {}
     for method in methods:
         for training in candidates_of(method, base):
@@ -95,37 +96,42 @@ def train_or_load(
     progress: bool,
     saving: Saving = USUAL,
 ) -> list[list[Trained]]:
-    """The members of every seed: read, or trained in as few programs as memory allows and stored one by one.
+    """Read the members of every seed, or train them in as few programs as memory allows and store each.
 
-    The first `known_members` are those that the folder had before it got more: they stay what they are.
+    Args:
+        training: the training.
+        data: the cars.
+        seeds: number of seeds.
+        folder: the folder of the study.
+        known_members: members that the folder had before it was given more methods; they are trained in programs of
+            their own, and so do not change.
+        progress: report progress on stderr.
+        saving: how often trainings are saved.
+
+    Returns:
+        The trained members of each seed.
     """
-    replicas = _replicas(training, seeds)
+    files = _files(training, data, seeds, folder)
     each = bytes_of(training.config, math.prod(data.train.field_shape))
     most = max(1, int(_MEMORY_SHARE * memory_bytes() / each))
-    names = {replica: _digest(training.key, data.digest, replica) for replica in replicas}
-
-    def path(replica: tuple[int, int]) -> Path:
-        return _path(folder, training, replica, names[replica])
-
-    # Programs follow from all replicas, not from those that are missing: weights depend a little on their number.
-    parts = [[r for r in replicas if (r[1] < known_members) == known] for known in (True, False)]
+    # All replicas determine the programs, not only missing ones: weights depend slightly on the size of a program.
+    parts = [[r for r in files if (r[1] < known_members) == known] for known in (True, False)]
     for chunk in (part[start : start + most] for part in parts for start in range(0, len(part), most)):
-        if not all(_is_good(folder, path(replica), names[replica]) for replica in chunk):
-            going = _resume(training, data, chunk, folder, saving)
-            _train(training, going, len(chunk), folder, progress=progress)
+        if not all(_is_good(folder, *files[replica]) for replica in chunk):
+            program, models = _resume(training, data, chunk, folder, saving)
+            _train(training, program, len(chunk), folder, progress=progress)
             make_folder(folder / MODELS)
-            snapshot = going.training.snapshot
+            snapshot, static = program.snapshot, route(models).static
             for number, replica in enumerate(chunk):
-                _save(going, snapshot, number, folder, path(replica), names[replica])
-            going.training.forget()
-    _keep_history(training, folder, path(replicas[0]))
+                _save(snapshot, static, program.history, number, folder, *files[replica])
+            program.forget()
+    _keep_history(training, folder, files[0, 0][0])
     return load_trained(training, data, seeds, folder)
 
 
 def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
-    """The members of every seed, read. One that is missing or corrupted is refused."""
-    replicas = _replicas(training, seeds)
-    paths = [_path(folder, training, replica, _digest(training.key, data.digest, replica)) for replica in replicas]
+    """Read the members of every seed; raise InputError if one is missing or corrupted."""
+    paths = [path for path, _ in _files(training, data, seeds, folder).values()]
     if not all(path.exists() for path in paths):
         raise InputError(
             f"{folder}: has no model of {training.name} for its cars as they are now; `crossreg car` makes it"
@@ -135,17 +141,19 @@ def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: P
 
 
 def is_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> bool:
-    """Whether a folder has all members of every seed."""
-    names = {replica: _digest(training.key, data.digest, replica) for replica in _replicas(training, seeds)}
-    return all(_is_good(folder, _path(folder, training, replica, name), name) for replica, name in names.items())
+    """Return whether a folder has all members of every seed."""
+    return all(_is_good(folder, *file) for file in _files(training, data, seeds, folder).values())
 
 
-def _replicas(training: Training, seeds: int) -> list[tuple[int, int]]:
-    return [(seed, member) for seed in range(seeds) for member in range(training.members)]
-
-
-def _path(folder: Path, training: Training, replica: tuple[int, int], digest: str) -> Path:
-    return folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{digest}.npz"
+def _files(
+    training: Training, data: Data[CarPairs], seeds: int, folder: Path
+) -> dict[tuple[int, int], tuple[Path, str]]:
+    """Return the file and the identity of the model of each (seed, member)."""
+    found = {}
+    for replica in itertools.product(range(seeds), range(training.members)):
+        identity = _digest(training.key, data.digest, replica)
+        found[replica] = folder / MODELS / f"{training.name}-seed{replica[0]}-{replica[1]}-{identity}.npz", identity
+    return found
 
 
 def _digest(*parts: Any) -> str:
@@ -153,28 +161,25 @@ def _digest(*parts: Any) -> str:
 
 
 def _is_good(folder: Path, path: Path, identity: str) -> bool:
-    """Whether a model is stored; one that was corrupted is said, and trained again."""
+    """Return whether a model is stored; a corrupted one is reported, to be trained again."""
     try:
         if not path.exists() or (seal := check_seal(path)) == identity:
             return path.exists()
-        # Older versions had no seal: there the manifest decides.
+        # Files of older versions have no seal; for these the manifest decides.
         return seal is None and is_sound(folder, path.relative_to(folder).as_posix())
     except (OSError, ValueError) as error:
         print(f"crossreg: {path}: is corrupted ({error}); trained again", file=sys.stderr)
         return False
 
 
-class _Going(NamedTuple):
-    """A training under way, and its models before the first step."""
-
-    training: Resumable
-    models: Surrogate
-
-
 def _resume(
     training: Training, data: Data[CarPairs], chunk: Sequence[tuple[int, int]], folder: Path, saving: Saving
-) -> _Going:
-    """Begins some replicas, or goes on with them; the history of the first seed's first member is kept."""
+) -> tuple[Resumable, Surrogate]:
+    """Start or resume some replicas as one program; the history of the first seed's first member is written.
+
+    Returns:
+        The program, and its models before the first step.
+    """
     configs = [training.config.replace(seed=seed) for seed, _ in chunk]
     started = start_cohort(configs, [training.data(data, seed) for seed, _ in chunk], [member for _, member in chunk])
     identity = _digest(training.key, data.digest, tuple(chunk))
@@ -184,40 +189,41 @@ def _resume(
         make_folder(file.parent)
         drop(folder, file.relative_to(folder).as_posix())
     kept = SnapshotStore(folder, identity, identity, saving)
-    return _Going(Resumable(*started, HistoryLines(file, lambda record: [record.of(0)]), kept), started[0])
+    return Resumable(*started, HistoryLines(file, lambda record: [record.of(0)]), kept), started[0]
 
 
-def _train(training: Training, going: _Going, replicas: int, folder: Path, *, progress: bool) -> None:
+def _train(training: Training, program: Resumable, replicas: int, folder: Path, *, progress: bool) -> None:
     label = training.name if replicas == 1 else f"{training.name} × {replicas}"
-    steps, begun_at = training.config.train.steps, going.training.begun_at
+    steps, begun_at = training.config.train.steps, program.begun_at
     if begun_at:
         print(f"crossreg: {label} resumes from step {begun_at}", file=sys.stderr, flush=True)
     if begun_at == steps:
         return
     with (
-        going.training.saved_on_stop(),
+        program.saved_on_stop(),
         TrainingDisplay({label: steps}, folders={label: folder}, enabled=progress) as display,
     ):
-        for report in going.training.reports():
+        for report in program.reports():
             display.update(label, report)
-        going.training.save()
+        program.save()
 
 
-def _save(going: _Going, snapshot: Snapshot, number: int, folder: Path, path: Path, identity: str) -> None:
-    """Stores a replica at its last step and at its best, and the history of its program."""
-    static = route(going.models).static
+def _save(
+    snapshot: Snapshot, static: Surrogate, history: bytes, number: int, folder: Path, path: Path, identity: str
+) -> None:
+    """Store a replica at its last and its best step, with the history of its program."""
     last, best = (
         unstack(merge(Routed(theta_psi.tree(), rho.tree(), static)), number)
         for theta_psi, rho in ((snapshot.state.theta_psi, snapshot.state.rho), snapshot.best)
     )
     states = (snapshot.best_nll[number], snapshot.state.diverged_at[number])
-    more = {"history": np.frombuffer(going.training.history, np.uint8)}
+    more = {"history": np.frombuffer(history, np.uint8)}
     with entered(folder, path.relative_to(folder).as_posix()) as entry:
         save_arrays(path, (last, best, *states), identity=identity, announce=entry, more=more)
 
 
 def _keep_history(training: Training, folder: Path, first: Path) -> None:
-    """Writes the history file of a training that has ended, where it is not there as it was written."""
+    """Write the history file of a finished training if it is missing or corrupted."""
     name = f"{HISTORY}/{training.name}.jsonl"
     if check_seal(first) is not None and not is_sound(folder, name):
         make_folder(folder / HISTORY)

@@ -1,11 +1,11 @@
-r"""The vertex mean: each vertex has the mean pressure that it has over the train cars. A row of every table of cars.
+r"""The vertex mean, a baseline: each vertex has its mean pressure over the train cars.
 
-Where vertices correspond from car to car this needs no network. The error of a new car at vertex v has the variance
+It needs no network, but vertices that correspond from car to car. The error of a new car at vertex v has the variance
 
 $$ \Big(1 + \frac1n\Big) \frac{(n-1) s_v^2 + 2 \bar s^2}{n + 1}, $$
 
-from the variance $s_v^2$ over n train cars, drawn a little towards the mean $\bar s^2$ over all vertices: of few cars
-some vertices have none by chance.
+with the variance $s_v^2$ over n train cars, shrunk a little towards the mean $\bar s^2$ over all vertices, since by
+chance a few cars may agree at a vertex.
 """
 
 import equinox as eqx
@@ -19,7 +19,7 @@ from crossreg.predictive.mixture import Mixture
 
 
 class VertexMean(eqx.Module):
-    """The mixture of one Gaussian at every vertex, the same for all cars."""
+    """A predictor that gives every car the same Gaussian at each vertex."""
 
     mean: Float[Array, "1 vertex"]
     var: Float[Array, "1 vertex"]
@@ -30,7 +30,7 @@ class VertexMean(eqx.Module):
 
 
 def fit_vertex_mean(pairs: CarPairs) -> VertexMean:
-    """Means and variances over the cars of a split, which must have equally many vertices, one for one."""
+    """Fit means and variances over the cars of a split; raise InputError if vertex counts differ."""
     if len(set(pairs.num_vertices.tolist())) > 1:
         raise InputError("vertex-mean: the cars have different vertex counts, so that vertices do not correspond")
     pressure = pairs.gather(jnp.arange(int(pairs.num_pairs))).y

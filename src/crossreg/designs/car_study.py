@@ -1,4 +1,4 @@
-"""The settings of `crossreg car`, and its profiles. Every field is a flag. This module does not import JAX."""
+"""The settings of `crossreg car` and its profiles. Every field is a flag of the command. Does not import JAX."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from crossreg.errors import InputError
 from crossreg.methods.names import Method, parse_methods
 
 METHODS = "xreg,unregularized,dropout,ensemble"
-# `--methods all`: also XReg as in the paper, without a σ_gen head and with ρ on a likelihood; and baselines that are
-# stopped early, calibrated, or chosen on the reg cars, or trained on them.
+# `methods="all"`: also the paper's xreg, without a σ_gen head and with ρ trained on a likelihood; and baselines that
+# are stopped, calibrated or selected by the reg cars, or trained on them too.
 ALL_METHODS = (
     f"{METHODS},xreg-internal-mm,xreg-internal-mixture,unregularized+early,dropout+early,ensemble+early,"
     "unregularized+temperature,unregularized+sigma-temperature,dropout+conformal,ensemble+temperature,"
@@ -20,8 +20,8 @@ ALL_METHODS = (
 FAMILY = "family"
 MOST_SEEDS = 1000
 Profile = Literal["quick", "full"]
-# Fields of the config that are not flags: methods set them (`--methods`), seeds come from `--seeds`, the input of a car
-# is not a pressure that could change, and all cars of a split are scored.
+# Fields of the config without a flag: `methods` and `seeds` set the first ones, a car's input is no pressure that could
+# change (predict_increment), and all cars of a split are scored (scored_pairs).
 NO_FLAGS = (
     "feature_noise",
     "sites",
@@ -44,11 +44,11 @@ class CarStudy:
     """All settings of the experiment."""
 
     data: str = FAMILY
-    """A folder of cars (ShapeNet-Car in any of its layouts, NPZ files, or PLY and NPY files), or `family`, the built-in
+    """A folder of cars (ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files), or `family` for the built-in
     cars."""
     methods: str = METHODS
     """Comma-separated, for instance xreg,dropout,ensemble+conformal,ensemble-all-data (trained on the reg cars too); or
-    all. If vertices correspond, the vertex mean is added."""
+    all. If vertices correspond, the vertex mean is scored too."""
     seeds: int = 5
     """Trainings of each method."""
     train_size: int = 30
@@ -58,14 +58,14 @@ class CarStudy:
     test_size: int = 60
     """Cars on which methods are scored."""
     split_seed: int = 0
-    """Seed of the split of the cars, and of the built-in family."""
+    """Seed of the split, and of the built-in cars' shapes."""
     points: int = 2850
     """Approximate number of vertices of a built-in car; at least 400."""
     grid: int = 64
-    """Cells of the torus along each axis; their total must be at least the number of vertices of a car. By default 64,
-    also with --data, and 32 for the built-in cars of quick."""
+    """Cells of the torus along each axis; in total at least as many as a car has vertices. By default 64, also with
+    --data, and 32 for the built-in cars of quick."""
     own_maps: bool = False
-    """Map every car to the torus separately, even if vertices correspond and one map would do."""
+    """Give every car its own map to the torus, even if vertices correspond and one map would do."""
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
@@ -78,11 +78,11 @@ class CarStudy:
 
     @property
     def config(self) -> Config:
-        """The settings of the network and of training, to which methods are applied."""
+        """Return the settings of the network and of the training, which methods change."""
         return Config(model=self.model, train=self.train)
 
     def replace(self, **fields: Any) -> "CarStudy":
-        """Return a copy with fields changed, also those of model and train: `study.replace(grid=32, steps=1000)`."""
+        """Return a copy with changed fields, also those of model and train: `study.replace(grid=32, steps=1000)`."""
         names = {f.name for f in dataclasses.fields(self)}
         own = {name: fields.pop(name) for name in list(fields) if name in names}
         config = self.config.replace(**fields)
@@ -93,16 +93,16 @@ def car_study(profile: str, *, data: str = FAMILY) -> CarStudy:
     """Return the settings of a profile, with the paper's learning rates.
 
     Args:
-        profile: `quick` has fewer and coarser cars and a smaller network, and takes minutes on two cores; `full` is for
-            a GPU.
-        data: A folder of cars, which get the grid of `full` in both profiles; by default the built-in cars.
+        profile: `quick`, with fewer and coarser cars and a smaller network, takes minutes on two cores; `full` is for a
+            GPU.
+        data: a folder of cars, which get the grid of `full`, or `family` for the built-in cars.
     """
     check(profile in get_args(Profile), "profile", profile, f"must be one of {', '.join(get_args(Profile))}")
     rates = {"learning_rate": 1e-3, "site_learning_rate": 1e-2, "generalization_head_learning_rate": 1e-3}
     study = CarStudy(data=data).replace(width=32, num_modes=16, batch_size=4, steps=10_000, **rates)
     if profile == "full":
         return study
-    # In so few steps, ρ would get too few updates at the end of a run alone.
+    # In so few steps, the end of a run alone has too few updates of ρ.
     study = study.replace(width=16, num_modes=8, num_samples=6, steps=2500, settle=0.4)
     study = study.replace(seeds=1, train_size=20, reg_size=20, test_size=20, points=714)
     return study.replace(grid=32) if data == FAMILY else study
@@ -119,7 +119,7 @@ def methods_of(study: CarStudy) -> list[Method]:
 
 
 def study_of(settings: dict[str, Any]) -> CarStudy:
-    """Return the study of `settings_of`; settings that an older version did not have are at their defaults."""
+    """Return the study with these settings (see `settings_of`); fields that they lack have their defaults."""
     fields = settings["model"] | {"sites": tuple(settings["model"]["sites"])} | settings["train"]
     return CarStudy(**settings["cars"]).replace(**fields)
 

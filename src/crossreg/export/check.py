@@ -1,4 +1,4 @@
-"""What is exported is run once more from its bytes, and held against `crossreg predict`."""
+"""Run exported programs from their bytes, and compare them with `crossreg predict`."""
 
 import importlib.util
 from pathlib import Path
@@ -12,11 +12,11 @@ from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.runs.prediction import predict_fields
 from crossreg.runs.run_folder import Run
 
-# Further apart, a program is wrong and not only rounded otherwise. Usual is 1e-6; where a model multiplies
-# rounding, as quantiles far out do, it is as far from itself when it is compiled in another way.
+# A larger difference is an error and not only rounding. 1e-6 is usual; where a model amplifies rounding, as quantiles
+# far out do, two compilations of the same model differ as much.
 _WRONG = 1e-4
 _BATCHES = (3, 1)
-# A value with an offset in it is rounded to that, in the input, and again in a mean or a quantile, either way.
+# An offset adds its rounding to the input and to a mean or quantile, in both programs.
 _ROUNDINGS = 4
 EXAMPLES = sum(_BATCHES)
 STABLEHLO, ONNX = "model.stablehlo", "model.onnx"
@@ -25,12 +25,23 @@ STABLEHLO, ONNX = "model.stablehlo", "model.onnx"
 def check_artefacts(
     run: Run, inputs: dict[str, np.ndarray], settings: Settings, files: dict[str, bytes]
 ) -> dict[str, dict[str, float] | None]:
-    """The largest difference of each output of a file from `crossreg predict`, over batches of two sizes.
+    """Return the largest difference of each output from `crossreg predict`, over batches of two sizes.
 
-    Both are compared in the network's units, and a difference is counted in units of the size of what is predicted:
-    the root mean square of the channel, spread included, plus the value itself. Nothing is taken off what is returned.
-    Only where it is judged, a mean or a quantile may be off by what float32 rounds off a value with the offset in it.
-    Without onnxruntime, ONNX has None.
+    Outputs are compared in the network's units. A difference is relative to the size of the prediction: the root mean
+    square of the channel, spread included, plus the absolute value itself. A mean or quantile may exceed the limit by
+    the rounding of the units' offset in float32; the returned differences include that.
+
+    Args:
+        run: the run that was exported.
+        inputs: example inputs by name, `EXAMPLES` of each.
+        settings: the settings of the export.
+        files: the programs by file name.
+
+    Returns:
+        The differences by output, for each file; None for ONNX if onnxruntime is not installed.
+
+    Raises:
+        InputError: if a difference is larger than rounding.
     """
     units = run.model.units
     offset, scale = (
@@ -42,7 +53,7 @@ def check_artefacts(
         return np.asarray(values, np.float64) / scale - (0.0 if name.startswith("std") else offset / scale)
 
     want = {name: standard(name, values) for name, values in _predicted(run, settings, inputs).items()}
-    # Of a distribution: E y² = (E y)² + Var y.
+    # E y² = (E y)² + Var y.
     squares = np.square(want["mean"]) + np.square(want["std"])
     usual = np.sqrt(np.mean(squares, axis=(0, *range(2, squares.ndim)), keepdims=True))[0]
     rounding = _ROUNDINGS * np.finfo(np.float32).eps * np.abs(offset / scale)
@@ -71,7 +82,7 @@ def check_artefacts(
 
 
 def examples_of_run(run: Run, folder: Path, count: int = EXAMPLES) -> dict[str, np.ndarray]:
-    """Fields of the run's test split where its folder has whole ones, else random ones of their size; random masks."""
+    """Return test fields of the run if its folder has them, else random ones of their size, with random masks."""
     rng = np.random.default_rng(0)
     fields, ones = rng.normal(size=(count, run.channels, *run.space)), (-1, *(1,) * len(run.space))
     if (units := run.model.units) is not None:
@@ -84,13 +95,13 @@ def examples_of_run(run: Run, folder: Path, count: int = EXAMPLES) -> dict[str, 
         if every.shape[1:] == fields.shape[1:]:
             fields = every[np.linspace(0, len(every) - 1, count).astype(int)]
     except InputError:
-        pass  # a folder need not have them
+        pass  # not every folder has them
     mask = rng.random((count, *run.space)) < run.config.data.observed_fraction
     return {"fields": np.asarray(fields, np.float32), "mask": mask}
 
 
 def _predicted(run: Run, settings: Settings, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What `crossreg predict` gives each field alone."""
+    """Return the predictions of `crossreg predict` for each field alone."""
     run = run._replace(config=run.config.replace(evaluation_samples=settings.num_samples))
     fields = inputs["fields"]
     masks = inputs["mask"] if "mask" in inputs else np.broadcast_to(np.asarray(run.mask), (len(fields), *run.space))
@@ -103,7 +114,7 @@ def _predicted(run: Run, settings: Settings, inputs: dict[str, np.ndarray]) -> d
 
 
 def _onnx_runner(model: bytes):
-    """A function of the inputs in order, or None."""
+    """Return a function of the inputs in order; None if onnxruntime is not installed."""
     if importlib.util.find_spec("onnxruntime") is None:
         return None
     import onnxruntime

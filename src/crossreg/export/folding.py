@@ -1,7 +1,7 @@
-"""A function with everything computed that does not depend on its input: constants take the place of the rest.
+"""Constant folding: everything in a function that does not depend on its inputs is computed once.
 
-What is left of a surrogate whose noise follows from a seed are matrix products and pointwise functions: no random
-numbers, no keys, no calls of functions inside functions. Such a program means the same on every device and runtime.
+A surrogate with fixed noise then consists of matrix products and pointwise functions, without random numbers, keys or
+nested function calls. Such a program gives the same result on every device and runtime.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ import jax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
-# Calls that only group equations, or say how to differentiate them, with the parameter that holds what is called.
+# Calls that only group equations or define derivatives, with the parameter that holds the called program.
 _CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -20,13 +20,13 @@ _CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
-# What one walk through a program leaves to the other.
+# Marks a value that the other walk through the program computes.
 _ELSEWHERE = object()
 Apply = Callable[[Any, list[Any]], Iterable[Any]]
 
 
 def folded(function: Callable, *likes: jax.ShapeDtypeStruct) -> Callable:
-    """`function`, for arguments of these shapes, with its constants computed once, now."""
+    """Return `function` for arguments of these shapes, with its constants computed now."""
     program, out_shape = jax.make_jaxpr(function, return_shape=True)(*likes)
     constants = jax.jit(lambda: _constants(program))()
     rest = jax.make_jaxpr(lambda *arguments: _rest(program, constants, arguments))(*likes)
@@ -35,7 +35,7 @@ def folded(function: Callable, *likes: jax.ShapeDtypeStruct) -> Callable:
 
 
 def walk(program: ClosedJaxpr, consts: Iterable[Any], arguments: Iterable[Any], apply: Apply) -> list[Any]:
-    """The results of a program whose equations are applied one after the other, calls taken apart."""
+    """Return the results of a program, applying its equations in order and expanding calls."""
     jaxpr = program.jaxpr
     values: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
 
@@ -60,7 +60,7 @@ def _bind(equation, inputs: list[Any]) -> list[Any]:
 
 
 def _constants(program: ClosedJaxpr) -> list[Any]:
-    """Every value that an argument meets on its way, in the order in which it meets them."""
+    """Return every value that is combined with one that depends on an argument, in the order of the equations."""
     met: list[Any] = []
 
     def apply(equation, inputs):
@@ -74,7 +74,7 @@ def _constants(program: ClosedJaxpr) -> list[Any]:
 
 
 def _rest(program: ClosedJaxpr, constants: Iterable[Any], arguments: Iterable[Any]) -> list[Any]:
-    """What `_constants` leaves: the equations that an argument reaches."""
+    """Return the results, applying only the equations that depend on an argument."""
     coming = iter(constants)
 
     def fill(values):

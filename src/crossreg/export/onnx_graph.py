@@ -1,7 +1,7 @@
-"""From a JAX program to an ONNX model, for the operations that a folded surrogate is made of (`onnx_rules.py`).
+"""Convert a JAX program to an ONNX model, for the operations of a folded surrogate (`onnx_rules.py`).
 
-The first axis of every input is the batch, whose size is left open. Shapes that hold it are given to ONNX as −1, or
-read from the first input while the model runs.
+The first axis of every input is the batch, of any size. ONNX infers it in a reshape (−1), or reads it from the first
+input when the model runs.
 """
 
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ _MOST_BYTES = 2**31 - 2**20
 class Graph:
     """An ONNX graph that grows node by node. A value is the name of a node's output or of a constant.
 
-    A node stands where all of its inputs are known first: what a loop computes anew each time, though it does not
-    change, comes to stand before it. Equal nodes are one.
+    A node is placed in the outermost scope that has all of its inputs, so a loop does not recompute what it does not
+    change. Equal nodes are merged. The size of the batch is that of the first input.
     """
 
-    def __init__(self, batch_of: str):
+    def __init__(self, inputs: Sequence[str]):
         self.constants: list[TensorProto] = []
         self._bytes = 0
         self._scopes: list[list[NodeProto]] = [[]]
-        self._level: dict[str, int] = {batch_of: 0}
+        self._level: dict[str, int] = dict.fromkeys(inputs, 0)
         self._known: dict[Any, str] = {}
-        self._batch_of = batch_of
+        self._batch_of = inputs[0]
 
     def _name(self, level: int) -> str:
         name = f"v{len(self._level)}"
@@ -44,7 +44,7 @@ class Graph:
         return name
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """The output of an operation."""
+        """Return the output of an operation."""
         key = (kind, inputs, repr(sorted(attributes.items())))
         if key not in self._known:
             level = max(self._level[name] for name in inputs)
@@ -54,7 +54,7 @@ class Graph:
         return self._known[key]
 
     def constant(self, value: Any, dtype: Any) -> str:
-        """A constant; equal ones are stored once."""
+        """Return a constant; equal constants are stored once."""
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
@@ -68,11 +68,11 @@ class Graph:
         return self._known[key]
 
     def integers(self, *values: int) -> str:
-        """Axes, sizes or indices."""
+        """Return a constant vector of axes, sizes or indices."""
         return self.constant(values, np.int64)
 
     def sizes(self, shape: Sequence[Any]) -> str:
-        """A shape as a vector, the batch's size read from the input."""
+        """Return a shape as a vector, with the size of the batch read from the input."""
         if all(isinstance(size, int) for size in shape):
             return self.integers(*shape)
         if unknown := [size for size in shape if not isinstance(size, int) and str(size) != BATCH]:
@@ -82,20 +82,20 @@ class Graph:
         return self.node("Concat", *parts, axis=0)
 
     def reshape(self, value: str, old: Sequence[Any], new: Sequence[Any]) -> str:
-        """A value of shape `old` with the shape `new`, at most one of whose sizes has the batch in it."""
+        """Return a value of shape `old` in the shape `new`, of which at most one size depends on the batch."""
         if list(old) == list(new):
             return value
         return self.node("Reshape", value, self.integers(*(n if isinstance(n, int) else -1 for n in new)))
 
     def transpose(self, value: str, order: Sequence[int]) -> str:
-        """A value with its axes in another order."""
+        """Return a value with its axes in another order."""
         order = [int(axis) for axis in order]
         return value if order == sorted(order) else self.node("Transpose", value, perm=order)
 
     def apply(self, equation: Any, inputs: Sequence[Any]) -> list[str]:
-        """The outputs of an equation of a JAX program."""
+        """Return the outputs of an equation of a JAX program."""
         if all(0 in atom.aval.shape for atom in equation.outvars):
-            # Padding by nothing makes arrays of no size, which ONNX cannot reshape; only a concatenation reads them.
+            # Padding by nothing makes empty arrays, which ONNX cannot reshape; only concatenations read them.
             return [self.constant([], atom.aval.dtype) for atom in equation.outvars]
         rule = RULES.get(equation.primitive.name)
         if rule is None:
@@ -108,13 +108,13 @@ class Graph:
         return [value if isinstance(value, str) else self.constant(value, aval.dtype) for value, aval in pairs]
 
     def inline(self, function: Any, value: str, aval: Any) -> str:
-        """A JAX function of one value, in place of an operation that ONNX has not."""
+        """Return a JAX function of one value, in place of an operation that ONNX lacks."""
         program = jax.make_jaxpr(function)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
         [output] = walk(program, program.consts, [value], self.apply)
         return output
 
     def loop(self, length: int, body: ClosedJaxpr, consts: Sequence[str], carry: Sequence[str]) -> list[str]:
-        """`body(consts, carry) → carry`, `length` times."""
+        """Return the result of `body(consts, carry) → carry`, applied `length` times."""
         level = len(self._scopes)
         self._scopes.append([])
         count, going, *inputs = (self._name(level) for _ in range(2 + len(carry)))
@@ -128,14 +128,14 @@ class Graph:
             [_info(count, (), np.int64), _info(going, (), np.bool_), *map(_info_of, inputs, avals)],
             [_info(f"{going}_next", (), np.bool_), *map(_info_of, names, avals)],
         )
-        # A loop inside a loop stands in that; one whose body reads nothing of it could stand before, but there is none.
+        # A nested loop stays in its loop, even if it reads nothing of it.
         outputs = [self._name(level - 1) for _ in carry]
         trips, forever = self.constant(length, np.int64), self.constant(True, np.bool_)
         self._scopes[-1].append(helper.make_node("Loop", [trips, forever, *carry], outputs, body=graph))
         return outputs
 
     def finish(self, results: Sequence[Any], avals: Sequence[Any], names: Sequence[str]) -> list[NodeProto]:
-        """All nodes, the last of which give the results their names."""
+        """Return all nodes; the last ones name the results."""
         return self._scopes[0] + _renamed(self._named(results, avals), names)
 
 
@@ -153,14 +153,21 @@ def _info_of(name: str, aval: Any):
 
 
 def to_onnx(program: ExportedFunction, description: str) -> ModelProto:
-    """A checked ONNX model of a program, with the names of its inputs and outputs."""
+    """Return a checked ONNX model of a program.
+
+    Args:
+        program: the function, its inputs and outputs by name.
+        description: the text stored in the model.
+
+    Raises:
+        NoRuleError: if the program has an operation without a rule.
+        InputError: if the constants exceed the 2 GiB of an ONNX file.
+    """
     [batch] = jax.export.symbolic_shape(BATCH)
     traced = jax.jit(program.function).trace(*program.batched(batch))
     closed: ClosedJaxpr = traced.jaxpr
     inputs, outputs = list(program.inputs), list(traced.out_info)
-    graph = Graph(inputs[0])
-    for name in inputs:
-        graph._level[name] = 0
+    graph = Graph(inputs)
     results = walk(closed, closed.consts, inputs, graph.apply)
     proto: GraphProto = helper.make_graph(
         graph.finish(results, closed.out_avals, outputs),

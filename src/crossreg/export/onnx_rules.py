@@ -1,4 +1,4 @@
-"""One rule for each operation of JAX: the ONNX nodes that do the same."""
+"""The ONNX nodes for each operation of JAX that a folded surrogate may have: one rule per operation."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from scipy.special import erfcx
 
 from crossreg.errors import InputError
 
-
-class NoRuleError(InputError):
-    """A model has an operation that is not written as ONNX."""
-
-
 if TYPE_CHECKING:
     from crossreg.export.onnx_graph import Graph
 
-Rule = Callable[..., str | list[str]]
-RULES: dict[str, Rule] = {}
 
-# The same under another name; both let axes of size 1 stand for any size.
+class NoRuleError(InputError):
+    """A model has an operation without a rule."""
+
+
+# Called with the graph, the equation and the names of its inputs; returns the name of its output, or of all outputs.
+Rule = Callable[..., str | list[str]]
+
+# Operations that ONNX has under another name; both broadcast axes of size 1.
 _SAME = {
     "abs": "Abs",
     "add": "Add",
@@ -59,11 +59,32 @@ _SAME = {
     "sub": "Sub",
     "tanh": "Tanh",
 }
+_IDENTITIES = ("stop_gradient", "copy", "copy_p", "optimization_barrier", "reduce_precision")
 _REDUCTIONS = {"reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_sum": "ReduceSum"}
 
 
+def _same(graph: Graph, equation: Any, *inputs: str, kind: str) -> str:
+    return graph.node(kind, *inputs)
+
+
+def _reduce(graph: Graph, equation: Any, x: str, *, kind: str) -> str:
+    return graph.node(kind, x, graph.integers(*map(int, equation.params["axes"])), keepdims=0)
+
+
+RULES: dict[str, Rule] = {
+    **{name: functools.partial(_same, kind=kind) for name, kind in _SAME.items()},
+    **{name: functools.partial(_reduce, kind=kind) for name, kind in _REDUCTIONS.items()},
+    **dict.fromkeys(_IDENTITIES, lambda graph, equation, *inputs: [*inputs]),
+    "ne": lambda graph, equation, a, b: graph.node("Not", graph.node("Equal", a, b)),
+    "square": lambda graph, equation, x: graph.node("Mul", x, x),
+    "rsqrt": lambda graph, equation, x: graph.node("Reciprocal", graph.node("Sqrt", x)),
+    "clamp": lambda graph, equation, low, x, high: graph.node("Min", graph.node("Max", x, low), high),
+    "transpose": lambda graph, equation, x: graph.transpose(x, equation.params["permutation"]),
+}
+
+
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for operations of JAX."""
+    """Register a rule for operations of JAX."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -72,40 +93,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def _same(graph: Graph, equation: Any, *inputs: str, kind: str) -> str:
-    return graph.node(kind, *inputs)
-
-
-RULES.update({name: functools.partial(_same, kind=kind) for name, kind in _SAME.items()})
-
-
-@rule("stop_gradient", "copy", "copy_p", "optimization_barrier", "reduce_precision")
-def _identity(graph: Graph, equation: Any, *inputs: str) -> list[str]:
-    return list(inputs)
-
-
-@rule("ne")
-def _ne(graph: Graph, equation: Any, a: str, b: str) -> str:
-    return graph.node("Not", graph.node("Equal", a, b))
-
-
-@rule("square")
-def _square(graph: Graph, equation: Any, x: str) -> str:
-    return graph.node("Mul", x, x)
-
-
 @rule("integer_pow")
 def _integer_pow(graph: Graph, equation: Any, x: str) -> str:
     power = equation.params["y"]
-    if power in (2, 3):  # as products, to the last bit
+    if power in (2, 3):  # as products, exact to the last bit
         square = graph.node("Mul", x, x)
         return square if power == 2 else graph.node("Mul", x, square)
     return graph.node("Pow", x, graph.constant(power, equation.invars[0].aval.dtype))
-
-
-@rule("rsqrt")
-def _rsqrt(graph: Graph, equation: Any, x: str) -> str:
-    return graph.node("Reciprocal", graph.node("Sqrt", x))
 
 
 @rule("select_n")
@@ -123,13 +117,6 @@ def _convert(graph: Graph, equation: Any, x: str) -> str:
     return graph.node("Cast", x, to=int(helper.np_dtype_to_tensor_dtype(dtype)))
 
 
-def _reduce(graph: Graph, equation: Any, x: str, *, kind: str) -> str:
-    return graph.node(kind, x, graph.integers(*map(int, equation.params["axes"])), keepdims=0)
-
-
-RULES.update({name: functools.partial(_reduce, kind=kind) for name, kind in _REDUCTIONS.items()})
-
-
 @rule("is_finite")
 def _is_finite(graph: Graph, equation: Any, x: str) -> str:
     return graph.node("Not", graph.node("Or", graph.node("IsNaN", x), graph.node("IsInf", x)))
@@ -137,15 +124,10 @@ def _is_finite(graph: Graph, equation: Any, x: str) -> str:
 
 @rule("reduce_and")
 def _reduce_and(graph: Graph, equation: Any, x: str) -> str:
-    """The least of 0 and 1: ONNX has no such operation on truth values."""
+    """The minimum of 0 and 1, since ONNX has no reduction of booleans."""
     types = {name: int(helper.np_dtype_to_tensor_dtype(np.dtype(name))) for name in ("int32", "bool")}
     least = _reduce(graph, equation, graph.node("Cast", x, to=types["int32"]), kind="ReduceMin")
     return graph.node("Cast", least, to=types["bool"])
-
-
-@rule("transpose")
-def _transpose(graph: Graph, equation: Any, x: str) -> str:
-    return graph.transpose(x, equation.params["permutation"])
 
 
 @rule("reshape", "squeeze", "expand_dims")
@@ -167,7 +149,7 @@ def _slice(graph: Graph, equation: Any, x: str) -> str:
     shape, parameters = equation.invars[0].aval.shape, equation.params
     steps = parameters["strides"] or (1,) * len(shape)
     cuts = zip(parameters["start_indices"], parameters["limit_indices"], steps, strict=True)
-    # An axis that is left whole, as the batch always is, is not named.
+    # Axes that are not cut, such as the batch, are not listed.
     cut = [(*c, axis) for axis, (c, size) in enumerate(zip(cuts, shape, strict=True)) if c != (0, size, 1)]
     if not cut:
         return x
@@ -190,7 +172,7 @@ def _stack(graph: Graph, equation: Any, *parts: str) -> str:
 
 @rule("dot_general")
 def _dot(graph: Graph, equation: Any, a: str, b: str) -> str:
-    """Both sides as stacks of matrices, (shared, left, summed) and (shared, summed, right)."""
+    """A product of stacks of matrices, (shared, left, summed) and (shared, summed, right)."""
     (summed_a, summed_b), (shared_a, shared_b) = equation.params["dimension_numbers"]
     shape_a, shape_b = (atom.aval.shape for atom in equation.invars)
     left, right = (
@@ -218,7 +200,7 @@ def _rev(graph: Graph, equation: Any, x: str) -> str:
 
 
 def _padded(graph: Graph, x: str, shape: Sequence[Any], value: str, config: Sequence[tuple[int, int, int]]) -> str:
-    """An array with so much of `value` before, behind and between what it holds, along each axis; less than 0 cuts."""
+    """Return an array padded with `value` by (before, after, between) along each axis; negative sizes crop."""
     for axis, (_, _, between) in enumerate(config):
         if between:
             # n values, each followed by the gap, less the last gap: n → (n, 1) → (n, 1 + gap) → n (1 + gap) → cut.
@@ -244,9 +226,9 @@ def _pad(graph: Graph, equation: Any, x: str, value: str) -> str:
 
 @rule("conv_general_dilated")
 def _conv(graph: Graph, equation: Any, x: str, weight: str) -> str:
-    """A correlation, (batch, channel, *space) with (out, in, *window) once its axes are in order.
+    """A correlation of (batch, channel, *space) with (out, in, *window), after sorting the axes.
 
-    A transposed convolution is one of its input with zeros between the values.
+    A transposed convolution is a convolution of its input with zeros between the values.
     """
     parameters, value = equation.params, equation.invars[0].aval
     if parameters["batch_group_count"] != 1:
@@ -266,7 +248,7 @@ def _conv(graph: Graph, equation: Any, x: str, weight: str) -> str:
 
 
 def _pool(graph: Graph, equation: Any, x: str, *, kind: str) -> str:
-    """Windows over the last axes; those before them stand together as the batch."""
+    """Windows over the last axes; the axes before them are merged into the batch."""
     parameters, aval = equation.params, equation.invars[0].aval
     dims = parameters["window_dimensions"]
     space = next((axis for axis, size in enumerate(dims) if size > 1), len(dims) - 1)
@@ -290,11 +272,6 @@ _POOLS = {"reduce_window_max": "MaxPool", "reduce_window_sum": "AveragePool"}
 RULES.update({name: functools.partial(_pool, kind=kind) for name, kind in _POOLS.items()})
 
 
-@rule("clamp")
-def _clamp(graph: Graph, equation: Any, low: str, x: str, high: str) -> str:
-    return graph.node("Min", graph.node("Max", x, low), high)
-
-
 @rule("split")
 def _split(graph: Graph, equation: Any, x: str) -> list[str]:
     axis, ends = graph.integers(int(equation.params["axis"])), np.cumsum([0, *equation.params["sizes"]]).tolist()
@@ -306,7 +283,7 @@ def _split(graph: Graph, equation: Any, x: str) -> list[str]:
 
 @rule("scan")
 def _scan(graph: Graph, equation: Any, *inputs: str) -> list[str]:
-    """A loop of known length that carries values on."""
+    """A loop of known length with carried values."""
     parameters = equation.params
     consts, carried = parameters["num_consts"], parameters["num_carry"]
     if len(inputs) != consts + carried or len(equation.outvars) != carried:
@@ -315,20 +292,20 @@ def _scan(graph: Graph, equation: Any, *inputs: str) -> list[str]:
 
 
 def _log1p(x: jax.Array) -> jax.Array:
-    """log(1 + x), exact where 1 + x rounds: what log makes of the rounded sum is set right by the same rounding."""
+    """log(1 + x), exact where 1 + x rounds: the rounding of the sum cancels in the quotient."""
     rounded = 1 + x
     return jnp.where(rounded == 1, x, jnp.log(rounded) * (x / jnp.where(rounded == 1, 1, rounded - 1)))
 
 
 @functools.cache
 def _erfcx_polynomial(degree: int = 12) -> np.ndarray:
-    """The coefficients of e^{x²} erfc(x) / t as a polynomial in t = 1/(1 + x/2), for all x ≥ 0; the highest first."""
+    """Return the coefficients of e^{x²} erfc(x) / t as a polynomial in t = 1/(1 + x/2), x ≥ 0, highest first."""
     polynomial = np.polynomial.Chebyshev.interpolate(lambda t: erfcx(2 / t - 2) / t, degree, [1e-9, 1.0])
     return polynomial.convert(kind=np.polynomial.Polynomial).coef[::-1]
 
 
 def _erfc(x: jax.Array) -> jax.Array:
-    """1 − erf(x), with all its digits in the tail, where ONNX's erf has rounded to 1."""
+    """1 − erf(x), with all digits in the tail, where ONNX's erf rounds to 1."""
     t = 1 / (1 + 0.5 * jnp.abs(x))
     value = jnp.zeros_like(t)
     for coefficient in _erfcx_polynomial():
@@ -343,16 +320,8 @@ def _expm1(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.abs(x) < 1, 2 * half / (1 - half), jnp.exp(x) - 1)
 
 
-@rule("erfc")
-def _erfc_rule(graph: Graph, equation: Any, x: str) -> str:
-    return graph.inline(_erfc, x, equation.invars[0].aval)
+def _inlined(function: Callable[[jax.Array], jax.Array]) -> Rule:
+    return lambda graph, equation, x: graph.inline(function, x, equation.invars[0].aval)
 
 
-@rule("log1p")
-def _log1p_rule(graph: Graph, equation: Any, x: str) -> str:
-    return graph.inline(_log1p, x, equation.invars[0].aval)
-
-
-@rule("expm1")
-def _expm1_rule(graph: Graph, equation: Any, x: str) -> str:
-    return graph.inline(_expm1, x, equation.invars[0].aval)
+RULES |= {"erfc": _inlined(_erfc), "log1p": _inlined(_log1p), "expm1": _inlined(_expm1)}

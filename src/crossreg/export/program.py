@@ -1,5 +1,6 @@
-"""A trained run as one deterministic function of its fields, which needs nothing of this package to run."""
+"""A trained run as one deterministic function of its fields, which runs without this package."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from crossreg.runs.run_folder import Run
 
 
 class Settings(NamedTuple):
-    """What the outputs depend on besides the run."""
+    """Settings of an export: seed and number of the noise draws, quantile levels, and whether the mask is an input."""
 
     seed: int
     num_samples: int
@@ -27,22 +28,22 @@ class Settings(NamedTuple):
 
 
 class ExportedFunction(NamedTuple):
-    """A function of arrays with a leading batch axis, and the names of its inputs; it gives a dictionary of arrays.
+    """A function of arrays with a leading batch axis, which returns a dictionary of arrays; and its inputs by name.
 
-    `inputs` are without the batch axis. Every field of a batch has the same noise draws, those that `crossreg predict`
-    gives the first field of a file: what comes out for a field does not depend on what else is in its batch.
+    The shapes of `inputs` are without the batch axis. Every field of a batch has the same noise draws, those of the
+    first field of a file in `crossreg predict`, so the result for a field does not depend on the rest of its batch.
     """
 
     function: Callable[..., dict[str, Float[Array, "batch *shape"]]]
     inputs: dict[str, jax.ShapeDtypeStruct]
 
     def batched(self, batch) -> list[jax.ShapeDtypeStruct]:
-        """The inputs' shapes with a batch axis of this size, which may be a symbol."""
+        """Return the inputs' shapes with a batch axis of this size, which may be symbolic."""
         return [jax.ShapeDtypeStruct((batch, *like.shape), like.dtype) for like in self.inputs.values()]
 
 
 def make_program(run: Run, settings: Settings) -> ExportedFunction:
-    """The function of a run, with the noise draws and all else that no input reaches as constants."""
+    """Return the function of a run, with the noise draws and all else independent of the inputs as constants."""
     model = _by_matmul(run.model)
     key = jax.random.fold_in(evaluation_key(settings.seed), 0)
 
@@ -52,27 +53,23 @@ def make_program(run: Run, settings: Settings) -> ExportedFunction:
         return jax.tree.map(lambda array: array[0], summarize(mixture, settings.levels))
 
     inputs = {"fields": jax.ShapeDtypeStruct((run.channels, *run.space), jnp.float32)}
-    own = run.mask
-    if settings.mask_input or own is None:
+    function = one
+    if settings.mask_input or run.mask is None:
         inputs["mask"] = jax.ShapeDtypeStruct(run.space, jnp.bool_)
-        alone = folded(one, *inputs.values())
     else:
-        alone = folded(lambda field: one(field, own), *inputs.values())
-    return ExportedFunction(jax.vmap(alone), inputs)
+        function = functools.partial(one, mask=run.mask)
+    return ExportedFunction(jax.vmap(folded(function, *inputs.values())), inputs)
 
 
 def _by_matmul(model: Surrogate) -> Surrogate:
-    """The same surrogate with every Fourier transform as matrix products: an FFT is not the same in all runtimes."""
-
-    def is_spectral(node) -> bool:
-        return isinstance(node, SpectralConv)
+    """Replace every Fourier transform by matrix products: FFTs differ between runtimes."""
 
     def change(node):
-        if not is_spectral(node):
+        if not isinstance(node, SpectralConv):
             return node
         out, width = node.weight_real.shape[-2:]
         same = SpectralConv(width, out, node.num_modes, noise=node.noise, transform="matmul", key=jax.random.key(0))
         weights = (node.weight_real, node.weight_imag)
         return eqx.tree_at(lambda layer: (layer.weight_real, layer.weight_imag), same, weights)
 
-    return jax.tree.map(change, model, is_leaf=is_spectral)
+    return jax.tree.map(change, model, is_leaf=lambda node: isinstance(node, SpectralConv))

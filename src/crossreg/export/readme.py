@@ -15,7 +15,7 @@ _MEANINGS = {
 
 
 def readme(about: dict[str, Any]) -> str:
-    """What the folder holds and how it is called, for one export."""
+    """Return the README of one export: the files, inputs, outputs and how to call them."""
     inputs, levels = about["inputs"], ", ".join(f"{level:g}" for level in about["levels"])
     mask = (
         "Each field has a mask of its own."
@@ -70,7 +70,7 @@ All of it:
 
 
 def _channels(names: list[str]) -> str:
-    """What the channels are, where the data have names for them."""
+    """Return a line with the names of the channels, if the data have them."""
     if not names:
         return ""
     shown = ", ".join(f"{number} `{' '.join(name.replace('`', chr(39)).split())}`" for number, name in enumerate(names))

@@ -1,4 +1,4 @@
-"""A program as a `jax.export` artefact: StableHLO for several platforms, the batch's size left open."""
+"""A program as a `jax.export` artefact: StableHLO for several platforms, for batches of any size."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def to_stablehlo(program: ExportedFunction) -> bytearray:
 
 @contextlib.contextmanager
 def _without_source_locations() -> Iterator[None]:
-    """Leave out where each operation stands in the source: it says where this machine has its packages."""
+    """Leave out the source location of each operation, which contains paths of this machine."""
     name = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, name)
     jax.config.update(name, 0)

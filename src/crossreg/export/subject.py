@@ -1,4 +1,4 @@
-"""What is exported besides run folders: a surrogate in memory, and the pairs, or fields, that it is for."""
+"""A surrogate in memory, and the pairs or fields it is for, in the form of a run to export."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Fields = Float[Array, "batch channel *space"] | Float[np.ndarray, "batch channel
 
 
 def run_of(model: Surrogate, pairs: AbstractPairs | Fields, num_samples: int) -> Run:
-    """The model as a run: what `crossreg predict` would need of one. Its config says nothing of the network."""
+    """Return the model as a run for `crossreg predict`. Its config does not describe the network."""
     if not isinstance(model, Surrogate):
         raise InputError(
             f"export_model: takes a surrogate, such as `cross_regularize` makes and `fit(…).model` is, not a"
@@ -40,7 +40,7 @@ def run_of(model: Surrogate, pairs: AbstractPairs | Fields, num_samples: int) ->
 
 
 def _check_shapes(model: Surrogate, inside: tuple[int, ...], outside: tuple[int, ...]) -> None:
-    """Refuses fields that the model does not take, or that it does not give."""
+    """Raise InputError unless the model maps fields of the shape `inside` to the shape `outside`."""
     like = jax.ShapeDtypeStruct(inside, jnp.float32)
     try:
         found = jax.eval_shape(lambda x: model(x, key=jax.random.key(0)).mean, like).shape
@@ -52,7 +52,7 @@ def _check_shapes(model: Surrogate, inside: tuple[int, ...], outside: tuple[int,
 
 
 def examples_of(pairs: AbstractPairs | Fields, count: int) -> dict[str, np.ndarray]:
-    """Some fields, evenly spaced, and where each is observed."""
+    """Return `count` evenly spaced fields and their observation masks."""
     if not isinstance(pairs, AbstractPairs):
         chosen = np.asarray(pairs, np.float32)[np.linspace(0, len(pairs) - 1, count).astype(int)]
         return {"fields": chosen, "mask": np.ones((count, *chosen.shape[2:]), bool)}
@@ -62,7 +62,7 @@ def examples_of(pairs: AbstractPairs | Fields, count: int) -> dict[str, np.ndarr
 
 
 def described(model: Surrogate) -> dict[str, Any]:
-    """What a description says of a network that no config describes."""
+    """Return the description of a network that no config describes."""
     parts = [getattr(stage, "module", stage) for stage in model.stages]
     names = [f"{type(part).__module__}.{type(part).__qualname__}" for part in parts]
     return {"stages": names, "predict_increment": model.predict_increment}

@@ -1,4 +1,4 @@
-"""The trained arrays as safetensors, and beside them every setting that is needed to rebuild what they belong to."""
+"""The trained arrays as safetensors, with every setting that is needed to rebuild their model."""
 
 import dataclasses
 import importlib.util
@@ -26,7 +26,7 @@ _MASK = "mask"
 
 
 def write_tensors(folder: Path, run: Run, about: dict[str, Any]) -> None:
-    """Writes the arrays of a model, its mask among them, and a description, to which `about` adds."""
+    """Write the arrays of a model with its mask, and their description added to `about`."""
     from safetensors.numpy import save
 
     parameters = eqx.filter(run.model, eqx.is_inexact_array)
@@ -46,10 +46,23 @@ def write_tensors(folder: Path, run: Run, about: dict[str, Any]) -> None:
 
 
 def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
-    """The surrogate of an exported folder, rebuilt from its tensors and its description alone.
+    """Rebuild the surrogate of an exported folder from its tensors and its description.
 
-    Of a module of your own, which no settings describe, `like` has the structure: `cross_regularize` makes it once
-    more, with any numbers in it.
+    Args:
+        folder: a folder written by `crossreg export` or [`export_model`][crossreg.export_model].
+        like: for a module of your own, a surrogate made by `cross_regularize` in the same way; its values do not
+            matter.
+
+    Returns:
+        The trained surrogate.
+
+    Raises:
+        InputError: if the folder is not a readable export, or `like` is missing or has other arrays.
+
+    Example:
+        ```python
+        model = crossreg.read_model("exported")
+        ```
     """
     if importlib.util.find_spec("safetensors") is None:
         raise InputError("read_model needs safetensors: pip install 'crossreg[export]'")

@@ -1,10 +1,10 @@
-"""`crossreg export` and `export_model`: a trained model as files that need nothing of this package.
+"""`crossreg export` and `export_model`: write a trained model as files that need nothing of this package.
 
 model.stablehlo      for JAX, on CPU, CUDA and TPU (`stablehlo.py`)
 model.onnx           for onnxruntime and others (`onnx_graph.py`)
 model.safetensors    the trained arrays by name, and the run's mask
 config.json          inputs, outputs, seed, settings, names and shapes of the arrays (`tensors.py`)
-README.md            all of this in words, for the run at hand
+README.md            a description of this export
 serve_example.py     an HTTP server of 15 lines; serve_example_jax.py the same with JAX
 """
 
@@ -27,7 +27,6 @@ from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
 from crossreg.files.whole import made_whole
 from crossreg.nn.surrogate import Surrogate
-from crossreg.runs.kinds import kind_of
 from crossreg.runs.prediction import check_levels
 from crossreg.runs.run_folder import Run, channel_names, load_run
 
@@ -46,7 +45,7 @@ def export_run(
     mask_input: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Writes the files of a run into a new folder; returns what config.json says."""
+    """Export a run folder into a new folder; return the contents of config.json. Arguments as in `export_model`."""
     _check_asked(output, seed, num_samples, levels)
     run = _load(folder)
     settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
@@ -57,7 +56,7 @@ def export_run(
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """The settings of a run, of own data the name of their file alone: where it lies is nobody else's business."""
+    """Return the settings of a run, without the path of the user's data, of which only the file name is exported."""
     settings = to_dict(run.config)
     path = settings["data"]["data"]
     return settings | {"data": settings["data"] | {"data": path and Path(path).name}}
@@ -74,12 +73,33 @@ def export_model(
     mask_input: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """What `crossreg export` does, for a model in memory: one on a module of your own, see [`cross_regularize`][].
+    """Export a model in memory, as `crossreg export` exports a run folder; see [`cross_regularize`][] for your modules.
 
-    `pairs` are a split of the data that it is for, `data.test` for instance: they say what its inputs are, with which
-    mask, and the files are checked on some of them. In place of them, example fields (batch, channel, *space), for a
-    model that sees every point and has no mask channel. The folder is written whole or not at all; where a module has
-    an operation that is not written as ONNX, the error names it, and the folder has everything else.
+    The folder is written completely or not at all. If the model has an operation without an ONNX rule, everything but
+    `model.onnx` is written, and the error names the operation.
+
+    Args:
+        model: a trained surrogate.
+        pairs: a split of its data, such as `data.test`, which gives the inputs and the mask, and on which the files are
+            checked. Or example fields (batch, channel, *space), for a model that sees every point.
+        output: a new or empty folder.
+        seed: seed of the noise draws, which become constants.
+        num_samples: number of noise draws.
+        levels: levels of the quantiles.
+        mask_input: make the mask an input, rather than a constant.
+        progress: report progress on stderr.
+
+    Returns:
+        The contents of `config.json`.
+
+    Raises:
+        InputError: if an argument is out of range, `output` is not empty, the model does not fit the pairs, a file
+            differs from the model by more than rounding, or the model has no ONNX rule for an operation.
+
+    Example:
+        ```python
+        crossreg.export_model(done.model, data.test, "exported", levels=(0.05, 0.5, 0.95))
+        ```
     """
     output = Path(output)
     _check_asked(output, seed, num_samples, levels)
@@ -90,16 +110,26 @@ def export_model(
 
 
 def _check_asked(output: Path, seed: int, num_samples: int | None, levels: tuple[float, ...]) -> None:
-    """Refuses what cannot be, before anything is read."""
+    """Raise InputError if an argument is out of range, before anything is read."""
     if not 0 <= seed < 2**31:
         raise InputError(f"--seed {seed}: must lie in 0 … 2147483647")
     if num_samples is not None and num_samples < 1:
         raise InputError(f"--samples {num_samples}: must be at least 1")
     check_levels(levels)
-    _check_output(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--output {output}: exists already; choose a new or empty folder")
     missing = [name for name in ("safetensors", "onnx") if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(f"export needs {' and '.join(missing)}: pip install 'crossreg[export]'")
+
+
+def _load(folder: Path) -> Run:
+    """Return the run of a folder; raise InputError for folders that cannot be exported."""
+    if (kind := kind_of(folder)) == "sweep":
+        raise InputError(f"{folder}: is a sweep; `crossreg extract` makes a run of one of its models, to export")
+    if kind == "cars":
+        raise InputError(f"{folder}: is a car experiment, whose model is bound to a map for each car; expected a run")
+    return load_run(folder)
 
 
 def _export(
@@ -111,49 +141,23 @@ def _export(
     *,
     progress: bool,
 ) -> dict[str, Any]:
-    """Makes the files, checks them on examples, and writes all of them or none."""
-    about, files = _make(run, examples, settings, about, progress)
-    with made_whole(output, "--output") as made:
-        _write(made, run, about, files)
-    if reason := about.get("no_onnx"):
-        raise InputError(f"{reason}; {output} has model.stablehlo, model.safetensors and config.json, no model.onnx")
-    return about
-
-
-def _check_output(output: Path) -> None:
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output {output}: exists already; choose a new or empty folder")
-
-
-def _load(folder: Path) -> Run:
-    """The run of a folder; of others, why they cannot be exported."""
-    if (kind := kind_of(folder)) == "sweep":
-        raise InputError(f"{folder}: is a sweep; `crossreg extract` makes a run of one of its models, to export")
-    if kind == "cars":
-        raise InputError(f"{folder}: is a car experiment, whose model is bound to a map for each car; expected a run")
-    return load_run(folder)
-
-
-def _make(
-    run: Run, examples: dict[str, np.ndarray], settings: Settings, about: dict[str, Any], progress: bool
-) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The description, and the programs, once they are checked."""
+    """Make the files, check them on examples, and write all of them or none; return the contents of config.json."""
     from crossreg.export.onnx_graph import OPSET, to_onnx
     from crossreg.export.onnx_rules import NoRuleError
     from crossreg.export.stablehlo import PLATFORMS, to_stablehlo
+    from crossreg.export.tensors import write_tensors
 
     _tell(f"making {STABLEHLO} and {ONNX} …", progress)
     program = make_program(run, settings)
     files = {STABLEHLO: bytes(to_stablehlo(program))}
+    onnx: dict[str, Any] = {"opset": OPSET}
     try:
         made = to_onnx(program, "mean, standard deviations and quantiles of the next fields")
         files[ONNX] = made.SerializeToString()
-        onnx: dict[str, Any] = {"opset": OPSET}
     except NoRuleError as error:
         onnx = {"no_onnx": str(error)}
     _tell("checking them against the model …", progress)
-    inputs = {name: examples[name] for name in program.inputs}
-    checked = check_artefacts(run, inputs, settings, files)
+    checked = check_artefacts(run, {name: examples[name] for name in program.inputs}, settings, files)
     outputs = jax.eval_shape(program.function, *program.batched(1))
     about = {
         "format": 1,
@@ -168,25 +172,23 @@ def _make(
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         **about,
     }
-    return about, files
+    with made_whole(output, "--output") as folder:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        write_tensors(folder, run, about)
+        (folder / "README.md").write_text(readme(about))
+        for example in sorted(_EXAMPLES.glob("*.py")):
+            if ONNX in files or example.name != "serve_example.py":
+                shutil.copyfile(example, folder / example.name)
+    if reason := about.get("no_onnx"):
+        raise InputError(f"{reason}; {output} has model.stablehlo, model.safetensors and config.json, no model.onnx")
+    return about
 
 
 def _described(shape: tuple[int, ...], dtype: Any) -> dict[str, Any]:
     return {"shape": ["batch", *shape], "dtype": str(dtype)}
 
 
-def _write(folder: Path, run: Run, about: dict[str, Any], files: dict[str, bytes]) -> None:
-    from crossreg.export.tensors import write_tensors
-
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    write_tensors(folder, run, about)
-    (folder / "README.md").write_text(readme(about))
-    for example in sorted(_EXAMPLES.glob("*.py")):
-        if ONNX in files or example.name != "serve_example.py":
-            shutil.copyfile(example, folder / example.name)
-
-
-def _tell(what: str, progress: bool) -> None:
+def _tell(message: str, progress: bool) -> None:
     if progress:
-        print(what, file=sys.stderr, flush=True)
+        print(message, file=sys.stderr, flush=True)

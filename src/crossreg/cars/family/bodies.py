@@ -1,19 +1,19 @@
-r"""Closed car bodies from a few lengths and angles, all with one topology.
+r"""Closed car bodies from a few lengths and angles, all of one topology.
 
 A body is the image of a rounded box. The grid of a box of $n_x \times n_y \times n_z$ cells is a closed mesh of
 quadrilaterals with
 
 $$ 2 (n_x n_y + n_y n_z + n_z n_x) + 2 $$
 
-vertices and no poles. Its edges and corners are rounded to ellipses, and then the space that holds it is deformed:
-(ξ, η, ζ) ∈ [−1, 1]³, lateral, up and streamwise, goes to
+vertices and no poles. Its edges and corners are rounded to ellipses, and then the space around it is deformed:
+(ξ, η, ζ) ∈ [−1, 1]³, lateral, up and streamwise, is mapped to
 
 $$ (z, y) = C(\zeta, \eta) + \text{bow and crown in } \xi^2, \qquad x = \xi\, w(z, y), $$
 
 where C fills the car's side view by transfinite interpolation (Gordon and Hall, 1973) between four curves: floor,
 front, rear, and the upper outline over bonnet, windscreen, roof, backlight and boot. The half width w narrows towards
-both ends and, by the tumblehome, above the cowl. The deformation is one-to-one, so a body is closed, symmetric and does
-not cut itself, because the box is and does not. Vertices correspond by their place on the box. There are no wheels.
+both ends and, by the tumblehome, above the cowl. The deformation is one-to-one, so a body is closed, symmetric and free
+of self-intersections, like the box. Vertices correspond by their place on the box. There are no wheels.
 
 Lengths are in metres, angles in degrees; the ground is y = 0 and the nose is at −z.
 """
@@ -30,7 +30,7 @@ from crossreg.errors import InputError
 
 @dataclass(frozen=True)
 class CarShape:
-    """What is free in a car. Heights are above the ground, angles from the horizontal."""
+    """The parameters of a car. Heights are above the ground, angles from the horizontal."""
 
     length: float
     width: float
@@ -85,7 +85,7 @@ class Resolution(NamedTuple):
 
     @property
     def points(self) -> int:
-        """Vertices of the body."""
+        """Return the number of vertices of the body."""
         return 2 * (self.across * self.up + self.up * self.along + self.along * self.across) + 2
 
 
@@ -100,13 +100,13 @@ class Body(NamedTuple):
     lines: Int[np.ndarray, "line station"]
 
     def triangles(self) -> Int[np.ndarray, "face 3"]:
-        """Every quadrilateral cut in two, alike on both sides of x = 0."""
+        """Return every quadrilateral cut in two, symmetrically about x = 0."""
         left = self.vertices[self.faces][:, :, 0].mean(1, keepdims=True) < 0
         return triangles_of(np.where(left, np.roll(self.faces, 1, 1), self.faces))
 
 
 def resolution(points: int) -> Resolution:
-    """The resolution whose bodies have about so many points."""
+    """Return the resolution whose bodies have about this number of points."""
     if not 400 <= points <= 10_000:
         raise InputError(f"--points {points}: a built-in car has 400 to 10000")
     scale = np.sqrt(points / 2850)
@@ -114,7 +114,7 @@ def resolution(points: int) -> Resolution:
 
 
 def box_mesh(size: tuple[int, int, int]) -> tuple[Int[np.ndarray, "vertex 3"], Int[np.ndarray, "panel 4"]]:
-    """Grid indices of the vertices on the surface of a box, and its quadrilaterals."""
+    """Return grid indices of the vertices on the surface of a box, and its quadrilaterals."""
     grid = np.stack(np.meshgrid(*(np.arange(n + 1) for n in size), indexing="ij"), -1)
     on_surface = ((grid == 0) | (grid == np.array(size))).any(-1)
     number = np.where(on_surface, np.cumsum(on_surface).reshape(on_surface.shape) - 1, -1)
@@ -130,7 +130,7 @@ def box_mesh(size: tuple[int, int, int]) -> tuple[Int[np.ndarray, "vertex 3"], I
 
 
 def round_box(box: Float[np.ndarray, "vertex 3"], radii: Float[np.ndarray, "2 3"]) -> Float[np.ndarray, "vertex 3"]:
-    """The surface of [−1, 1]³ with edges and corners rounded to ellipses of `radii`, at the low and the high ends."""
+    """Round edges and corners of the surface of [−1, 1]³ to ellipses of `radii`, at the low and the high ends."""
     radius = np.where(box < 0, radii[0], radii[1])
     core = np.sign(box) * np.minimum(np.abs(box), 1 - radius)
     cube = (box - core) / radius
@@ -141,7 +141,7 @@ def round_box(box: Float[np.ndarray, "vertex 3"], radii: Float[np.ndarray, "2 3"
 
 
 def fillet(corners: Float[np.ndarray, "corner 2"], reach: Float[np.ndarray, " inner"]) -> Float[np.ndarray, "point 2"]:
-    """A polyline whose inner corners are parabolas that begin `reach` before a corner, or as near as there is room."""
+    """Replace inner corners of a polyline by parabolas that begin `reach` before them, or later if space is short."""
     t = np.linspace(0, 1, 24)[:, None]
     parts = [corners[:1]]
     for before, corner, after, length in zip(corners[:-2], corners[1:-1], corners[2:], reach, strict=True):
@@ -155,13 +155,13 @@ def fillet(corners: Float[np.ndarray, "corner 2"], reach: Float[np.ndarray, " in
 def along_curve(
     curve: Float[np.ndarray, "point 2"], fraction: Float[np.ndarray, " sample"]
 ) -> Float[np.ndarray, "sample 2"]:
-    """Points of a curve at fractions of its length."""
+    """Return points of a curve at fractions of its length."""
     length = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(curve, axis=0), axis=1))])
     return np.stack([np.interp(fraction * length[-1], length, curve[:, axis]) for axis in range(2)], 1)
 
 
 def _roof_ends(shape: CarShape) -> tuple[Float[np.ndarray, "2 2"], Float[np.ndarray, "2 2"]]:
-    """(z, y) of the lower and the upper end of windscreen and backlight."""
+    """Return (z, y) of the lower and the upper end of windscreen and backlight."""
     # The roof is highest in its middle; both its ends are a little lower.
     end = shape.roof_height - 0.05
     low = np.array(
@@ -175,13 +175,13 @@ def _roof_ends(shape: CarShape) -> tuple[Float[np.ndarray, "2 2"], Float[np.ndar
 
 
 def roof_length(shape: CarShape) -> float:
-    """What is left for the roof between windscreen and backlight."""
+    """Return the length of the roof between windscreen and backlight."""
     front, rear = _roof_ends(shape)[1]
     return float(rear[0] - front[0])
 
 
 def upper_outline(shape: CarShape) -> Float[np.ndarray, "point 2"]:
-    """(z, y) over bonnet, windscreen, roof, backlight and boot in the plane x = 0."""
+    """Return (z, y) over bonnet, windscreen, roof, backlight and boot in the plane x = 0."""
     (cowl, deck), (front, rear) = _roof_ends(shape)
     top = [0.6 * front[0] + 0.4 * rear[0], shape.roof_height]
     nose = [-shape.length / 2 + 0.08, shape.nose_height]
@@ -190,7 +190,7 @@ def upper_outline(shape: CarShape) -> Float[np.ndarray, "point 2"]:
 
 
 def floor_outline(shape: CarShape) -> Float[np.ndarray, "point 2"]:
-    """(z, y) under the car, with a diffuser along its last 0.8 m."""
+    """Return (z, y) under the car, with a diffuser along its last 0.8 m."""
     nose, tail = -shape.length / 2, shape.length / 2
     rise = 0.8 * np.tan(np.radians(shape.diffuser_angle))
     low = shape.ride_height
@@ -199,7 +199,7 @@ def floor_outline(shape: CarShape) -> Float[np.ndarray, "point 2"]:
 
 
 def check_shape(shape: CarShape) -> None:
-    """Refuses a shape that the family does not hold; outside of it a body may cut itself."""
+    """Raise InputError for a shape outside the family, whose body may intersect itself."""
     for name, (low, high) in RANGES.items():
         if not low <= getattr(shape, name) <= high:
             raise InputError(f"{name} {getattr(shape, name):g}: a car has {low:g} to {high:g}")
@@ -208,7 +208,7 @@ def check_shape(shape: CarShape) -> None:
 
 
 def make_body(shape: CarShape, cells: Resolution) -> Body:
-    """The body of a car at a resolution."""
+    """Make the body of a car at a resolution."""
     check_shape(shape)
     index, faces = box_mesh(cells)
     even = index / np.array(cells)
@@ -227,7 +227,7 @@ def make_body(shape: CarShape, cells: Resolution) -> Body:
     low_front, low_rear = floor_outline(shape)[[0, -1]]
     high_front, high_rear = upper_outline(shape)[[0, -1]]
     s, t = s[:, None], t[:, None]
-    # Front and rear stand out a little between their ends, like bumpers.
+    # Front and rear bulge a little between their ends, like bumpers.
     bulge = 4 * t * (1 - t) * np.array([1.0, 0.0])
     front = (1 - t) * low_front + t * high_front - 0.06 * bulge
     rear = (1 - t) * low_rear + t * high_rear + 0.04 * bulge
@@ -243,7 +243,7 @@ def make_body(shape: CarShape, cells: Resolution) -> Body:
 def _narrowing(
     shape: CarShape, z: Float[np.ndarray, " vertex"], y: Float[np.ndarray, " vertex"]
 ) -> Float[np.ndarray, " vertex"]:
-    """The half width relative to the widest: less towards both ends, above the cowl and at the sills."""
+    """Return the relative half width, which decreases towards both ends, above the cowl and at the sills."""
     forward = np.maximum(0, -z / shape.length - 0.1) / 0.4
     backward = np.maximum(0, z / shape.length - 0.1) / 0.4
     plan = 1 - 0.08 * forward**2 - shape.tail_taper * backward**2
@@ -254,7 +254,7 @@ def _narrowing(
 
 
 def _lines(index: Int[np.ndarray, "vertex 3"], cells: Resolution) -> Int[np.ndarray, "line station"]:
-    """The mesh lines along the car, once around it."""
+    """Return the mesh lines along the car, once around it."""
     # Vertices are numbered with the index along the car running fastest.
     on_tube = ((index[:, :2] == 0) | (index[:, :2] == np.array(cells[:2]))).any(1)
     return np.flatnonzero(on_tube).reshape(-1, cells.along + 1)

@@ -1,12 +1,12 @@
-"""The built-in cars: a seeded design of shapes, each with the flow past it, made once and kept.
+"""The built-in cars: a seeded design of shapes with the flow past each, made once and cached.
 
 A car's pressure is its pressure coefficient Cp: potential flow by source panels (`panels`) past a parametric body
-(`bodies`) above the ground, with separation by correlations (`wake`). It is a stand-in for CFD with the same kind of
-field on the same kind of surface, not a prediction for any car.
+(`bodies`) above the ground, with separation by correlations (`wake`). It stands in for CFD, with the same kind of field
+on the same kind of surface, and predicts no real car.
 
-Shapes are a scrambled Sobol sequence in `bodies.RANGES`, without those that leave too short a roof, shuffled: any cut
-of the family in order is a random part of one even design, and a smaller family is the beginning of a larger one. The
-cached file is named after what was asked for and the `VERSION` of the cars.
+Shapes are a scrambled Sobol sequence in `bodies.RANGES`, shuffled, without those whose roof is too short: any range of
+the family is a random part of one even design, and a smaller family is the beginning of a larger one. The name of the
+cached file contains the request and the `VERSION` of the cars.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ _FIELDS = ("vertices", "normals", "pressure", "faces")
 
 
 def draw_shapes(num_cars: int, *, seed: int = 0) -> list[CarShape]:
-    """The shapes of a family's cars, in the order in which they are cut into train, reg and test."""
-    from scipy.stats import qmc  # slow to import, and not needed where the cars are cached
+    """Return the shapes of a family's cars, in the order in which they are split into train, reg and test."""
+    from scipy.stats import qmc  # slow to import, and not needed if the cars are cached
 
     if not 1 <= num_cars <= MOST_CARS:
         raise InputError(f"{num_cars} cars: the built-in family has 1 to {MOST_CARS}")
@@ -49,7 +49,7 @@ def draw_shapes(num_cars: int, *, seed: int = 0) -> list[CarShape]:
 
 
 def make_car(shape: CarShape, cells: Resolution, name: str = "car") -> Surface:
-    """A car and the pressure coefficient on it."""
+    """Make a car and the pressure coefficient on it."""
     body = make_body(shape, cells)
     panels = flat_panels(body.vertices, body.faces)
     triangles = body.triangles()
@@ -69,10 +69,15 @@ def make_family(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Surface]:
-    """The cars of a family with about so many points each, from the cache, or made and stored first.
+    """Return the cars of a family, from the cache if possible.
 
-    `progress` is called with the number of cars made so far and of all cars. A car of 2,850 points takes about 0.7 s of
-    one core, one of 714 points 0.1 s.
+    A car of 2,850 points takes about 0.7 s on one core, one of 714 points 0.1 s.
+
+    Args:
+        num_cars: number of cars, at most 1000.
+        points: approximate number of points of each car, 400 to 10000.
+        seed: seed of the shapes.
+        progress: called with the numbers of finished and of all cars.
     """
     cells = resolution(points)
     path = cache_folder() / f"cars-v{VERSION}-{num_cars}x{cells.points}-seed{seed}.npz"
@@ -88,13 +93,13 @@ def make_family(
 
 
 def write_family(path: Path, cars: list[Surface]) -> None:
-    """Writes cars of one topology."""
+    """Write cars of one topology."""
     arrays = {name: np.stack([getattr(car, name) for car in cars]) for name in _FIELDS[:-1]}
     write_arrays(path, arrays | {"faces": np.asarray(cars[0].faces)}, names=[car.name for car in cars])
 
 
 def read_family(path: Path) -> list[Surface]:
-    """Reads cars that were written."""
+    """Read cars written by `write_family`."""
     (*parts, faces), header = read_arrays(path, _FIELDS, "car cache", about=("names",))
     names = header["names"]
     if not isinstance(names, list) or {(len(names), *parts[0].shape[1:2])} != {a.shape[:2] for a in parts}:

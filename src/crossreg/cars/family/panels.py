@@ -6,7 +6,7 @@ freestream $u_\infty = e_z$, the velocity at p is
 $$ v(p) = u_\infty + \sum_j \sigma_j \int_{S_j} \frac{p - q}{|p - q|^3}\, dA(q), $$
 
 and the strengths follow from $n_i \cdot v(c_i) = 0$ at every panel's centroid, approached from outside. The integral
-over a flat polygon with normal n and corners in a counterclockwise order is exact,
+over a flat polygon with normal n and counterclockwise corners is exact,
 
 $$ \int_S \frac{p - q}{|p - q|^3} dA = \Omega n + \sum_{ab} m_{ab} \log\frac{r_a + r_b + l_{ab}}{r_a + r_b - l_{ab}}, $$
 
@@ -17,8 +17,8 @@ through its area A and second moment M alone, $r = p - c$:
 $$ r \Big(\frac{A}{r^3} - \frac{3\,\mathrm{tr} M}{2 r^5} + \frac{15\, r \cdot M r}{2 r^7}\Big) - \frac{3 M r}{r^5}. $$
 
 A plane wall is an image of the body: the velocity of a mirrored panel at p is the mirrored velocity of the panel at
-the mirrored p. A ground is one such image; lateral symmetry is another, and halves the unknowns. The pressure
-coefficient is $C_p = 1 - |v|^2$. Nothing here separates and nothing lifts: there is no wake and no Kutta condition.
+the mirrored p. The ground is one such image; lateral symmetry is another, and halves the unknowns. The pressure
+coefficient is $C_p = 1 - |v|^2$. The flow neither separates nor lifts: there is no wake and no Kutta condition.
 """
 
 from typing import NamedTuple
@@ -32,11 +32,11 @@ from crossreg.errors import InputError
 
 FREESTREAM = np.array([0.0, 0.0, 1.0])
 NEAR = 4.0  # in diameters; the quadrupole's error there is below a thousandth of the panel's influence
-_ROWS = 32  # points at a time: what is made of them on the way stays in the processor's cache
+_ROWS = 32  # points at a time, so that intermediate arrays fit the processor's cache
 
 
 class Panels(NamedTuple):
-    """Flat panels of three or four corners; a triangle has its last corner twice."""
+    """Flat panels of three or four corners; a triangle repeats its last corner."""
 
     corners: Float[np.ndarray, "panel 4 3"]
     centre: Float[np.ndarray, "panel 3"]
@@ -46,7 +46,7 @@ class Panels(NamedTuple):
     diameter: Float[np.ndarray, " panel"]
 
     def take(self, chosen: Bool[np.ndarray, " panel"] | Int[np.ndarray, " chosen"]) -> "Panels":
-        """Some of the panels."""
+        """Return some of the panels."""
         return Panels(*(field[chosen] for field in self))
 
 
@@ -61,7 +61,7 @@ class Mirror(NamedTuple):
 
 
 class PanelFlow(NamedTuple):
-    """A solved flow: the velocity at all panels, and sources on those that were solved for and on their images."""
+    """A solved flow: the velocity at all panels, and the sources on the solved panels and their images."""
 
     velocity: Float[np.ndarray, "panel 3"]
     strength: Float[np.ndarray, " half"]
@@ -69,15 +69,15 @@ class PanelFlow(NamedTuple):
     mirrors: list[Mirror]
 
     def velocity_at(self, points: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, "point 3"]:
-        """The velocity at points off the body."""
+        """Return the velocity at points off the body."""
         parts = influence(points, self.sources, self.mirrors)
         return FREESTREAM + np.stack([part @ self.strength for part in parts], 1)
 
 
 class PanelSystem(NamedTuple):
-    """The equations of a body's flow, factorised.
+    """The factorised equations of the flow past a body.
 
-    `solved` are the panels that have unknowns, `partner` says for every panel which of those it mirrors or is.
+    `solved`: the panels with unknowns. `partner`: for every panel, the solved one that it is or mirrors.
     """
 
     panels: Panels
@@ -88,7 +88,7 @@ class PanelSystem(NamedTuple):
     factors: tuple[np.ndarray, np.ndarray]
 
     def solve(self, outflow: Float[np.ndarray, " panel"] | None = None) -> PanelFlow:
-        """The flow along +z; `outflow` is the normal velocity that panels let out, none by default."""
+        """Return the flow along +z; `outflow` is the normal velocity at panels, 0 by default."""
         sources = self.panels.take(self.solved)
         through = -sources.normal @ FREESTREAM + (0 if outflow is None else outflow[self.solved])
         strength = scipy.linalg.lu_solve(self.factors, through, check_finite=False)
@@ -98,7 +98,7 @@ class PanelSystem(NamedTuple):
 
 
 def flat_panels(vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "panel corner"]) -> Panels:
-    """Panels from triangles or quadrilaterals that run counterclockwise seen from outside.
+    """Return panels from triangles or quadrilaterals that are counterclockwise seen from outside.
 
     A quadrilateral need not be flat: its panel is its projection on the plane through its mean, across its diagonals.
     """
@@ -128,13 +128,13 @@ def flat_panels(vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, 
 def exact_influence(
     points: Float[np.ndarray, "pair 3"], panels: Panels
 ) -> tuple[Float[np.ndarray, "pair 3"], Float[np.ndarray, " pair"]]:
-    """The in-plane part and the solid angle of the exact influence of each panel on the point of the same row."""
+    """Return the in-plane part and the solid angle of each panel's exact influence on the point of the same row."""
     arms = panels.corners - points[:, None]
     distance = np.sqrt(np.einsum("pcx,pcx->pc", arms, arms))
     edges = np.roll(panels.corners, -1, 1) - panels.corners
     length = np.sqrt(np.einsum("pcx,pcx->pc", edges, edges))
     both = distance + np.roll(distance, -1, 1)
-    # An edge without length (a triangle's fourth) contributes nothing.
+    # An edge without length (the fourth of a triangle) contributes nothing.
     logs = np.log((both + length) / np.maximum(both - length, 1e-300)) / np.where(length > 0, length, np.inf)
     in_plane = np.cross(np.einsum("pc,pcx->px", logs, edges), panels.normal)
     # tan(Ω/2) of a triangle seen from the origin (Van Oosterom and Strackee, 1983); the sign is that of the side.
@@ -150,7 +150,7 @@ def exact_influence(
 def far_influence(
     points: Float[np.ndarray, "point 3"], panels: Panels
 ) -> tuple[list[Float[np.ndarray, "point panel"]], Float[np.ndarray, "point panel"]]:
-    """The three components of the influence of every panel on every point, up to the second moment, and |p − c|²."""
+    """Return the three components of every panel's influence on every point, up to the second moment, and |p − c|²."""
     arms = [points[:, x, None] - panels.centre[:, x] for x in range(3)]
     turned = [
         points @ panels.moment[:, x].T - np.einsum("py,py->p", panels.moment[:, x], panels.centre) for x in range(3)
@@ -168,9 +168,9 @@ def far_influence(
 def influence(
     points: Float[np.ndarray, "point 3"], panels: Panels, mirrors: list[Mirror], *, own: bool = False
 ) -> list[Float[np.ndarray, "point panel"]]:
-    """The three components of the velocity at points for unit strength of each panel and its images.
+    """Return the three components of the velocity at points for unit strength of each panel and its images.
 
-    With `own`, point i is the centroid of panel i, seen from outside.
+    With `own`, point i is the centroid of panel i, approached from outside.
     """
     parts = [np.zeros((len(points), len(panels.area))) for _ in range(3)]
     reach = (NEAR * panels.diameter) ** 2
@@ -192,9 +192,15 @@ def influence(
 
 
 def make_system(panels: Panels, *, symmetric: bool = False, ground: float | None = None) -> PanelSystem:
-    """The equations of the flow past a closed body, above the plane y = `ground` if one is given.
+    """Make the equations of the flow past a closed body.
 
-    `symmetric` says that the body is its own mirror image in x = 0: then only panels with x > 0 have unknowns.
+    Args:
+        panels: the body's panels.
+        symmetric: the body is its own mirror image in x = 0, so that only panels with x > 0 have unknowns.
+        ground: the height y of the ground, if any.
+
+    Raises:
+        InputError: if the body reaches the ground, or is not symmetric.
     """
     mirrors = [Mirror(np.ones(3), np.zeros(3))]
     if symmetric:
@@ -212,7 +218,7 @@ def make_system(panels: Panels, *, symmetric: bool = False, ground: float | None
 
 
 def _partners(centre: Float[np.ndarray, "panel 3"]) -> tuple[Int[np.ndarray, " half"], Int[np.ndarray, " panel"]]:
-    """The panels with x > 0, and for every panel which of those it is, or is the mirror image of."""
+    """Return the panels with x > 0, and for every panel the one of these that it is or mirrors."""
     solved = np.flatnonzero(centre[:, 0] > 0)
     distance, partner = KDTree(centre[solved]).query(centre * np.where(centre[:, :1] < 0, [-1, 1, 1], 1))
     if 2 * len(solved) != len(centre) or distance.max() > 1e-6 * np.ptp(centre, axis=0).max():
@@ -227,11 +233,11 @@ def at_vertices(
     panels: Panels,
     velocity: Float[np.ndarray, "panel 3"],
 ) -> Float[np.ndarray, "vertex 3"]:
-    """The velocity at vertices, tangent to the surface, from that at the centroids of the panels around each.
+    """Return the velocity at vertices, tangent to the surface, from that at the centroids of the panels around each.
 
-    Every panel's velocity is first turned with its normal onto that of the vertex, which keeps its length where the
-    surface bends. Then comes the value at the vertex of the linear function that fits best, so that a vertex off the
-    middle of its panels gets no less accurate a value.
+    Every panel's velocity is first rotated as its normal is onto that of the vertex, which preserves the speed where
+    the surface bends. The result is the value at the vertex of the best linear fit, which is as accurate for a vertex
+    off the centre of its panels.
     """
     vertex, panel = faces.ravel(), np.repeat(np.arange(len(faces)), faces.shape[1])
     here, there, turned = normals[vertex], panels.normal[panel], velocity[panel]
@@ -242,19 +248,19 @@ def at_vertices(
     first /= np.linalg.norm(first, axis=1, keepdims=True)
     second = np.cross(normals, first)
     offset = panels.centre[panel] - vertices[vertex]
-    # In units of the size of the panels around, so that the fit has no scale.
+    # In units of the size of the surrounding panels, so that the fit does not depend on scale.
     size = np.sqrt(np.bincount(vertex, panels.area[panel]) / np.bincount(vertex))[vertex]
     terms = np.stack([np.ones(len(vertex)), *((offset * way[vertex]).sum(1) / size for way in (first, second))], 1)
     square = np.zeros((len(vertices), 3, 3))
     right = np.zeros((len(vertices), 3, 3))
     np.add.at(square, vertex, terms[:, :, None] * terms[:, None])
     np.add.at(right, vertex, terms[:, :, None] * turned[:, None])
-    # Keeps slopes that nothing determines at zero.
+    # Keeps undetermined slopes at zero.
     square[:, [1, 2], [1, 2]] += 1e-6
     fitted = np.linalg.solve(square, right)[:, 0]
     return fitted - (fitted * normals).sum(1, keepdims=True) * normals
 
 
 def pressure_coefficient(velocity: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, " point"]:
-    """Cp = 1 − |v|², the velocity being in units of the freestream."""
+    """Return Cp = 1 − |v|² for velocities in units of the freestream."""
     return 1 - (velocity**2).sum(-1)

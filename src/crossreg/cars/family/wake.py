@@ -1,35 +1,35 @@
-r"""What potential flow misses on a car, by published correlations: an empirical stand-in for separation, not CFD.
+r"""Separation on a car by published correlations: an empirical addition to potential flow, not CFD.
 
-Potential flow closes behind a body and recovers all its pressure there. A real car's flow leaves the surface, and the
-pressure behind is low and nearly even. At every point a separated share χ ∈ [0, 1] blends the two,
+Potential flow closes at the rear of a body and recovers all its pressure there. The flow past a real car separates, and
+the pressure at its rear is low and nearly uniform. At every point a separated share χ ∈ [0, 1] blends the two,
 
 $$ C_p = (1 - \chi) (C_p^{pot} + C_p^{vortex}) + \chi\, C_{pb}. $$
 
 θ is the slope at which the surface falls away from the stream, $\sin\theta = n_z$.
 
-*Where it separates.* Flow follows a slope up to about 30° (Ahmed, Ramm and Faltin, 1984): $\chi_\theta = 1 / (1 +
-e^{-(\theta - 30°)/3°})$. Once it has left, its edge comes down at β with tan β = 1/6, as behind a step, where it is
-back after about six heights (Eaton and Johnston, 1981). Along each mesh line from nose to tail the depth δ of the
+*Separation.* Flow follows a slope up to about 30° (Ahmed, Ramm and Faltin, 1984): $\chi_\theta = 1 / (1 +
+e^{-(\theta - 30°)/3°})$. The edge of separated flow descends at β with tan β = 1/6, as after a step, where it
+reattaches after about six heights (Eaton and Johnston, 1981). Along each mesh line from nose to tail the depth δ of the
 surface below that edge obeys
 
 $$ \frac{d\delta}{dz} = \chi \tan\theta - \tan\beta, \quad \delta \ge 0, \qquad
    \chi = 1 - (1 - \chi_\theta) (1 - \chi_\delta), \quad \chi_\delta = 1 - e^{-(\delta / 0.08\,\mathrm{m})^2}, $$
 
-so a boot lies in the wake of a steep backlight, and comes out of it if it is long enough.
+so a boot lies in the wake of a steep backlight, and extends beyond it if it is long enough.
 
 *The base pressure* is that of blunt bodies (Hoerner, 1965): $C_{pb} = -0.029 / \sqrt{C_f S_{wet} / S_{base}}$ with $C_f
 = 0.003$, the attached area as the wetted one and the separated area, seen from behind, as the base. A tapered tail has
 a smaller base and a higher pressure on it.
 
-*The wake's displacement.* Separated panels let out a stream, $n \cdot v = \kappa \chi n_z$ (the wake source model of
+*The wake's displacement.* Separated panels emit a stream, $n \cdot v = \kappa \chi n_z$ (the wake source model of
 Parkinson and Jandali, 1970), so that the flow does not turn around the tail. As there, κ follows from the base
-pressure, which the flow must have where it leaves: $\langle |v|^2 \rangle = 1 - C_{pb}$ over the rim, the panels within
-which χ changes.
+pressure, which the flow must have where it separates: $\langle |v|^2 \rangle = 1 - C_{pb}$ over the rim, the panels
+within which χ changes.
 
 *Pillar vortices.* Along the sides of an attached slope two vortices roll up, as on a delta wing, and suck:
 $C_p^{vortex} = -\pi \sin^2\theta \cos\theta\, e^{-(b - |x|)^+ / 0.2 b}$, Polhamus' (1966) vortex lift, with $n_y$ for
-cos θ and b the half width of what looks up, the largest $n_y |x|$ across the car. They go as the slope separates, which
-is the jump that Ahmed found at 30°.
+cos θ and b the half width of the upward-facing surface, the largest $n_y |x|$ across the car. They vanish as the slope
+separates, which is the jump that Ahmed found at 30°.
 """
 
 import numpy as np
@@ -46,7 +46,7 @@ VORTEX_WIDTH = 0.2
 
 
 def separated_share(body: Body, normals: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, " vertex"]:
-    """χ at every vertex. On the front and the rear face, which no line along the car crosses, it is χ_θ."""
+    """Return χ at every vertex. On the front and the rear face, which no line along the car crosses, it is χ_θ."""
     slope = np.arcsin(np.clip(normals[:, 2], -1, 1))
     share = 1 / (1 + np.exp((CRITICAL_SLOPE - slope) / SLOPE_WIDTH))
     steep, z = share[body.lines], body.vertices[body.lines, 2]
@@ -70,22 +70,22 @@ def _either(one: Float[np.ndarray, "..."], other: Float[np.ndarray, "..."]) -> F
 
 
 def base_pressure(panels: Panels, share: Float[np.ndarray, " panel"]) -> float:
-    """C_pb of a body whose panels have a separated share."""
+    """Return C_pb of a body from the separated share of its panels."""
     base = (share * panels.area * np.maximum(panels.normal[:, 2], 0)).sum()
     wetted = ((1 - share) * panels.area).sum()
     return float(-0.029 / np.sqrt(SKIN_FRICTION * wetted / base))
 
 
 def rim_weight(panels: Panels, share: Float[np.ndarray, "panel corner"]) -> Float[np.ndarray, " panel"]:
-    """How much a panel counts as a part of the rim; the weights sum to 1."""
+    """Return the weight of each panel as part of the rim; the weights sum to 1."""
     weight = panels.area * np.ptp(share, axis=1) ** 2
     return weight / weight.sum()
 
 
 def flow_with_wake(system: PanelSystem, share: Float[np.ndarray, "panel corner"], base: float) -> PanelFlow:
-    """The flow whose separated panels let out the stream that the base pressure asks for.
+    """Return the flow whose separated panels emit the stream that gives the rim the base pressure.
 
-    Where no stream gives the rim a pressure that high, it is the one that comes nearest.
+    If no stream gives the rim so high a pressure, the nearest one is taken.
     """
     stream = share.mean(1) * np.maximum(system.panels.normal[:, 2], 0)
     closed = system.solve()
@@ -102,7 +102,7 @@ def flow_with_wake(system: PanelSystem, share: Float[np.ndarray, "panel corner"]
 
 
 def vortex_pressure(body: Body, normals: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, " vertex"]:
-    """C_p^vortex at every vertex, as if nothing were separated."""
+    """Return C_p^vortex at every vertex, before separation."""
     across = np.abs(body.vertices[body.lines, 0])
     _, up, along = np.moveaxis(np.maximum(normals[body.lines], 0), -1, 0)
     half_width = (up * across).max(0)

@@ -1,7 +1,7 @@
-"""What the operator is told of a car: nine channels on the torus grid.
+"""The input of the network: nine channels on the torus grid.
 
-0–2  the vertex of each cell, in the units of the surface
-3–5  the torus point of the cell
+0–2  position of the cell's vertex, in the units of the surface
+3–5  position of the cell on the torus
 6–8  vertex normal × torus normal
 """
 
@@ -17,7 +17,12 @@ NUM_CHANNELS = 9
 
 
 def latent_channels(surface: Surface, transport: Transport) -> Float[np.ndarray, "9 grid grid"]:
-    """The channels of one car; the caller normalises the first three."""
+    """Return the channels of one car; the caller normalises the first three.
+
+    Args:
+        surface: the car.
+        transport: its map to the grid, which must have as many vertices.
+    """
     if len(transport.decode) != len(surface.vertices):
         raise InputError(
             f"car {surface.name}: {len(surface.vertices)} vertices, but a map of {len(transport.decode)}; "

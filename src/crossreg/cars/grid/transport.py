@@ -1,22 +1,22 @@
 r"""Optimal transport between a closed surface and the torus grid.
 
-Every cell c of the torus is given one vertex e(c) of the surface so that the mean squared distance is least,
+Each cell c of the torus is assigned one vertex e(c) of the surface so that the mean squared distance is minimal,
 
 $$ \min_e \frac1C \sum_c |x_c - y_{e(c)}|^2, \qquad
    |e^{-1}(v)| = k_v \in \{\lfloor C/V \rfloor, \lceil C/V \rceil\}, $$
 
 with C cells, V ≤ C vertices and weights as uniform as whole cells allow. Each vertex owns a cell, so reading a field
-off the grid at d(v), the nearest of its cells, undoes the map: e(d(v)) = v.
+on the grid at d(v), the nearest cell of v, inverts the map: e(d(v)) = v.
 
 The $k_v$ are fixed, and with them $\sum |x|^2$ and $\sum |y|^2$. It remains to maximise $\sum_c x_c \cdot y_{e(c)}$.
 Neither a shift of the surface nor its scale changes the solution: the points ŷ have mean 0 and mean square 1.
 
-It is solved by an auction (Bertsekas 1988; with several slots to a vertex, Bertsekas & Castañon 1989). A vertex has a
-price $p_v$, that of its cheapest slot. A cell without a vertex bids for the one of highest value $x_c \cdot ŷ_v - p_v$:
-as much as leaves it no worse off than with the second best, and a slack δ more. It takes the cheapest slot of that
-vertex, and the cell that was there bids again. When all cells have a slot, the mean of $x_c \cdot ŷ_{e(c)}$ is within δ
-of its maximum. The prices of an auction with a large δ start one with a smaller. Measured against other ways in
-`benchmarks/transport.py`.
+It is solved by an auction (Bertsekas 1988; with several slots per vertex, Bertsekas & Castañon 1989). The price $p_v$
+of a vertex is that of its cheapest slot. A cell without a vertex bids for the vertex of highest value
+$x_c \cdot ŷ_v - p_v$, by the difference to the second best and a slack δ more. It takes the cheapest slot of that
+vertex, and the cell that held it bids again. When all cells have a slot, the mean of $x_c \cdot ŷ_{e(c)}$ is within δ
+of its maximum. The prices of an auction with a large δ start the next one with a smaller δ. `benchmarks/transport.py`
+compares it with other methods.
 """
 
 import hashlib
@@ -38,47 +38,56 @@ from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
 from crossreg.files.cache_folder import cache_folder
 
-# Names the algorithm in the keys of cached maps: a change that gives other maps, or another file, takes another number.
+# Part of the keys of cached maps: to be raised by a change that gives other maps, or files of another form.
 VERSION = 3
 
 SLACK = 1e-3
 PHASES = tuple(SLACK * 5**k for k in (3, 2, 1, 0))
-# All phases but the last stop when this share of the cells is left: only their prices are used, and the last few
-# cells can take as long as all others.
+# All phases but the last stop when this share of the cells is left: only their prices are used, and the last few cells
+# can take as long as all others.
 LEFT_OVER = 0.005
 
-# Cells that bid at once, and cars at once. On a CPU few bids a round cost least; on a GPU the number of rounds counts
-# and not their size.
+# Cells that bid at once, and cars mapped at once. On a CPU small rounds cost least; on a GPU the number of rounds
+# matters, not their size.
 CPU_BLOCK, CPU_BATCH = 4, 1
 GPU_BLOCK, GPU_BATCH = 128, 16
-# Rounds between two looks at whether all is done, for which a GPU waits; rounds without bidders change nothing.
+# Rounds between two checks for the end, for which a GPU waits; rounds without bidders change nothing.
 ROUNDS = 8
-# Vertex counts are padded up to a multiple, so that cars of about one size share a compiled program.
+# Vertex counts are padded to a multiple of this, so that cars of similar size share a compiled program.
 PAD = 256
 
 
 @dataclass(frozen=True)
 class Transport:
-    """`encode`: the vertex of each cell. `decode`: the flat index of the nearest cell of each vertex."""
+    """A map between a car and the grid: the vertex of each cell, and the flat index of each vertex's nearest cell."""
 
     encode: Int[np.ndarray, "grid grid"]
     decode: Int[np.ndarray, " vertex"]
 
     def cost(self, vertices: Float[np.ndarray, "vertex 3"]) -> float:
-        """The mean squared distance from a cell to its vertex."""
+        """Return the mean squared distance from a cell to its vertex."""
         cells, _ = torus(len(self.encode))
         return float(np.mean(np.sum((cells - vertices[self.encode]) ** 2, axis=-1)))
 
 
 def transport(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Transport:
-    """The map of one surface, from the cache if it is there."""
+    """Return the map of one surface, from the cache if possible."""
     return transports([vertices], grid)[0]
 
 
 def transports(
     surfaces: Sequence[Float[np.ndarray, "_ 3"]], grid: int, progress: Callable[[int, int], None] | None = None
 ) -> list[Transport]:
-    """The maps of many surfaces; `progress(done, all)` is called as they come."""
+    """Return the maps of surfaces, from the cache if possible.
+
+    Args:
+        surfaces: the vertices of each surface.
+        grid: cells of the torus along each axis.
+        progress: called with the numbers of finished and of all maps.
+
+    Raises:
+        InputError: if the grid has fewer cells than a surface has vertices, or the vertices are no surface.
+    """
     points = [standardised(vertices, grid) for vertices in surfaces]
     paths = [_path(vertices, grid) for vertices in surfaces]
     found = {k: encode for k, path in enumerate(paths) if (encode := read_if_there(path, _read)) is not None}
@@ -92,7 +101,7 @@ def transports(
     for same_size in sizes.values():
         for start in range(0, len(same_size), batch):
             chosen = same_size[start : start + batch]
-            # The last batch is filled up: another batch size would be compiled anew.
+            # The last batch is filled up, since another batch size would be compiled again.
             filled = chosen + chosen[-1:] * (batch - len(chosen))
             for k, encode in zip(chosen, assign([points[k] for k in filled], grid), strict=False):
                 write_arrays(paths[k], {"encode": encode})
@@ -102,7 +111,7 @@ def transports(
 
 
 def standardised(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Float[np.ndarray, "vertex 3"]:
-    """The vertices with mean 0 and mean square 1, if they are a surface that the grid can hold."""
+    """Return the vertices with mean 0 and mean square 1; raise InputError if the grid cannot hold them."""
     if len(vertices) < 4:
         raise InputError(f"a surface of {len(vertices)} vertices: a closed surface has at least 4")
     if len(vertices) > grid**2:
@@ -122,7 +131,7 @@ def standardised(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Float[np
 def nearest_cells(
     encode: Int[np.ndarray, "grid grid"], points: Float[np.ndarray, "vertex 3"]
 ) -> Int[np.ndarray, " vertex"]:
-    """The nearest of the cells of each vertex."""
+    """Return the flat index of the nearest of each vertex's cells."""
     cells, _ = torus(len(encode))
     distance = np.sum((cells - points[encode]) ** 2, axis=-1).ravel()
     by_vertex = np.lexsort((distance, encode.ravel()))
@@ -134,12 +143,12 @@ def nearest_cells(
 
 
 def capacities_of(num_cells: int, num_vertices: int) -> Int[np.ndarray, " vertex"]:
-    """How many cells each vertex owns; those with one more than others are spread over the indices."""
+    """Return the number of cells of each vertex; vertices with an additional cell are spread over the indices."""
     return np.diff(np.arange(num_vertices + 1) * num_cells // num_vertices)
 
 
 def scattered(num_cells: int) -> Int[np.ndarray, " cell"]:
-    """An order in which successive cells are far from each other, so that they do not bid for the same vertex."""
+    """Return an order in which successive cells are far apart, so that they bid for different vertices."""
     step = round(num_cells * (math.sqrt(5) - 1) / 2)
     while math.gcd(step, num_cells) > 1:
         step += 1
@@ -153,7 +162,7 @@ def _block() -> int:
 def assign(
     points: Sequence[Float[np.ndarray, "vertex 3"]], grid: int, phases: tuple[float, ...] = PHASES
 ) -> list[Int[np.ndarray, "grid grid"]]:
-    """`encode` of standardised surfaces that have one number of vertices; `phases` are the slacks δ in turn."""
+    """Return `encode` of standardised surfaces with equal numbers of vertices; `phases` are the successive slacks δ."""
     cells = torus(grid)[0].reshape(-1, 3)
     order = scattered(len(cells))
     capacities = capacities_of(len(cells), len(points[0]))
@@ -168,7 +177,7 @@ def assign(
 
 
 class _Round(NamedTuple):
-    """An auction between two rounds; where no cell is meant, the number of cells stands."""
+    """An auction between two rounds; the number of cells stands for "no cell"."""
 
     bidders: Int[Array, " block"]
     queue: Int[Array, ""]  # the first cell that has not bid yet
@@ -183,7 +192,7 @@ def _auction(
     block: int,
     phases: tuple[float, ...],
 ) -> Int[Array, " cell"]:
-    """The point of each cell."""
+    """Return the point of each cell."""
     nobody = len(cells)
     start = _Round(
         jnp.minimum(jnp.arange(block, dtype=jnp.int32), nobody),
@@ -215,13 +224,13 @@ _auctions = jax.jit(jax.vmap(_auction, in_axes=(0, None, None, None, None)), sta
 def _next_round(
     points: Float[Array, "point 3"], cells: Float[Array, "cell 3"], slack: Float[Array, ""], now: _Round
 ) -> _Round:
-    """All bidders bid; the highest bid for a vertex wins, of equal ones the first."""
+    """Let all bidders bid; the highest bid for a vertex wins, the first of equal bids."""
     nobody, index = len(cells), jnp.arange(len(points), dtype=jnp.int32)
     bidding = now.bidders < nobody
     price = now.prices.min(axis=1)
     position = cells.at[now.bidders].get(mode="clip")
-    # Written out: a GPU would round a matrix product to fewer digits, and a CPU takes four times as long for an argmax.
-    # The margin is there because a value may be rounded differently where it is computed again.
+    # Written out, since a GPU rounds a matrix product to fewer digits, and an argmax takes a CPU four times as long.
+    # The margin allows for a value that is rounded differently when it is computed again.
     value = sum(position[:, axis, None] * points[:, axis] for axis in range(3)) - price
     best = value.max(axis=1)
     choice = jnp.where(value >= best[:, None] - slack / 10, index, len(points) - 1).min(axis=1)
@@ -234,7 +243,7 @@ def _next_round(
     slot = now.prices[choice].argmin(axis=1)
     bought = (jnp.where(wins, choice, len(points)), slot)  # beyond the last point: no purchase
 
-    # A winner's place goes to the cell it turned out, or to the next in the queue.
+    # A winner's place goes to the cell it displaced, or to the next in the queue.
     bidders = jnp.where(wins, now.owners[choice, slot], now.bidders)
     idle = bidders == nobody
     waiting = jnp.minimum(now.queue - 1 + jnp.cumsum(idle, dtype=jnp.int32), nobody)
@@ -250,7 +259,7 @@ def _next_round(
 
 
 def _path(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Path:
-    # As many bids a round, as many maps of about equal cost: one made on a GPU is not the one made on a CPU.
+    # The map depends on the bids per round: those made on a GPU and on a CPU differ, at about equal cost.
     settings = (VERSION, _block(), PHASES, LEFT_OVER, RADIUS, TUBE_RADIUS)
     key = f"{digest(vertices.astype(np.float64))} {grid} {settings}"
     return cache_folder() / "transport" / f"{hashlib.sha256(key.encode()).hexdigest()}.npz"

@@ -1,4 +1,4 @@
-"""Sets of cars, and which of them a run trains on, regularizes on and is scored on."""
+"""Sets of cars, and their split into train, reg and test cars."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from crossreg.errors import InputError
 
 @dataclass(frozen=True)
 class CarSet:
-    """The cars in a folder, by name; `read` gets one. `origin` says which folder, and in which layout.
+    """The names of the cars in a folder, and a function that reads one.
 
-    `test` is the release's own test part, empty where it has none; `train` is all the rest. Both are sorted.
+    `test` is the release's own test part, empty if it has none; `train` holds all other cars. Both are sorted.
+    `origin` is the folder with its layout, for messages.
     """
 
     origin: str
@@ -24,7 +25,7 @@ class CarSet:
 
 
 class CarSplit(NamedTuple):
-    """Names of cars, sorted, no name in two places; `note` is a line to show where there are fewer than asked for."""
+    """Sorted names of cars, each in one split; `note` is a line to print if there are fewer cars than requested."""
 
     train: tuple[str, ...]
     reg: tuple[str, ...]
@@ -35,11 +36,22 @@ class CarSplit(NamedTuple):
 def split_cars(
     cars: CarSet, *, train_size: int = 30, reg_size: int = 50, test_size: int = 60, seed: int = 0
 ) -> CarSplit:
-    """Cars for each split, chosen by the seed.
+    """Draw the cars of each split.
 
-    Test cars come from the release's own test part, and train and reg cars from the rest; a release without such a
-    part gives all three. Where there are fewer cars than asked for, they are shared in proportion, at least one each.
-    With one seed, the train cars of a smaller `train_size` are among those of a larger one, and the others stay.
+    Test cars come from the release's own test part, train and reg cars from the rest; a release without a test part
+    supplies all three. If there are fewer cars than requested, they are shared in proportion, at least one each.
+    For one seed, the train cars of a smaller `train_size` are among those of a larger one, and reg and test cars are
+    the same.
+
+    Args:
+        cars: the cars of a folder.
+        train_size: cars to train on.
+        reg_size: cars to regularize on.
+        test_size: cars to score.
+        seed: seed of the draw.
+
+    Raises:
+        InputError: if a size is below 1, or the folder has too few cars for three splits.
     """
     asked = {"train": train_size, "reg": reg_size, "test": test_size}
     for name, size in asked.items():
@@ -76,9 +88,9 @@ def _shuffled(names: Sequence[str], generator: np.random.Generator) -> list[str]
 
 
 def _share(available: int, asked: tuple[int, ...]) -> list[int]:
-    """What was asked for, or, where that is too much, shares in proportion that add up to what there is.
+    """Return the requested sizes, or shares in proportion to them if they add up to more than is available.
 
-    Shares are rounded down, at least 1; what is left over goes to the first that has less than it asked for.
+    Shares are rounded down, at least 1; the remainder goes to the first split that has less than requested.
     """
     if sum(asked) <= available:
         return [*asked]

@@ -1,10 +1,10 @@
-"""Whether a car lies as those do that a network was trained on: in their unit, turned as they are, and at their place.
+"""Compare cars with those a network was trained on: their unit, orientation, size and place.
 
-The network reads coordinates, so that a car in millimetres, on its side or with its nose behind is none that it knows,
-and it has pressures for all of them.
+The network reads coordinates and predicts a pressure for any of them, also for a car in millimetres, on its side or
+with its nose at the rear, which is unlike every car it has seen.
 
-A tilt is told by the underside, which is nearly level along every car: by 0.3° at most in 200 cars of the built-in
-family, and by 1.2° in four of ShapeNet-Car. What turns a car about the vertical by a few degrees is not told.
+A tilt is detected at the underside, which is nearly level along every car: within 0.3° in 200 cars of the built-in
+family, and within 1.2° in four of ShapeNet-Car. A turn about the vertical by a few degrees is not detected.
 """
 
 import itertools
@@ -16,30 +16,33 @@ from jaxtyping import Float
 from crossreg.cars.meshes.surface import Surface
 from crossreg.errors import InputError
 
-# Cars differ by less than this in length, and units by more: a metre has 3.28 feet.
+# Lengths of cars differ by less than this factor, units by more: a metre has 3.28 feet.
 _OTHER_UNIT = 3.0
-# A car is turned if it is so much closer to the known ones with its axes exchanged, as the van that is taller than wide
-# is not, or flipped. Of 170 cars of the built-in family none is closer flipped than 0.96 times, with 30 known ones.
+# A car is turned if exchanging its axes, or flipping it, reduces its distance to the known cars by these factors. The
+# first keeps a van that is taller than wide; flipping reduces none of 170 built-in cars' distances below 0.96 times.
 _TURNED, _FLIPPED = 0.5, 0.75
-# Of their extent along an axis, how far cars may reach beyond all those that are known before it is said.
+# How far a car may reach beyond the known ones before a warning, relative to their extent along that axis.
 _BEYOND = 0.25
-# By which factor a length may lie outside of those that are known, and by how many degrees the slope of the underside:
-# of 1200 cars of the built-in family, each with three other known ones, none does.
+# The factor by which a length, and the degrees by which the underside's slope, may lie outside the known range: with
+# three known cars each, none of 1200 built-in cars does.
 _OTHER_SIZE, _TILTED = 1.4, 4.0
 _SLICES = 8
 _FLIPS = {"y": np.array([1, -1, 1]), "z": np.array([1, 1, -1]), "y and z": np.array([1, -1, -1])}
 
 
 def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
-    """Refuse cars of another unit, or with other axes, than the known ones.
+    """Compare cars to predict for with known ones.
 
     Args:
         cars: cars to predict for.
         known: the cars that a network was trained on.
 
     Returns:
-        Lines for each car that seems to be flipped or tilted, that reaches far beyond the known cars, or that is much
-        smaller or larger than any of them.
+        Warnings for each car that seems to be flipped or tilted, that reaches far beyond the known cars, or that is
+        much smaller or larger than any of them.
+
+    Raises:
+        InputError: if a car has another unit or other axes than the known ones.
     """
     extents = np.array([np.ptp(car.vertices, axis=0) for car in known])
     size = float(np.median(np.linalg.norm(extents, axis=1)))
@@ -63,8 +66,8 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
             warnings.append(
                 f"car {car.name}: seems to be turned, along {flip} it is the other way round than the experiment's cars"
             )
-        warnings += _tilted(car, slopes)
-        warnings += _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)
+        seems = [_tilted(car, slopes), _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)]
+        warnings += [f"car {car.name}: {warning}" for warning in seems if warning]
     return warnings
 
 
@@ -77,7 +80,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _lowest(vertices: Float[np.ndarray, "vertex 3"], axis: int) -> Float[np.ndarray, "2 slice"]:
-    """The place along an axis of each slice that has a vertex, and the height of its lowest one."""
+    """Return the place along an axis of each slice that has vertices, and the height of its lowest one."""
     along = vertices[:, axis] - vertices[:, axis].min()
     width = along.max() / _SLICES
     number = np.minimum((along / width).astype(int), _SLICES - 1)
@@ -86,7 +89,7 @@ def _lowest(vertices: Float[np.ndarray, "vertex 3"], axis: int) -> Float[np.ndar
 
 
 def _slopes(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "2"]:
-    """The angle in degrees by which the underside rises along x and along z."""
+    """Return the angles in degrees by which the underside rises along x and along z."""
     found = []
     for axis in (0, 2):
         place, height = _lowest(vertices, axis)
@@ -94,54 +97,54 @@ def _slopes(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "2"]:
     return np.round(found, 1) + 0.0  # a zero has no sign then
 
 
-def _tilted(car: Surface, slopes: Float[np.ndarray, "car 2"]) -> list[str]:
+def _tilted(car: Surface, slopes: Float[np.ndarray, "car 2"]) -> str | None:
     own, low, high = _slopes(car.vertices), slopes.min(axis=0), slopes.max(axis=0)
     number = int(np.argmax(np.maximum(low - own, own - high)))
     if low[number] - _TILTED <= own[number] <= high[number] + _TILTED:
-        return []
-    return [
-        f"car {car.name}: seems to be tilted, its underside rises by {own[number]:.1f}° along {'xz'[number]},"
+        return None
+    return (
+        f"seems to be tilted, its underside rises by {own[number]:.1f}° along {'xz'[number]},"
         f" that of the experiment's cars by {low[number]:.1f}° to {high[number]:.1f}°"
-    ]
+    )
 
 
 def _outline(vertices: Float[np.ndarray, "vertex 3"]) -> Float[np.ndarray, "side slice"]:
-    """The highest and the lowest vertex in slices along z, as shares of a car's height; between slices without any."""
+    """Return the highest and lowest vertex in slices along z, in units of the height; empty slices are interpolated."""
     shares = (vertices - vertices.min(axis=0)) / np.ptp(vertices, axis=0)
     number = np.minimum((_SLICES * shares[:, 2]).astype(int), _SLICES - 1)
-    there = np.unique(number)  # the first and the last slice are: they hold the ends
+    there = np.unique(number)  # has the first and the last slice, which hold the ends of the car
     heights = [shares[number == own, 1] for own in there]
     sides = [[own.max() for own in heights], [own.min() for own in heights]]
     return np.array([np.interp(range(_SLICES), there, side) for side in sides])
 
 
 def _flipped(vertices: Float[np.ndarray, "vertex 3"], outline: Float[np.ndarray, "side slice"]) -> str | None:
-    """The axes along which a car lies the other way round, if its outline is then much closer to the known one."""
+    """Return the axes along which flipping the car brings its outline much closer to the known one, or None."""
     apart = {name: _apart(_outline(vertices * signs), outline) for name, signs in _FLIPS.items()}
     best = min(apart, key=lambda name: apart[name])
     return best if apart[best] < _FLIPPED * _apart(_outline(vertices), outline) else None
 
 
-def _far_out(car: Surface, known: Sequence[Surface], extent: Float[np.ndarray, "3"]) -> list[str]:
+def _far_out(car: Surface, known: Sequence[Surface], extent: Float[np.ndarray, "3"]) -> str | None:
     low = np.min([other.vertices.min(axis=0) for other in known], axis=0)
     high = np.max([other.vertices.max(axis=0) for other in known], axis=0)
     own_low, own_high = car.vertices.min(axis=0), car.vertices.max(axis=0)
     beyond = np.maximum(low - own_low, own_high - high) / extent
     axis = int(np.argmax(beyond))
     if beyond[axis] <= _BEYOND:
-        return []
-    return [
-        f"car {car.name}: reaches from {own_low[axis]:.4g} to {own_high[axis]:.4g} along {'xyz'[axis]}, the"
-        f" experiment's cars from {low[axis]:.4g} to {high[axis]:.4g}; far from them, predictions are guesses"
-    ]
+        return None
+    return (
+        f"reaches from {own_low[axis]:.4g} to {own_high[axis]:.4g} along {'xyz'[axis]}, the experiment's cars from"
+        f" {low[axis]:.4g} to {high[axis]:.4g}; far from them, predictions are guesses"
+    )
 
 
-def _other_size(car: Surface, extents: Float[np.ndarray, "car 3"]) -> list[str]:
+def _other_size(car: Surface, extents: Float[np.ndarray, "car 3"]) -> str | None:
     own, low, high = np.ptp(car.vertices, axis=0), extents.min(axis=0), extents.max(axis=0)
     axis = int(np.argmax(np.maximum(low / own, own / high)))
     if low[axis] / _OTHER_SIZE <= own[axis] <= high[axis] * _OTHER_SIZE:
-        return []
-    return [
-        f"car {car.name}: has {own[axis]:.4g} along {'xyz'[axis]}, the experiment's cars {low[axis]:.4g} to"
-        f" {high[axis]:.4g}; for cars of another size, predictions are guesses"
-    ]
+        return None
+    return (
+        f"has {own[axis]:.4g} along {'xyz'[axis]}, the experiment's cars {low[axis]:.4g} to {high[axis]:.4g};"
+        " for cars of another size, predictions are guesses"
+    )

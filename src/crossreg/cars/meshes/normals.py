@@ -1,17 +1,18 @@
-r"""Which way is out: normals of a surface, from its triangles or from its points alone.
+r"""Outward normals of a surface, from its triangles or from its points alone.
 
 With triangles (a, b, c), the normal of a vertex is the mean of its triangles' normals by area,
 
 $$ n_i \propto \sum_{f \ni i} (b_f - a_f) \times (c_f - a_f) . $$
 
-Without, it is the direction in which the nearest points spread least, the last eigenvector of their covariance.
-That leaves a sign. Neighbours agree where $n_i \cdot n_j > 0$; the signs spread over the neighbours' spanning tree
-of least $1 - |n_i \cdot n_j|$, so around edges rather than across them (Hoppe et al., Surface reconstruction from
-unorganized points, 1992). One sign per connected piece is left, and by the divergence theorem out is where
+Without triangles, it is the direction in which the nearest points spread least, the eigenvector of their covariance
+with the least eigenvalue. Its sign is open. Neighbours agree where $n_i \cdot n_j > 0$; the signs spread over the
+neighbours' spanning tree of least $1 - |n_i \cdot n_j|$, so around edges rather than across them (Hoppe et al., Surface
+reconstruction from unorganized points, 1992). One sign per connected piece remains; by the divergence theorem, normals
+point out where
 
 $$ \oint (x - \bar x) \cdot n \, dA = 3 V > 0 . $$
 
-Triangles wound against their neighbours are turned in the same way: two agree if they run along their common edge
+Triangles wound against their neighbours are reversed in the same way: two agree if they run along their common edge
 in opposite directions.
 """
 
@@ -21,14 +22,15 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 from scipy.spatial import KDTree
 
-# Of 6, 8, 10 and 14 the least mean angle to the faces' normals on four real cars; all but 6 have 99.6% of signs right.
+# Of 6, 8, 10 and 14, this has the least mean angle to the faces' normals on four real cars; all but 6 get 99.6% of the
+# signs right.
 NUM_NEIGHBOURS = 10
 
 
 def area_vectors(
     vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
 ) -> Float[np.ndarray, "face 3"]:
-    """Each triangle's normal, twice its area long."""
+    """Return each triangle's normal, with twice its area as length."""
     a, b, c = (vertices[faces[:, corner]] for corner in range(3))
     return np.cross(b - a, c - a)
 
@@ -36,7 +38,7 @@ def area_vectors(
 def vertex_normals(
     vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
 ) -> Float[np.ndarray, "vertex 3"]:
-    """The normals of the vertices by area, of length 1; zero where a vertex has no triangle with an area."""
+    """Return the area-weighted unit normals of the vertices; zero where no triangle of a vertex has an area."""
     vectors = area_vectors(vertices, faces)
     summed = np.stack(
         [np.bincount(faces.ravel(), np.repeat(vectors[:, axis], 3), len(vertices)) for axis in range(3)], axis=1
@@ -46,29 +48,29 @@ def vertex_normals(
 
 
 def edges_of(faces: Int[np.ndarray, "face 3"]) -> tuple[Int[np.ndarray, " side"], Int[np.ndarray, " edge"]]:
-    """Which edge each side of a triangle is (sides ab of all triangles, then bc, then ca); the triangles of an edge."""
+    """Return the edge of each triangle side (ab of all triangles, then bc, then ca), and the sides of each edge."""
     _, edge_of_side, count = np.unique(side_numbers(faces), return_inverse=True, return_counts=True)
     return edge_of_side, count
 
 
 def side_numbers(faces: Int[np.ndarray, "face 3"]) -> Int[np.ndarray, " side"]:
-    """A number for each side of a triangle, the same for sides between the same two vertices."""
+    """Return a number for each triangle side, equal for sides between the same two vertices."""
     return _pair_number(faces.T.ravel(), np.roll(faces, -1, axis=1).T.ravel(), int(faces.max()) + 1)
 
 
 def turn_outward(
     vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "face 3"]
 ) -> Int[np.ndarray, "face 3"]:
-    """The triangles, those turned that are wound against their neighbours or around a negative volume."""
+    """Return the triangles, reversed where they are wound against their neighbours or around a negative volume."""
     edge_of_side, count = edges_of(faces)
-    # Sides in the order of their edges, so that the two sides of an edge stand next to each other.
+    # Sort sides by their edges, so that the two sides of an edge are adjacent.
     order = np.argsort(edge_of_side, kind="stable")
     shared = order[count[edge_of_side[order]] == 2].reshape(-1, 2)
     forward = (faces < np.roll(faces, -1, axis=1)).T.ravel()
     agrees = forward[shared[:, 0]] != forward[shared[:, 1]]
     first, second = shared.T % len(faces)
     signs, piece = _spread_signs(len(faces), first, second, agrees, np.ones(len(first)))
-    # Volume is a closed piece's own; all open pieces together keep their winding to one another.
+    # A closed piece has a volume of its own; open pieces are turned together.
     num_pieces = piece.max() + 1
     is_open = np.zeros(num_pieces, bool)
     is_open[piece[np.flatnonzero(count[edge_of_side] != 2) % len(faces)]] = True
@@ -81,7 +83,7 @@ def turn_outward(
 def estimate_normals(
     points: Float[np.ndarray, "point 3"], num_neighbours: int = NUM_NEIGHBOURS
 ) -> Float[np.ndarray, "point 3"]:
-    """Outward normals of length 1 from points alone."""
+    """Return outward unit normals from points alone."""
     size = min(num_neighbours + 1, len(points))
     distance, near = KDTree(points).query(points, size)
     around = points[near] - points[near].mean(axis=1, keepdims=True)
@@ -91,7 +93,7 @@ def estimate_normals(
     cosine = np.einsum("pi,pi->p", normals[first], normals[second])
     signs, piece = _spread_signs(len(points), first, second, cosine >= 0, 1 - np.abs(cosine))
     normals = signs[:, None] * normals
-    # A point stands for the area up to its farthest neighbour, but for a factor that all share.
+    # A point represents the area up to its farthest neighbour, up to a common factor.
     area = distance[:, -1:] ** 2
     return normals * _outward_signs(points, area * normals, piece)[:, None]
 
@@ -103,11 +105,11 @@ def _spread_signs(
     agrees: Bool[np.ndarray, " pair"],
     cost: Float[np.ndarray, " pair"],
 ) -> tuple[Float[np.ndarray, " item"], Int[np.ndarray, " item"]]:
-    """±1 for each of `size` items, such that pairs on the tree of least cost that agree have equal signs.
+    """Return ±1 for each item, equal for agreeing pairs on the minimum spanning tree, and each item's connected piece.
 
-    Also the number of the connected piece that each item is in; the first item of a piece has +1.
+    The first item of a piece has +1.
     """
-    # Each pair once: a sparse matrix would add up what stands in one place. No item is a pair with itself.
+    # Each pair once, since a sparse matrix adds up duplicates; no item is paired with itself.
     pair, once = np.unique(_pair_number(first, second, size), return_index=True)
     pair, once = pair[first[once] != second[once]], once[first[once] != second[once]]
     # Cost zero would mean no connection.
@@ -130,14 +132,14 @@ def _spread_signs(
 def _pair_number(
     first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], size: int
 ) -> Int[np.ndarray, " pair"]:
-    """One number for a pair of items in either order."""
+    """Return a number for each pair of items, equal in either order."""
     return np.minimum(first, second) * np.int64(size) + np.maximum(first, second)
 
 
 def _outward_signs(
     points: Float[np.ndarray, "item 3"], vectors: Float[np.ndarray, "item 3"], piece: Int[np.ndarray, " item"]
 ) -> Float[np.ndarray, " item"]:
-    """−1 for the items of a piece that the area vectors show to have a negative volume, else +1."""
+    """Return −1 for the items of pieces whose area vectors give a negative volume, else +1."""
     size = np.maximum(np.bincount(piece), 1)
     centre = np.stack([np.bincount(piece, points[:, axis]) / size for axis in range(3)], axis=1)
     flux = np.bincount(piece, np.einsum("pi,pi->p", points - centre[piece], vectors))

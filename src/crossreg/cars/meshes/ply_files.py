@@ -1,4 +1,4 @@
-"""Meshes of triangles and quads from PLY files, as text or as binary of either byte order. One triangle:
+"""Read meshes of triangles and quads from PLY files, as text or as binary of either byte order. One triangle:
 
     ply                              element face 1
     format ascii 1.0                 property list uchar int vertex_indices
@@ -8,14 +8,15 @@
     property float y                 0 1 0
     property float z                 3 0 1 2
 
-A row of an element has the values of its properties one behind the other, a list its length first. What else is there,
-as colours, edges or texture, is passed over.
+A row of an element holds the values of its properties in order; a list starts with its length. Other properties and
+elements, such as colours, edges or texture, are skipped.
 """
 
 import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,19 +34,19 @@ _KINDS = {
     "double": "f8", "int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
     "float32": "f4", "float64": "f8",
 }  # fmt: skip
-_BYTE_ORDERS = {"binary_little_endian": "<", "binary_big_endian": ">"}
+_BYTE_ORDERS = {"ascii": None, "binary_little_endian": "<", "binary_big_endian": ">"}
 _CORNERS = ("vertex_indices", "vertex_index")
 
 
 class Property(NamedTuple):
-    """A value of every row, or with `length`, the type of its length, a list of them."""
+    """A value in every row, or a list of values where `length` gives the type of the list's length."""
 
     name: str
     kind: str
     length: str | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Element:
     """Rows of the same properties."""
 
@@ -55,24 +56,22 @@ class Element:
 
 
 def read_ply(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face 3"] | None]:
-    """Vertices and triangles of a PLY file; no faces where it has only points."""
+    """Return the vertices and triangles of a PLY file; no faces if it has only points."""
     size = check_size(path)
     try:
         content = path.read_bytes()
         start, encoding, elements = _read_header(content)
         counts = {element.name: element.count for element in elements}
         num_vertices, num_faces = counts.get("vertex", 0), counts.get("face", 0)
+        promised = f"{path}: promises {num_vertices} vertices and {num_faces} faces, but"
         # A row takes at least a byte, three coordinates at least 6, and a triangle 4.
         if 6 * num_vertices + 4 * num_faces > size or sum(counts.values()) > size:
-            raise InputError(f"{path}: promises {num_vertices} vertices and {num_faces} faces, but has {size} bytes")
-        body = memoryview(content)[start:]
-        stream = _Text(body) if encoding == "ascii" else _Binary(body, _BYTE_ORDERS[encoding])
+            raise InputError(f"{promised} has {size} bytes")
+        stream = _Stream(memoryview(content)[start:], _BYTE_ORDERS[encoding])
         try:
             found = {element.name: _read_rows(element, stream) for element in elements}
         except EOFError as error:
-            raise InputError(
-                f"{path}: promises {num_vertices} vertices and {num_faces} faces, but ends before them"
-            ) from error
+            raise InputError(f"{promised} ends before them") from error
         stream.check_end()
         return _vertices(found.get("vertex", {})), _triangles(found.get("face", {}))
     except InputError:
@@ -82,7 +81,7 @@ def read_ply(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray,
 
 
 def _read_header(content: bytes) -> tuple[int, str, list[Element]]:
-    """Where the rows start, how they are written, and what they are."""
+    """Return where the rows start, their encoding and the elements."""
     end = re.compile(rb"^end_header[ \t]*\r?\n", re.MULTILINE).search(content[:_LONGEST_HEADER])
     if not re.match(rb"ply\s", content) or end is None:
         raise ValueError("it does not start as one, or its header has no end")
@@ -92,8 +91,8 @@ def _read_header(content: bytes) -> tuple[int, str, list[Element]]:
         match words:
             case [] | ["comment" | "obj_info", *_]:
                 pass
-            case ["format", "ascii" | "binary_little_endian" | "binary_big_endian", "1.0"] if not encoding:
-                encoding = words[1]
+            case ["format", name, "1.0"] if name in _BYTE_ORDERS and not encoding:
+                encoding = name
             case ["element", name, count] if re.fullmatch(r"[0-9]{1,18}", count):
                 elements.append(Element(name, int(count), []))
             case ["property", "list", length, kind, name] if elements and length in _KINDS and kind in _KINDS:
@@ -102,44 +101,52 @@ def _read_header(content: bytes) -> tuple[int, str, list[Element]]:
                 elements[-1].properties.append(Property(name, _KINDS[kind]))
             case _:
                 raise ValueError(f"its header has the line {line[:60]!r}")
-    names = [element.name for element in elements]
-    if not encoding or len(set(names)) < len(names):
+    if not encoding or len({element.name for element in elements}) < len(elements):
         raise ValueError("its header names no format, or an element twice")
     if any(len({p.name for p in e.properties}) < len(e.properties) or not e.properties for e in elements):
         raise ValueError("an element has no property, or one twice")
     return end.end(), encoding, elements
 
 
-class _Text:
-    """The rows of a text, from front to back: `place` is where the next one starts."""
+class _Stream:
+    """The rows of a file, read from front to back: numbers of a text, or bytes if there is a byte order.
 
-    def __init__(self, body: memoryview):
+    `place` is the index of the next number or byte.
+    """
+
+    def __init__(self, body: memoryview, byte_order: str | None):
+        self._order, self.place = byte_order, 0
+        if byte_order is not None:
+            self._body = np.frombuffer(body, np.uint8)
+            return
         try:
             with warnings.catch_warnings(action="error"):  # numpy only warns of a word that is no number
-                self._numbers = np.fromstring(bytes(body), np.float64, sep=" ") if bytes(body[:1]) else np.empty(0)
+                self._body = np.fromstring(bytes(body), np.float64, sep=" ") if len(body) else np.empty(0)
         except (Warning, ValueError) as error:
             raise ValueError("it holds a word that is no number") from error
-        self.place = 0
 
     def take(self, kinds: Sequence[str], rows: int) -> list[np.ndarray]:
-        """So many rows of values of these types, as columns."""
+        """Return the columns of the next rows, whose values have these types."""
         if not kinds:
             return []
-        end = self.place + rows * len(kinds)
-        if end > len(self._numbers):
+        dtype = np.dtype([(str(number), (self._order or "") + kind) for number, kind in enumerate(kinds)])
+        end = self.place + rows * (dtype.itemsize if self._order else len(kinds))
+        if end > len(self._body):
             raise EOFError
-        block = self._numbers[self.place : end].reshape(rows, len(kinds))
-        self.place = end
-        return [_whole(column, kind) for column, kind in zip(block.T, kinds, strict=True)]
+        block, self.place = self._body[self.place : end], end
+        if self._order:
+            values = block.view(dtype)
+            return [values[name] for name in dtype.names or ()]
+        return [_typed(column, kind) for column, kind in zip(block.reshape(rows, -1).T, kinds, strict=True)]
 
     def check_end(self) -> None:
-        """Refuses what stands behind the last row."""
-        if self.place < len(self._numbers):
-            raise ValueError(f"{len(self._numbers) - self.place} numbers follow its last row")
+        """Raise ValueError if anything follows the last row."""
+        if left := len(self._body) - self.place:
+            raise ValueError(f"{left} {'bytes' if self._order else 'numbers'} follow its last row")
 
 
-def _whole(column: np.ndarray, kind: str) -> np.ndarray:
-    """Numbers of a text in their type."""
+def _typed(column: np.ndarray, kind: str) -> np.ndarray:
+    """Return numbers of a text in their type."""
     if kind[0] == "f":
         return column
     if not np.isin(column % 1, 0).all() or (np.abs(column) > 2**53).any():
@@ -147,111 +154,85 @@ def _whole(column: np.ndarray, kind: str) -> np.ndarray:
     return column.astype(np.int64)
 
 
-class _Binary:
-    """The same of bytes."""
-
-    def __init__(self, body: memoryview, byte_order: str):
-        self._body, self._order, self.place = body, byte_order, 0
-
-    def take(self, kinds: Sequence[str], rows: int) -> list[np.ndarray]:
-        if not kinds:
-            return []
-        dtype = np.dtype([(str(number), self._order + kind) for number, kind in enumerate(kinds)])
-        end = self.place + rows * dtype.itemsize
-        if end > len(self._body):
-            raise EOFError
-        block = np.frombuffer(self._body[self.place : end], dtype)
-        self.place = end
-        return [block[name] for name in dtype.names or ()]
-
-    def check_end(self) -> None:
-        if self.place < len(self._body):
-            raise ValueError(f"{len(self._body) - self.place} bytes follow its last row")
-
-
-_Stream = _Text | _Binary
-
-
 class _Lists(NamedTuple):
-    """A list in every row: those that are shorter than others have their last value again."""
+    """One list per row; lists shorter than the longest repeat their last value."""
 
     values: np.ndarray
     lengths: np.ndarray
 
 
-def _read_rows(element: Element, stream: _Stream) -> dict[str, np.ndarray | _Lists]:
-    """The values of each property."""
+_Columns = dict[str, np.ndarray | _Lists]
+
+
+def _read_rows(element: Element, stream: _Stream) -> _Columns:
+    """Return the values of each property of an element."""
     if not element.count:
         return {}
     start = stream.place
-    widths = _widths(element, stream)
+    widths = [len(values) for values in _read_row(element, stream)]
     stream.place = start
-    try:  # as if all lists were as long as those of the first row; they mostly are
-        columns, found = stream.take(_kinds(element, widths), element.count), {}
-    except EOFError:
-        return _read_one_by_one(element, stream)
-    for each, width in zip(element.properties, widths, strict=True):
-        first, *others = columns[: width + (each.length is not None)]
-        columns = columns[1 + len(others) :]
-        if each.length is None:
-            found[each.name] = first
-        elif (first != width).any():
-            stream.place = start
-            return _read_one_by_one(element, stream)
+    if (found := _read_alike(element, stream, widths)) is not None:  # lists mostly have one length
+        return found
+    stream.place = start
+    return _read_one_by_one(element, stream)
+
+
+def _read_alike(element: Element, stream: _Stream, widths: Sequence[int]) -> _Columns | None:
+    """Return all rows at once if every row's lists have these lengths, otherwise None."""
+    layout = list(zip(element.properties, widths, strict=True))
+    kinds = [kind for each, width in layout for kind in [*filter(None, [each.length]), *[each.kind] * width]]
+    try:
+        columns = iter(stream.take(kinds, element.count))
+    except (EOFError, ValueError):
+        return None
+    found: _Columns = {}
+    for each, width in layout:
+        lengths = next(columns) if each.length else None
+        values = list(islice(columns, width))
+        if lengths is None:
+            found[each.name] = values[0]
+        elif (lengths == width).all():
+            found[each.name] = _Lists(np.stack(values, -1) if values else np.empty((element.count, 0)), lengths)
         else:
-            found[each.name] = _Lists(np.stack(others, -1) if others else np.empty((element.count, 0)), first)
+            return None
     return found
 
 
-def _read_one_by_one(element: Element, stream: _Stream) -> dict[str, np.ndarray | _Lists]:
-    """The same where lists differ in length, as for triangles among quads."""
-    rows: dict[str, list[list[Any]]] = {each.name: [] for each in element.properties}
-    for _ in range(element.count):
-        for each in element.properties:
-            width = 1 if each.length is None else _length(stream, each.length)
-            rows[each.name].append([column.item() for column in stream.take([each.kind] * width, 1)])
-    found: dict[str, np.ndarray | _Lists] = {}
-    for each in element.properties:
-        lists = rows[each.name]
+def _read_one_by_one(element: Element, stream: _Stream) -> _Columns:
+    """Return rows whose lists differ in length, as triangles among quads do."""
+    rows = [_read_row(element, stream) for _ in range(element.count)]
+    found: _Columns = {}
+    for each, lists in zip(element.properties, zip(*rows, strict=True), strict=True):
         lengths = np.array([len(values) for values in lists])
         filled = np.array([values + (values[-1:] or [0]) * (lengths.max() - len(values)) for values in lists])
-        found[each.name] = filled[:, 0] if each.length is None else _Lists(filled, lengths)
+        found[each.name] = _Lists(filled, lengths) if each.length else filled[:, 0]
     return found
 
 
-def _widths(element: Element, stream: _Stream) -> list[int]:
-    """How many values each property has in the first row."""
-    widths = []
+def _read_row(element: Element, stream: _Stream) -> list[list[Any]]:
+    """Return the values of each property in the next row."""
+    row = []
     for each in element.properties:
-        widths.append(1 if each.length is None else _length(stream, each.length))
-        stream.take([each.kind] * widths[-1], 1)
-    return widths
+        width = _read_length(stream, each.length) if each.length else 1
+        row.append([column.item() for column in stream.take([each.kind] * width, 1)])
+    return row
 
 
-def _length(stream: _Stream, kind: str) -> int:
+def _read_length(stream: _Stream, kind: str) -> int:
     length = float(stream.take([kind], 1)[0][0])
     if not 0 <= length <= _LONGEST_LIST or length % 1:
         raise ValueError(f"it has a list of {length:g} values; expected at most {_LONGEST_LIST}")
     return int(length)
 
 
-def _kinds(element: Element, widths: Sequence[int]) -> list[str]:
-    """The types of all values of a row."""
-    kinds = []
-    for each, width in zip(element.properties, widths, strict=True):
-        kinds += [each.kind] * width if each.length is None else [each.length, *[each.kind] * width]
-    return kinds
-
-
-def _vertices(vertex: dict[str, np.ndarray | _Lists]) -> Float[np.ndarray, "vertex 3"]:
-    axes = [vertex.get(axis) for axis in "xyz"]
-    columns = [np.asarray(values, np.float64) for values in axes if isinstance(values, np.ndarray)]
-    if len(columns) < 3:
+def _vertices(vertex: _Columns) -> Float[np.ndarray, "vertex 3"]:
+    axes = [values for axis in "xyz" if isinstance(values := vertex.get(axis), np.ndarray)]
+    if len(axes) < 3:
         raise ValueError("it has no vertices with x, y and z")
-    return np.stack(columns, axis=-1)
+    return np.stack(axes, axis=-1, dtype=np.float64)
 
 
-def _triangles(face: dict[str, np.ndarray | _Lists]) -> Int[np.ndarray, "face 3"] | None:
+def _triangles(face: _Columns) -> Int[np.ndarray, "face 3"] | None:
     if not face:
         return None
     corners = next((face[name] for name in _CORNERS if name in face), None)

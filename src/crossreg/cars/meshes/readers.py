@@ -1,6 +1,6 @@
-"""Cars from a folder. Its layout is recognised from what is in it:
+"""Read cars from a folder. Its layout is recognised from its files:
 
-| layout                  | cars                                                          | own test part              |
+| layout                  | cars                                                          | test part                  |
 |-------------------------|---------------------------------------------------------------|----------------------------|
 | neuraloperator          | `data/<id>/tri_mesh.ply`, `data/<id>/press.npy`               | `test.txt`                 |
 | processed ShapeNet-Car  | `data/mesh_<id>.ply`, `data/press_<id>.npy`, for the ids of   | `test.txt`, or what        |
@@ -11,8 +11,8 @@
 | NPZ files               | `*.npz` with vertices, pressure; faces and normals if present | `test.txt`, if present     |
 | PLY and NPY files       | `<name>.ply`, `<name>.npy`                                    | `test.txt`, if present     |
 
-`train.txt` and `test.txt` hold names between commas or white space. A car in neither is not used; where there is only
-one of them, the cars that it does not list are the other part. Nothing but names is read until a car is asked for.
+`train.txt` and `test.txt` hold names separated by commas or white space. A car in neither is not used; if only one of
+them exists, the cars it does not list are the other part. Only names are read until a car is requested.
 """
 
 import re
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from crossreg.cars.meshes.car_set import CarSet, split_cars
 from crossreg.cars.meshes.mesh_files import match_shapenet, read_hdf5, read_npz, read_pressure
@@ -35,7 +36,7 @@ _GEOMETRIES = (".npz", ".ply", ".vtk")
 
 
 class Cars(NamedTuple):
-    """The cars of a run; `note` is a line to show where there were fewer than asked for."""
+    """The cars of a run; `note` is a line to print if there were fewer than requested."""
 
     train: tuple[Surface, ...]
     reg: tuple[Surface, ...]
@@ -44,7 +45,7 @@ class Cars(NamedTuple):
 
 
 def load_cars(path: Path, *, train_size: int = 30, reg_size: int = 50, test_size: int = 60, seed: int = 0) -> Cars:
-    """Train, reg and test cars of a folder, chosen by the seed (see [`split_cars`][]); only these are read."""
+    """Draw train, reg and test cars of a folder as [`split_cars`][] does, and read these."""
     cars = find_cars(path)
     split = split_cars(cars, train_size=train_size, reg_size=reg_size, test_size=test_size, seed=seed)
     train, reg, test = (tuple(cars.read(name) for name in part) for part in (split.train, split.reg, split.test))
@@ -52,19 +53,19 @@ def load_cars(path: Path, *, train_size: int = 30, reg_size: int = 50, test_size
 
 
 def find_cars(path: Path) -> CarSet:
-    """The cars of a folder, or of the one data set at most two folders below it, by name."""
+    """Return the cars of a folder, or of the only data set at most two folders below it."""
     if not path.is_dir():
         raise InputError(f"{path}: {'not a folder' if path.exists() else 'missing'}; expected a folder of cars")
     if found := _release_in(path):
         return found
-    for below in ("*", "*/*"):  # DINOZAUR's stands in data/shapenetcar of its repository
+    for below in ("*", "*/*"):  # DINOZAUR's is in data/shapenetcar of its repository
         folders = [folder for folder in sorted(path.glob(below)) if folder.is_dir()]
-        releases = [(folder, found) for folder in folders if (found := _release_in(folder))]
+        releases = {folder: found for folder in folders if (found := _release_in(folder))}
         if len(releases) > 1:
-            names = ", ".join(folder.relative_to(path).as_posix() for folder, _ in releases)
+            names = ", ".join(folder.relative_to(path).as_posix() for folder in releases)
             raise InputError(f"{path}: several sets of cars, {names}; name one of them")
         if releases:
-            return releases[0][1]
+            return next(iter(releases.values()))
     if found := _npz_files(path) or _ply_files(path):
         return found
     raise InputError(
@@ -76,7 +77,7 @@ def find_cars(path: Path) -> CarSet:
 
 
 def read_geometries(path: Path) -> list[Surface]:
-    """Cars to predict for, of an NPZ, PLY or VTK file, a folder of such, or a set of cars; no pressure is needed."""
+    """Read cars to predict for, without pressure, from an NPZ, PLY or VTK file, a folder of these, or a set of cars."""
     if path.is_dir():
         if files := sorted(file for suffix in _GEOMETRIES for file in path.glob(f"*{suffix}")):
             return [_read_geometry(file) for file in files]
@@ -92,10 +93,16 @@ def _read_geometry(path: Path) -> Surface:
         arrays = read_npz(path, needed=("vertices",))
         return make_surface(path.stem, arrays["vertices"], None, arrays.get("faces"), arrays.get("normals"))
     vertices, faces = read_ply(path) if path.suffix == ".ply" else read_vtk(path)
-    if faces is not None:  # original files hold points inside the car that no face uses
-        used, corners = np.unique(faces, return_inverse=True)
-        vertices, faces = vertices[used], corners.reshape(faces.shape)
-    return make_surface(path.stem, vertices, None, faces)
+    if faces is None:
+        return make_surface(path.stem, vertices, None)
+    used, faces = _used(faces)
+    return make_surface(path.stem, vertices[used], None, faces)
+
+
+def _used(faces: Int[np.ndarray, "face corner"]) -> tuple[Int[np.ndarray, " used"], Int[np.ndarray, "face corner"]]:
+    """Return the vertices that faces use, and the faces by places among these; original files hold further points."""
+    used, corners = np.unique(faces, return_inverse=True)
+    return used, corners.reshape(faces.shape)
 
 
 def _release_in(folder: Path) -> CarSet | None:
@@ -177,7 +184,7 @@ def _of_pairs(
     files: dict[str, tuple[Path, Path]],
     read_pair: Callable[[str, Path, Path], Surface],
 ) -> CarSet:
-    """A set of cars that are a mesh file and a pressure file each, all of which must be there."""
+    """Return a set of cars with a mesh file and a pressure file each, all of which must exist."""
     for name in train + test:
         for file in files[name]:
             if not file.is_file():
@@ -193,22 +200,21 @@ def _read_pair(name: str, mesh: Path, field: Path) -> Surface:
 def _read_original(name: str, mesh: Path, field: Path) -> Surface:
     vertices, faces = read_vtk(mesh)
     pressure = read_pressure(field)
-    used, corners = np.unique(faces, return_inverse=True)
-    # The files hold points inside the car that no face uses, each with a pressure.
     if pressure.shape[:1] == (len(vertices),):
-        vertices, pressure, faces = vertices[used], pressure[used], corners.reshape(faces.shape)
+        used, faces = _used(faces)
+        vertices, pressure = vertices[used], pressure[used]
     return make_surface(name, vertices, match_shapenet(pressure, len(vertices)), faces)
 
 
 def _padded(name: str) -> str:
-    """A number as file names have it."""
+    """Return a car's number as in file names."""
     return name.zfill(3)
 
 
 def _own_split(folder: Path, names: list[str], spelled: Callable[[str], str] = str) -> tuple[list[str], list[str]]:
-    """The names in the folder's `train.txt` and `test.txt`; all are train where there is neither.
+    """Return the names in the folder's `train.txt` and `test.txt`; without either, all are train.
 
-    Where there is one of them, the cars that it does not list are the other part.
+    If there is only one of them, the cars it does not list are the other part.
     """
     listed = {}
     for part in ("train", "test"):
@@ -228,7 +234,7 @@ def _own_split(folder: Path, names: list[str], spelled: Callable[[str], str] = s
 
 
 def _names_in(file: Path) -> list[str]:
-    """The names in a text file, between commas or white space."""
+    """Return the names in a text file, separated by commas or white space."""
     if not file.is_file():
         raise InputError(f"{file}: missing; it names the cars")
     try:

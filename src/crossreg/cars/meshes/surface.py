@@ -1,6 +1,6 @@
-"""A car: points on a closed surface, the pressure on them, and which way is out.
+"""A car: points on a closed surface, their pressure and their outward normals.
 
-Axes as in ShapeNet-Car: x lateral, y up, z streamwise with the nose at −z.
+Axes are those of ShapeNet-Car: x lateral, y up, z streamwise with the nose at −z.
 """
 
 import sys
@@ -13,13 +13,13 @@ from jaxtyping import Float, Int
 from crossreg.cars.meshes.normals import area_vectors, edges_of, estimate_normals, turn_outward, vertex_normals
 from crossreg.errors import InputError
 
-# Points closer to a plane than this part of their spread have no volume that single precision would know of.
+# Points this close to a plane, relative to their spread, have no volume in single precision.
 _FLAT = 1e-6
 
 
 @dataclass(frozen=True)
 class Surface:
-    """One car. `normals` have length 1 and point out of the body; `faces` are absent where a release has none."""
+    """One car. `normals` have length 1 and point out of the body; `faces` is None if the source has none."""
 
     name: str
     vertices: Float[np.ndarray, "vertex 3"]
@@ -35,11 +35,18 @@ def make_surface(
     faces: np.ndarray | None = None,
     normals: np.ndarray | None = None,
 ) -> Surface:
-    """A car from arrays as a user or a release has them, checked, with outward normals.
+    """Make a car from checked arrays, with outward normals. An open mesh prints a warning.
 
-    `vertices` (vertex, 3); `pressure` (vertex,) or (vertex, 1); `faces` triangles or quads, in any winding; `normals`
-    of any length, all outward or all inward. Normals that are not given are those of the faces, and without faces
-    those of the points. An open mesh is warned of. Without `pressure`, as of a car to predict for, it is 0.
+    Args:
+        name: the car's name, for messages.
+        vertices: (vertex, 3).
+        pressure: (vertex,) or (vertex, 1); None, for a car to predict for, becomes 0.
+        faces: triangles (face, 3) or quads (face, 4), in any winding.
+        normals: (vertex, 3) of any length, all outward or all inward; by default computed from the faces, or from the
+            points if there are no faces.
+
+    Raises:
+        InputError: if the arrays are no closed surface with a finite field on it.
     """
     vertices = _numbers(name, "vertices", vertices, "(vertex, 3)")
     if vertices.ndim != 2 or vertices.shape[1] != 3:
@@ -63,7 +70,7 @@ def make_surface(
 
 
 def _numbers(name: str, what: str, array: np.ndarray, shape: str) -> Float[np.ndarray, "..."]:
-    """A copy in double precision, if the array holds finite real numbers."""
+    """Return a copy in double precision of an array of finite real numbers."""
     array = np.asarray(array)
     if array.dtype.kind not in "fiu":
         raise InputError(f"car {name}: {what} of type {array.dtype}; expected real numbers, {shape}")
@@ -89,7 +96,7 @@ def _check_pressure(name: str, pressure: np.ndarray, num_vertices: int) -> Float
 
 
 def axes_warning(cars: Sequence[Surface]) -> str | None:
-    """A line for cars that lie along another axis than z, or None."""
+    """Return a warning if cars are longest along another axis than z, else None."""
     longest = [int(np.argmax(np.ptp(car.vertices, axis=0))) for car in cars]
     if not (wrong := [number for number, axis in enumerate(longest) if axis != 2]):
         return None
@@ -110,7 +117,7 @@ def _check_extent(name: str, vertices: Float[np.ndarray, "vertex 3"]) -> None:
 
 
 def _check_faces(name: str, vertices: Float[np.ndarray, "vertex 3"], faces: np.ndarray) -> Int[np.ndarray, "face 3"]:
-    """The faces as triangles, if they are a surface on all the vertices."""
+    """Return the faces as triangles, which must use all vertices."""
     faces = np.asarray(faces)
     if faces.ndim != 2 or faces.shape[1] not in (3, 4) or faces.dtype.kind not in "iu" or not len(faces):
         raise InputError(
@@ -121,15 +128,12 @@ def _check_faces(name: str, vertices: Float[np.ndarray, "vertex 3"], faces: np.n
         wrong = faces.min() if faces.min() < 0 else faces.max()
         raise InputError(f"car {name}: a face has vertex {wrong}; there are {len(vertices)} vertices, numbered from 0")
     triangles = triangles_of(faces.astype(np.int64))
-    # A quad may be a triangle whose last corner is there twice.
+    # A quad may be a triangle that repeats its last corner.
     repeated = len(faces) - len(triangles) if faces.shape[1] == 3 else 0
-    faces = triangles
-    if (
-        not len(faces)
-        or np.linalg.norm(area_vectors(vertices, faces), axis=1).sum() <= _FLAT**2 * np.ptp(vertices) ** 2
-    ):
+    area = np.linalg.norm(area_vectors(vertices, triangles), axis=1).sum()
+    if area <= _FLAT**2 * np.ptp(vertices) ** 2:
         raise InputError(f"car {name}: degenerate mesh, its faces have no area")
-    used = np.unique(faces)
+    used = np.unique(triangles)
     if len(used) != len(vertices):
         missing = np.setdiff1d(np.arange(len(vertices)), used)[0]
         dropped = f", without {repeated} faces that have a corner twice" if repeated else ""
@@ -137,11 +141,11 @@ def _check_faces(name: str, vertices: Float[np.ndarray, "vertex 3"], faces: np.n
             f"car {name}: {len(vertices)} vertices, but the faces use only {len(used)} of them{dropped}; the first of"
             f" the others is {missing}: remove those and their pressure, or give no faces"
         )
-    return faces
+    return triangles
 
 
 def triangles_of(faces: Int[np.ndarray, "face corner"]) -> Int[np.ndarray, "triangle 3"]:
-    """Quads (a, b, c, d) as triangles (a, b, c) and (a, c, d); triangles with a repeated corner are left out."""
+    """Split quads (a, b, c, d) into triangles (a, b, c) and (a, c, d); drop triangles with a repeated corner."""
     if faces.shape[1] == 4:
         faces = faces[:, [0, 1, 2, 0, 2, 3]].reshape(-1, 3)
     return faces[(faces != np.roll(faces, 1, axis=1)).all(axis=1)]
@@ -160,7 +164,7 @@ def _warn_if_open(name: str, faces: Int[np.ndarray, "face 3"]) -> None:
 def _check_normals(
     name: str, normals: np.ndarray, outward: Float[np.ndarray, "vertex 3"]
 ) -> Float[np.ndarray, "vertex 3"]:
-    """Given normals with length 1, turned to the side on which `outward` lies."""
+    """Return given normals at length 1, turned to the side of `outward`."""
     normals = _numbers(name, "normals", normals, "(vertex, 3)")
     if normals.shape != outward.shape:
         raise InputError(f"car {name}: normals have shape {normals.shape}; the vertices have {outward.shape}")

@@ -1,16 +1,16 @@
-"""Meshes of triangles and quads from legacy VTK files, as text or as big-endian binary. One quad:
+"""Read meshes of triangles and quads from legacy VTK files, as text or as big-endian binary. One quad:
 
-    # vtk DataFile Version 4.2       CELLS 1 5         (cells, and numbers: each cell's count of corners, then these)
+    # vtk DataFile Version 4.2       CELLS 1 5         (cells; numbers: each cell's count of corners and its corners)
     any title                        4  0 1 2 3
     ASCII                        or, from version 5 on,
-    DATASET UNSTRUCTURED_GRID        CELLS 2 4         (offsets, one more than cells, and corners)
+    DATASET UNSTRUCTURED_GRID        CELLS 2 4         (offsets, one more than cells; corners)
     POINTS 4 float                   OFFSETS vtktypeint64
     0 0 0  1 0 0  1 1 0  0 1 0       0 4
     CELLS …                          CONNECTIVITY vtktypeint64
     CELL_TYPES 1                     0 1 2 3
     9                            where cell c has the corners connectivity[offsets[c] : offsets[c + 1]].
 
-POLYDATA has POLYGONS in the place of CELLS and no CELL_TYPES. Fields and metadata are passed over wherever they stand.
+POLYDATA has POLYGONS in place of CELLS and no CELL_TYPES. Fields and metadata are skipped wherever they occur.
 """
 
 import re
@@ -29,7 +29,7 @@ _TRIANGLE, _POLYGON, _QUAD = 5, 7, 9
 
 
 def read_vtk(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray, "face corner"]]:
-    """Vertices and faces; these have 3 corners, or 4 where there are quads, and triangles then their last one twice."""
+    """Return vertices and faces. If there are quads, faces have 4 corners, and a triangle repeats its last one."""
     check_size(path)
     content = path.read_bytes()
     header = re.match(rb"# vtk DataFile[^\n]*\n[^\n]*\n\s*(ASCII|BINARY)\s+DATASET[ \t]+(\w+)[ \t\r]*\n", content)
@@ -57,13 +57,13 @@ def read_vtk(path: Path) -> tuple[Float[np.ndarray, "vertex 3"], Int[np.ndarray,
 
 
 class _Sections:
-    """A file from front to back: `rest` is what is still to be read."""
+    """A file read from front to back; `rest` is the part not yet read."""
 
     def __init__(self, path: Path, rest: bytes, *, is_text: bool):
         self.path, self.rest, self.is_text = path, rest, is_text
 
     def find(self, line: str) -> tuple[str, ...]:
-        """The values on the next line of this form; goes on to what follows it."""
+        """Return the values on the next line of this form, and move past it."""
         match = re.search(rf"(?m)^[ \t]*{line}[ \t\r]*\n".encode(), self.rest)
         if match is None:
             raise InputError(f"{self.path}: has no section {line.partition('[')[0]}, or a damaged one")
@@ -71,7 +71,7 @@ class _Sections:
         return tuple(value.decode() for value in match.groups())
 
     def numbers(self, name: str, count: int, kind: str, kinds: dict[str, str]) -> np.ndarray:
-        """The numbers that stand here; goes on to what follows them."""
+        """Return the next numbers, and move past them."""
         if kind not in kinds:
             raise InputError(f"{self.path}: {name} of type {kind}; expected {', '.join(kinds)}")
         dtype = np.dtype(kinds[kind])
@@ -96,9 +96,9 @@ class _Sections:
 
 
 def _cells(sections: _Sections, name: str) -> tuple[Int[np.ndarray, " offset"], Int[np.ndarray, " number"]]:
-    """Offsets and corners of the cells, from either form."""
+    """Return offsets and corners of the cells, from either form."""
     first, second = map(int, sections.find(rf"{name}[ \t]+(\d{{1,18}})[ \t]+(\d{{1,18}})"))
-    # What stands there tells the form, more surely than the version. A list in binary starts with a zero byte.
+    # The content tells the form more reliably than the version. A list in binary starts with a zero byte.
     if sections.rest[:64].lstrip().startswith(b"OFFSETS"):
         (kind,) = sections.find(r"OFFSETS[ \t]+(\w+)")
         offsets = sections.numbers("OFFSETS", first, kind, _INTEGERS)

@@ -1,0 +1,6 @@
+"""Figures and the page of a car experiment, from its folder.
+
+run       reads the folder: test cars, predictions, histories and scores
+figures   surfaces, rooflines, σ per site, calibration and methods, as PDF and PNG
+page      one self-contained page, with page.html, page.css and page.js
+"""

@@ -1,11 +1,11 @@
 r"""The paper's car figures, from the folder of `crossreg car`.
 
-A surface is drawn without perspective. A viewer in direction e, a unit vector, has its axes
+Surfaces are drawn without perspective. The axes of a viewer in direction e, a unit vector, are
 
 $$ \text{right} = \frac{\hat y \times e}{|\hat y \times e|}, \qquad \text{up} = e \times \text{right}, $$
 
-and triangles are painted from the farthest to the nearest. Colours are those of a value at the vertices, a little
-darker where the surface turns away from the light.
+and triangles are painted from the farthest to the nearest. Colours show a value at the vertices, a little darker where
+the surface faces away from the light.
 """
 
 from collections.abc import Sequence
@@ -26,23 +26,31 @@ from crossreg.cars.meshes.surface import Surface
 from crossreg.files.whole import make_folder
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.cars.run import CarRun, Prediction, read_car_run, roofline, top_of_scale
-from crossreg.report.figures import drawing as figures
-from crossreg.report.figures.drawing import STYLE, draw_all, save, set_sigma_axis, site_colors
+from crossreg.report.figures.drawing import STYLE, draw_all, method_looks, save, set_sigma_axis, site_colors, wrapped
 from crossreg.report.looks import COLORS
 from crossreg.runs.car_folder import FIGURES
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)
-_LIGHT = np.array([0.0, 0.6, 0.8])  # to the right, up and towards the viewer, so that every view is lit alike
-_SHADE = 0.4  # how much darker a surface is that the light does not reach
+_LIGHT = np.array([0.0, 0.6, 0.8])  # right, up and towards the viewer, so that every view is lit alike
+_SHADE = 0.4  # how much darker an unlit surface is
 ERROR_COLORS = "viridis"
 # Half the width of a band in standard deviations.
 BAND = 2
-# Opaque, so that a legend shows the colours that are seen where bands overlap.
+# Opaque, so that the legend shows the colours of overlapping bands.
 _TOTAL, _PREDICTIVE = "#D3EAF8", "#86C5EC"
 
 
 def draw_car_figures(folder: Path, out: Path | None = None, *, progress: bool = False) -> list[Path]:
-    """Draws all figures of a run into `out`, by default its folder `figures`, as PDF and PNG."""
+    """Draw all figures of a run as PDF and PNG.
+
+    Args:
+        folder: the folder of a car experiment.
+        out: where to write them, by default its folder `figures`.
+        progress: report progress on stderr.
+
+    Returns:
+        The files.
+    """
     run = read_car_run(folder)
     target = folder / FIGURES if out is None else out
     make_folder(target, parents=out is not None)
@@ -58,13 +66,8 @@ def draw_car_figures(folder: Path, out: Path | None = None, *, progress: bool = 
     return draw_all(drawings, progress=progress)
 
 
-def method_looks(run: CarRun) -> dict[str, dict[str, Any]]:
-    """One look for each method, the same in every figure of a run."""
-    return figures.method_looks(run.methods)
-
-
 def view_axes(eye: Sequence[float]) -> Float[np.ndarray, "3 3"]:
-    """Unit vectors to the right, up and towards a viewer in direction `eye`, as rows."""
+    """Return unit vectors to the right, up and towards a viewer in direction `eye`, as rows."""
     toward = np.asarray(eye, float) / np.linalg.norm(eye)
     right = np.cross([0.0, 1.0, 0.0], toward)
     right /= np.linalg.norm(right)
@@ -74,7 +77,7 @@ def view_axes(eye: Sequence[float]) -> Float[np.ndarray, "3 3"]:
 def draw_surface(
     axis: Axes, car: Surface, values: Float[np.ndarray, " vertex"], norm: Normalize, eye: Sequence[float] = _FRONT
 ) -> None:
-    """A value on a car, seen from `eye`; a car without faces is drawn as points."""
+    """Draw a value on a car, seen from `eye`; a car without faces is drawn as points."""
     axes = view_axes(eye)
     across, up, near = axes @ car.vertices.T
     shade = 1 - _SHADE * (1 - np.clip(car.normals @ axes.T @ _LIGHT, 0, 1))
@@ -97,7 +100,7 @@ def draw_surface(
 
 
 def draw_roofline(axis: Axes, car: Surface, prediction: Prediction) -> None:
-    """Truth and mean along the roofline, with bands of the predictive and of the total standard deviation."""
+    """Draw truth and mean along the roofline, with bands of the predictive and the total standard deviation."""
     line = roofline(car)
     z, mean = car.vertices[line, 2], prediction.mean[line]
     for part, color, label in (("std", _TOTAL, "total"), ("std_predictive", _PREDICTIVE, "predictive")):
@@ -108,10 +111,10 @@ def draw_roofline(axis: Axes, car: Surface, prediction: Prediction) -> None:
 
 
 def surface_figure(run: CarRun, method: str, path: Path, *, car: int | None = None) -> list[Path]:
-    """|error| and total standard deviation on one car with one colour scale, and the roofline.
+    """Draw |error| and total standard deviation on one car with one colour scale, and the roofline.
 
-    Without `car` it is the one in the middle of the ranking, the same for all methods. So is the end of the scale, by
-    the errors of all: a standard deviation far above every error only shows that it is.
+    By default, `car` is the one in the middle of the ranking, the same for all methods. The upper end of the scale
+    follows from the errors of all methods; standard deviations above it have its colour.
     """
     number = run.typical_car() if car is None else car
     surface, prediction = run.cars[number], run.predictions[method][number]
@@ -136,15 +139,15 @@ def surface_figure(run: CarRun, method: str, path: Path, *, car: int | None = No
         axis.set_title("roofline", loc="left")
         axis.legend(fontsize=7, ncols=4, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.3)
         share = run.relative_l2(method)[number]
-        name = figures.wrapped(surface.name, 80)
+        name = wrapped(surface.name, 80)
         figure.suptitle(f"{method}, test car {name}: relative L2 error {share:.3f}", fontsize=10)
         return save(figure, path)
 
 
 def sigma_figure(run: CarRun, method: str, path: Path) -> list[Path]:
-    r"""σ of every site over the steps and at the end, and $\sqrt{\overline{U}}$ of both parts beside the RMSE.
+    r"""Draw σ of every site over the steps and at the end, and $\sqrt{\overline{U}}$ of both parts beside the RMSE.
 
-    Lines are medians over a site's channels, and shades their range. Dots are channels, or test cars.
+    Lines are medians over a site's channels, shades their range. Dots are channels, or test cars.
     """
     history = [line for line in run.histories[method] if line["sigma"]]
     steps = [line["step"] for line in history]
@@ -180,13 +183,13 @@ def sigma_figure(run: CarRun, method: str, path: Path) -> list[Path]:
 
 
 def _dots(axis: Axes, place: int, values: Float[np.ndarray, " value"], color: Any) -> None:
-    """Single values, spread sideways so that they are seen apart."""
+    """Draw single values, spread sideways so that they remain distinguishable."""
     sideways = place + 0.22 * (2 * (np.arange(len(values)) * 0.618 % 1) - 1)
     axis.plot(sideways, values, "o", color=color, ms=2.2, alpha=0.45, mew=0)
 
 
 def _mean_squares(run: CarRun, method: str) -> dict[str, Float[np.ndarray, " car"]]:
-    """Mean U_pred, mean U_gen and mean squared error of every test car."""
+    """Return mean U_pred, mean U_gen and mean squared error of every test car."""
     pairs = list(zip(run.predictions[method], run.cars, strict=True))
     return {
         "$\\sqrt{U_{pred}}$": np.array([np.mean(p.std_predictive**2) for p, _ in pairs]),
@@ -196,11 +199,11 @@ def _mean_squares(run: CarRun, method: str) -> dict[str, Float[np.ndarray, " car
 
 
 def calibration_figure(run: CarRun, path: Path) -> list[Path]:
-    """Nominal against empirical coverage on the test cars, one curve per method."""
+    """Draw empirical over nominal coverage on the test cars, one curve per method."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(5.8, 3.6), layout="constrained")
         axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
-        for method, look in method_looks(run).items():
+        for method, look in method_looks(run.methods).items():
             covered, ece = run.coverage(method), run.score(method, "ece_mix")
             if covered is not None and ece is not None:
                 axis.plot(LEVELS, covered, ms=3.5, lw=1.4, label=f"{method} (ECE {ece.mean:.3f})", **look)
@@ -210,16 +213,16 @@ def calibration_figure(run: CarRun, path: Path) -> list[Path]:
 
 
 def methods_figure(run: CarRun, path: Path) -> list[Path]:
-    """Relative L2 error, ECE and Spearman correlation of every method.
+    """Draw relative L2 error, ECE and Spearman correlation of every method.
 
-    Bars with caps are 95% intervals over seeds, broad pale ones over test cars, where there are any.
+    Bars with caps are 95% intervals over seeds; broad pale bars are 95% intervals over test cars.
     """
     scores = {
         "relative_l2": "relative L2 error, lower is better",
         "ece_mix": "ECE, lower is better",
         "spearman": "Spearman of |error| and σ, higher is better",
     }
-    looks = method_looks(run)
+    looks = method_looks(run.methods)
     with plt.rc_context(STYLE):
         size = (9.0, 0.9 + 0.3 * len(looks))
         figure, axes = plt.subplots(1, len(scores), figsize=size, sharey=True, layout="constrained")
@@ -247,6 +250,6 @@ def methods_figure(run: CarRun, path: Path) -> list[Path]:
 
 
 def _with_room(low: float, high: float) -> tuple[float, float]:
-    """Limits that hold zero, so that lengths from it can be compared, and numbers beside the outermost values."""
+    """Return limits that include zero, to compare lengths, and leave room for numbers beside the outermost values."""
     low, high = min(low, 0.0), max(high, 0.0)
     return low - 0.08 * (high - low), high + 0.08 * (high - low)

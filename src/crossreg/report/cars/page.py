@@ -1,9 +1,8 @@
 """One self-contained page of a car run: a surface to turn, the roofline beside it, and the scores.
 
 Everything is in the file: the page's policy forbids the browser to load anything. Arrays are little-endian float32
-(faces uint32) in base64. Cars of one topology share their faces. Where the test cars are too many for the largest file
-that is allowed, some are left out, evenly over the ranking by relative L2 error; the best, the worst and the one in the
-middle stay.
+(faces uint32) in base64. Cars of one topology share their faces. If the test cars exceed the largest size of the file,
+some are left out, evenly over the ranking by relative L2 error; the best, the worst and the one in the middle remain.
 """
 
 import base64
@@ -42,7 +41,7 @@ WORDS = {
 
 
 def write_car_page(folder: Path) -> Path:
-    """Writes `car.html` into the folder of a run."""
+    """Write `car.html` into the folder of a run; return its path."""
     run = read_car_run(folder)
     plotly, script, theme = plotly_script(), _template("js"), shared_file("theme.js")
     cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
@@ -67,7 +66,7 @@ def write_car_page(folder: Path) -> Path:
 
 
 def cars_to_embed(run: CarRun, room: int) -> Int[np.ndarray, " kept"]:
-    """Which cars fit into so many bytes, in the order of the ranking; at least the one in the middle."""
+    """Return the cars that fit into `room` bytes, in the order of the ranking; at least the one in the middle."""
     arrays = 4 + len(run.predictions) * len(Prediction._fields)
     face_bytes = [0 if car.faces is None else car.faces.size * 4 for car in run.cars]
     if len(_topologies(run.cars)) <= 1:
@@ -82,7 +81,7 @@ def cars_to_embed(run: CarRun, room: int) -> Int[np.ndarray, " kept"]:
 
 
 def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
-    """What the page's script reads. Arrays are text, and a car's `faces` a place in the list of all."""
+    """Return the data of the page's script. Arrays are text, and a car's `faces` an index into the list of all."""
     topologies = _topologies([run.cars[number] for number in cars])
     rank = {int(number): place + 1 for place, number in enumerate(run.ranking())}
 
@@ -114,7 +113,7 @@ def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
 
 
 def scores_table(run: CarRun) -> str:
-    """The test scores of all methods as an HTML table, with intervals over seeds and over cars where there are any."""
+    """Return the test scores of all methods as an HTML table, with intervals over seeds and over cars, if any."""
     rows = []
     for method in run.methods:
         entry = run.summary["methods"][method]
@@ -130,7 +129,7 @@ def scores_table(run: CarRun) -> str:
 
 
 def intervals_said(run: CarRun) -> str:
-    """What ± and the second line of a cell are, where the table has any."""
+    """Return an explanation of ± and of a cell's second line, if the table has them."""
     scores = [(method, name) for method in run.methods for name in SCORE_NAMES]
     found = [run.score(*score) for score in scores]
     text = ""
@@ -142,7 +141,7 @@ def intervals_said(run: CarRun) -> str:
 
 
 def _count(value: Any) -> str:
-    """A whole number; nothing where a summary has anything else in its place."""
+    """Return a whole number as text, and anything else that a summary has in its place as nothing."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
@@ -151,7 +150,7 @@ def _below(text: str) -> str:
 
 
 def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name: str) -> tuple[str, str]:
-    """Three decimals of a NLL, three digits of anything else; and, to stand below it, the interval over cars."""
+    """Return a score with its interval over seeds, and its interval over cars, for the line below."""
     if interval is None or not math.isfinite(interval.mean):
         return "–", ""
     decimals = decimals_of(interval.mean, name)
@@ -161,7 +160,7 @@ def _cell(interval: Interval | None, over_cars: tuple[float, float] | None, name
 
 
 def _about(run: CarRun, num_embedded: int) -> str:
-    """The lines under the page's title."""
+    """Return the lines under the page's title."""
     if len(run.cars) == 1:
         return "The one test car as the first seed predicts it."
     shown = "All" if num_embedded == len(run.cars) else f"{num_embedded} of"
@@ -173,7 +172,7 @@ def _about(run: CarRun, num_embedded: int) -> str:
 
 
 def _settings(summary: Mapping[str, Any], folder: Path) -> str:
-    """What the summary says of the run, when it ended and on what; all settings and versions behind buttons."""
+    """Return the facts of the run as HTML; all settings and versions are folded."""
     plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
     versions = read_json(folder / "versions.json")
     plain |= {"device": versions["device"]} if "device" in versions else {}
@@ -192,7 +191,7 @@ def _list(values: Mapping[str, Any]) -> str:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Names and values of nested objects, one behind the other."""
+    """Return names and values of nested objects as one list."""
     pairs: list[tuple[str, str]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -204,7 +203,7 @@ def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
 
 
 def _topologies(cars: Sequence[Surface]) -> dict[bytes, Int[np.ndarray, "face 3"]]:
-    """The different faces that cars have, by their bytes."""
+    """Return the different faces of cars, by their bytes."""
     return {car.faces.tobytes(): car.faces for car in cars if car.faces is not None}
 
 
@@ -217,7 +216,7 @@ def _in_base64(num_bytes: int) -> int:
 
 
 def _color_scale(name: str) -> list[tuple[float, str]]:
-    """A scale of matplotlib as plotly takes it."""
+    """Return a colour scale of matplotlib in the form of plotly."""
     return [(place, to_hex(mpl.colormaps[name](place))) for place in np.linspace(0, 1, 17).tolist()]
 
 

@@ -1,9 +1,9 @@
-r"""The folder of `crossreg car`, as its figures and its page read it.
+r"""Read the folder of `crossreg car`, for its figures and its page.
 
-The test cars and the predictions on them stand one car behind the other in their files. Here they are cut into cars.
-A prediction's variance has two parts, $U_{tot} = U_{pred} + U_{gen}$; files hold the three square roots.
+Files hold test cars and predictions concatenated over cars; here they are split. A prediction's variance has two parts,
+$U_{tot} = U_{pred} + U_{gen}$; files hold the three square roots.
 
-The roofline is the row of vertices in the symmetry plane that look up, from nose to tail.
+The roofline is the row of upward-facing vertices in the symmetry plane, from nose to tail.
 """
 
 import json
@@ -25,8 +25,8 @@ from crossreg.progress.history import read_history
 from crossreg.runs.manifest import check_files
 
 _CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")
-# How far from the symmetry plane a roofline's vertices are, relative to the car's width. On ShapeNet cars, whose next
-# row of vertices is at 3%, this is 1 cm.
+# The largest distance of a roofline's vertices from the symmetry plane, relative to the car's width. On ShapeNet cars,
+# whose next row of vertices is at 3%, this is 1 cm.
 _NEAR = 0.006
 _LOOKS_UP = 0.2
 _FEWEST = 12
@@ -34,7 +34,7 @@ TOP_LEVEL = 0.995
 
 
 class Prediction(NamedTuple):
-    """What a method says of one car, in the data's units."""
+    """A method's prediction for one car, in the data's units."""
 
     mean: Float[np.ndarray, " vertex"]
     std_predictive: Float[np.ndarray, " vertex"]
@@ -44,9 +44,9 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class CarRun:
-    """What a folder holds. Predictions and histories are those of the first seed, by method.
+    """The contents of a folder. Predictions and histories are those of the first seed, by method.
 
-    A method whose prediction is not finite has scores, if any, but no prediction.
+    A method whose prediction is not finite has no prediction here, but may have scores.
     """
 
     summary: dict[str, Any]
@@ -56,12 +56,12 @@ class CarRun:
 
     @property
     def methods(self) -> list[str]:
-        """All methods that were scored."""
+        """Return all methods that were scored."""
         return list(self.summary["methods"])
 
     @property
     def units(self) -> str:
-        """What pressure is measured in."""
+        """Return the unit of the pressure."""
         return "Cp" if self.summary.get("units") == "Cp" else "the data's units"
 
     @property
@@ -69,44 +69,44 @@ class CarRun:
         return "pressure coefficient Cp" if self.units == "Cp" else "pressure in the data's units"
 
     def score(self, method: str, name: str) -> Interval | None:
-        """A test score and half its 95% interval, NaN for one seed; None where there is no such score."""
+        """Return a test score and half its 95% interval, NaN for one seed; None if there is no such score."""
         entry = self.summary["methods"][method]
         value, half = entry["test"].get(name), entry["half_width"].get(name)
         return None if value is None else Interval(float(value), math.nan if half is None else float(half))
 
     def over_cars(self, method: str, name: str) -> tuple[float, float] | None:
-        """The ends of a test score's 95% interval over test cars; None where there is none, as for a single car."""
+        """Return the ends of a test score's 95% interval over test cars; None without one, as for a single car."""
         limits = self.summary["methods"][method].get("over_cars", {}).get(name)
         return None if limits is None or None in limits else (float(limits[0]), float(limits[1]))
 
     def coverage(self, method: str) -> Float[np.ndarray, " level"] | None:
-        """The share of vertices inside the central interval of each level 0.1 … 0.9."""
+        """Return the share of vertices inside the central interval of each level 0.1 … 0.9."""
         value = self.summary["methods"][method]["test"].get("coverage")
         return None if value is None else np.array(value, float)
 
     def relative_l2(self, method: str) -> Float[np.ndarray, " car"]:
-        r"""$\|\hat p - p\|_2 / \|p\|_2$ of every car."""
+        r"""Return $\|\hat p - p\|_2 / \|p\|_2$ of every car."""
         pairs = zip(self.predictions[method], self.cars, strict=True)
         return np.array([np.linalg.norm(p.mean - c.pressure) / np.linalg.norm(c.pressure) for p, c in pairs])
 
     @property
     def ranked_by(self) -> str | None:
-        """The method whose errors cars are ordered by: xreg or, without it, the first; None where nothing is drawn."""
+        """Return the method whose errors order the cars: xreg or, without it, the first; None without predictions."""
         return "xreg" if "xreg" in self.predictions else next(iter(self.predictions), None)
 
     def ranking(self) -> Int[np.ndarray, " car"]:
-        """Cars from the smallest to the largest relative L2 error of `ranked_by`."""
+        """Return the cars from the smallest to the largest relative L2 error of `ranked_by`."""
         if self.ranked_by is None:
             return np.arange(len(self.cars))
         return np.argsort(self.relative_l2(self.ranked_by), kind="stable")
 
     def typical_car(self) -> int:
-        """The car in the middle of the ranking: neither a good nor a bad example."""
+        """Return the car in the middle of the ranking, neither a good nor a bad example."""
         return int(self.ranking()[(len(self.cars) - 1) // 2])
 
 
 def read_car_run(folder: Path) -> CarRun:
-    """Reads a folder that `crossreg car --out` wrote."""
+    """Read a folder of `crossreg car --out`; raise InputError if a file is missing or corrupted."""
     check_files(folder, ["summary.json", "test_cars.npz"])
     summary = _read_summary(folder / "summary.json")
     stored = _read_arrays(folder / "test_cars.npz", _CARS)
@@ -140,9 +140,9 @@ def read_car_run(folder: Path) -> CarRun:
 
 
 def roofline(car: Surface) -> Int[np.ndarray, " point"]:
-    """Numbers of the vertices near the symmetry plane that look up, sorted along z.
+    """Return the upward-facing vertices near the symmetry plane, sorted along z.
 
-    A mesh without a row of vertices there gives those of a wider strip, until there are a dozen.
+    If a mesh has no row of vertices there, the strip is widened until it has a dozen.
     """
     x = car.vertices[:, 0]
     width, away = np.ptp(x), np.abs(x - (x.min() + x.max()) / 2)
@@ -155,7 +155,7 @@ def roofline(car: Surface) -> Int[np.ndarray, " point"]:
 
 
 def top_of_scale(*values: Float[np.ndarray, "..."]) -> float:
-    """The upper end of a colour scale that errors and standard deviations share: all but the largest 0.5%."""
+    """Return the upper end of the colour scale of errors and standard deviations: all but the largest 0.5%."""
     return float(np.quantile(np.concatenate([np.ravel(v) for v in values]), TOP_LEVEL))
 
 
@@ -187,7 +187,7 @@ def _rows(array: np.ndarray) -> int:
 
 
 def _check_cars(path: Path, stored: dict[str, np.ndarray]) -> None:
-    """Refuses arrays that are no cars: other axes than theirs, or faces on vertices that a car has not."""
+    """Raise InputError unless arrays have the axes of cars, and faces refer to vertices of their car."""
     for name, kinds, axes in (
         ("vertices", "f", (3,)),
         ("normals", "f", (3,)),

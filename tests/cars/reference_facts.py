@@ -2,7 +2,7 @@
 
 `reference_facts.npz` holds these numbers at 24 vertices of each car, with the triangles around them, and for the map
 the means of 256 groups of vertices: no mesh, and 20 kB. Beside the real cars, the same tests take all their vertices
-too. The file is made from those cars by `python tests/data/cars/reference_facts.py FOLDER`.
+too. The file is made from those cars by `python tests/cars/reference_facts.py FOLDER`.
 """
 
 import sys

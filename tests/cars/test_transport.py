@@ -153,13 +153,13 @@ def flipped(content: bytes) -> bytes:
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-@pytest.mark.parametrize("harm", [flipped, lambda content: content[:300], lambda content: b""])
-def test_a_harmed_cache_file_is_noticed_and_made_again(harm, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("corrupt", [flipped, lambda content: content[:300], lambda content: b""])
+def test_a_corrupted_cache_file_is_made_again(corrupt, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     vertices = blob(40, seed=4)
     made = transport(vertices, 7)
     (path,) = (tmp_path / "transport").iterdir()
     good = path.read_bytes()
-    path.write_bytes(harm(good))
+    path.write_bytes(corrupt(good))
     np.testing.assert_array_equal(transport(vertices, 7).encode, made.encode)
     assert f"{path}: not a readable transport map" in capsys.readouterr().err
     np.testing.assert_array_equal(transport(vertices, 7).decode, made.decode)

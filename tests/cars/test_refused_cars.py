@@ -1,7 +1,5 @@
 """Folders and files of cars that are refused, each with a line."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -110,14 +108,6 @@ def test_damaged_vtk_files(tmp_path, content, message, capfd):
     (tmp_path / "param1" / "a" / "press.npy").unlink()
     with pytest.raises(InputError, match=r"press\.npy: missing"):
         find_cars(tmp_path)
-
-
-def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch):
-    write(tmp_path / "train" / "a.h5", "")
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    cars = find_cars(tmp_path)
-    with pytest.raises(InputError, match="needs the package h5py, which is not installed"):
-        cars.read(cars.train[0])
 
 
 def test_folders_without_cars(tmp_path):

@@ -205,7 +205,7 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
     assert f"is a car experiment; its scores are in {folder / 'summary.json'}" in capsys.readouterr().err
 
 
-def test_a_harmed_car_experiment_is_not_predicted_with_and_not_changed(done, tmp_path, capsys):
+def test_a_corrupted_car_experiment_is_not_predicted_with_and_not_changed(done, tmp_path, capsys):
     """One line, which names the file; the folder stays as it is, whoever may write to it."""
     shutil.copytree(done[0], tmp_path / "run")
     car = make_family(9, points=400)[0]

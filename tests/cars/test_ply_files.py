@@ -102,6 +102,22 @@ def test_what_is_no_mesh_is_named(tmp_path, content, said):
     assert said in str(caught.value)
 
 
+def test_a_text_whose_first_face_is_shorter_than_others(tmp_path):
+    mixed = [LISTS[1], LISTS[0], *LISTS[2:]]
+    elements = POINT.replace("vertex 1", "vertex 5") + FACE.replace("face 1", "face 5")
+    elements += "property list uchar float texcoord\n"
+    points = "".join(" ".join(map(str, row)) + "\n" for row in VERTICES.tolist())
+    faces = "".join(f"{len(c)} {' '.join(map(str, c))} 1 0.25\n" for c in mixed)
+    (tmp_path / "a.ply").write_bytes(ply("ascii", elements, (points + faces).encode()))
+    vertices, faces = read_ply(tmp_path / "a.ply")
+    np.testing.assert_array_equal(vertices, VERTICES)
+    np.testing.assert_array_equal(faces, triangles_of_lists(mixed))
+
+
+def triangles_of_lists(lists):
+    return [corners for c in lists for corners in ([c[:3], [c[0], c[2], c[3]]] if len(c) == 4 else [c])]
+
+
 def test_points_alone_have_no_faces(tmp_path):
     (tmp_path / "a.ply").write_bytes(ply("ascii", POINT, b"1 2 3\n"))
     vertices, faces = read_ply(tmp_path / "a.ply")
