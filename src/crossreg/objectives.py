@@ -19,6 +19,9 @@ from crossreg.predictive.mixture import LOG_2PI, Mixture
 
 Weight = Float[Array, "*#shape"] | None
 Sampled = Mixture | InUnits
+# A loss on reg, (mixture, y, weight) ↦ scalar: the mean over the points of weight 1. In training, the mixture and the
+# truth y are those of the standardised fields, and weight broadcasts against y.
+RegLoss = Callable[..., Float[Array, ""]]
 
 
 def weighted_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
@@ -125,7 +128,7 @@ def scaled_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = No
     return batch_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
 
 
-REG_OBJECTIVES: dict[RegObjective, Callable[..., Float[Array, ""]]] = {
+REG_OBJECTIVES: dict[RegObjective, RegLoss] = {
     "fair": fair_moment_matched_nll,
     "moment-matched": moment_matched_nll,
     "mixture": mixture_nll,

@@ -18,7 +18,7 @@ from crossreg.config import ModelConfig
 from crossreg.data.pairs import AbstractPairs
 from crossreg.nn.build import data_scale, pred_start, site_noise
 from crossreg.nn.heads import make_heads
-from crossreg.nn.kernels.draws import fold_in
+from crossreg.nn.kernels import fold_in
 from crossreg.nn.noise import AbstractNoise
 from crossreg.nn.surrogate import Surrogate
 

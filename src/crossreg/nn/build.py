@@ -17,7 +17,6 @@ from crossreg.data.pairs import AbstractPairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
-from crossreg.nn.kernels.pointwise import HE_GAIN
 from crossreg.nn.noise import (
     AbstractNoise,
     Dropout,
@@ -28,6 +27,7 @@ from crossreg.nn.noise import (
     SigmaPer,
     gaussian_noise,
 )
+from crossreg.nn.pointwise import HE_GAIN
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
 

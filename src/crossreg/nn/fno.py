@@ -11,15 +11,14 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config.sites import mode_site_names, site_names
 from crossreg.nn.bounds import Bounds
 from crossreg.nn.heads import make_heads
-from crossreg.nn.kernels.pending import BatchedStage, Pending
-from crossreg.nn.kernels.pointwise import HE_GAIN, PointwiseLinear
+from crossreg.nn.kernels import BatchedStage, Pending
 from crossreg.nn.noise import AbstractNoise, NoNoise
+from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
 from crossreg.nn.surrogate import Surrogate
 
@@ -47,15 +46,11 @@ class SpectralBlock(BatchedStage):
         return self.spectral.reverse(h) + self.pointwise.reverse(h)
 
     def fused(self, waiting: Pending, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
-        from crossreg.nn.kernels.fused import Weights, can_fuse, fused_block
-
-        spectral = self.spectral
-        out, width = spectral.weight_real.shape[-2:]
-        fits = can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:])
-        if not fits or spectral.transform == "fft" or waiting.field.dtype != jnp.float32:
+        spectral, pointwise = self.spectral, self.pointwise
+        if spectral.transform == "fft":
             return None
-        weights = Weights(spectral.weight_real, spectral.weight_imag, self.pointwise.weight, self.pointwise.bias)
-        return fused_block(waiting.field, *waiting.factors, weights, waiting.gelu, weight_gradients)
+        weights = spectral.weight_real, spectral.weight_imag, pointwise.weight, pointwise.bias
+        return waiting.through_block(*weights, weight_gradients=weight_gradients)
 
 
 def fno(

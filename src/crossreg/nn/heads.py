@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from crossreg.data.units import Units
 from crossreg.nn.bounds import Bounds, bound, bound_in_reverse, unbound
 from crossreg.nn.groups import Psi, Rho
-from crossreg.nn.kernels.pending import Pending
-from crossreg.nn.kernels.pointwise import PointwiseLinear
+from crossreg.nn.kernels import Pending
+from crossreg.nn.pointwise import PointwiseLinear
 
 
 class AbstractSigmaHead(eqx.Module):
@@ -79,17 +79,13 @@ class Heads(eqx.Module):
             gen = bound_in_reverse(self.sigma_gen.linear.reverse(features), self.sigma_gen.bounds)
         return Moments(self.mean.reverse(features), pred, gen)
 
-    def fused(self, waiting: Pending) -> Moments | None:
+    def fused(self, waiting: Pending, *, weight_gradients: bool) -> Moments | None:
         """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
-        from crossreg.nn.kernels.fused import can_read, fused_read
-
         layers = [self.mean, self.sigma_pred.linear, *([] if self.sigma_gen is None else [self.sigma_gen.linear])]
-        channels, width = self.mean.weight.shape
-        fits = can_read(width, channels * len(layers), waiting.field.shape[1:])
-        if not fits or waiting.field.dtype != jnp.float32:
-            return None
         weight, bias = (jnp.concatenate([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
-        out = jnp.asarray(fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu))
+        out = waiting.through_heads(weight, bias)
+        if out is None:
+            return None
         mean, pred, *gen = jnp.split(out, len(layers))
         sigma_gen = None if self.sigma_gen is None else bound_in_reverse(gen[0], self.sigma_gen.bounds)
         return Moments(mean, bound_in_reverse(pred, self.sigma_pred.bounds), sigma_gen)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from crossreg.nn.bounds import Bounds, bound, unbound
 from crossreg.nn.groups import Psi, Rho
-from crossreg.nn.kernels.draws import normal
+from crossreg.nn.kernels import normal
 
 Owner = Literal["predictive", "generalization"]
 SigmaPer = Literal["layer", "channel", "mode"]
@@ -96,6 +96,11 @@ class GaussianNoise(AbstractNoise):
     scale: AbstractNoiseScale
     name: str = eqx.field(static=True)
     epsilon_per: EpsilonPer = eqx.field(static=True)
+
+    @property
+    def is_per_channel(self) -> bool:
+        """Whether the factor is the same at all points of a channel."""
+        return self.epsilon_per == "channel" and self.scale.raw.size == self.scale.raw.shape[0]
 
     def factor(self, shape, *, key, dtype):
         if self.epsilon_per == "channel":

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
-from crossreg.nn.kernels.pending import TRAINING_PRECISION
+from crossreg.nn.kernels import mix_modes, mix_modes_in_reverse
 from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
 
 Transform = Literal["auto", "matmul", "fft"]
@@ -108,46 +108,6 @@ def modes_first(weight: Float[Array, "out in *modes"]) -> Float[Array, "*last_mo
     return jnp.transpose(weight, (*reversed(range(2, weight.ndim)), 0, 1))
 
 
-def blocks(real: Float[Array, "mode out in"], imag: Float[Array, "mode out in"]) -> Float[Array, "mode row column"]:
-    """W(k) as real 2×2 blocks of re and im: one product multiplies complex numbers."""
-    num_modes, out, width = real.shape
-    rows = [jnp.stack([real, -imag], 2), jnp.stack([imag, real], 2)]
-    return jnp.stack(rows, 1).reshape(num_modes, 2 * out, 2 * width)
-
-
-def mix_modes(
-    real: Float[Array, "mode out in"], imag: Float[Array, "mode out in"], z: Float[Array, "mode 2 in any"]
-) -> Float[Array, "mode 2 out any"]:
-    """W(k) times the coefficients of every mode."""
-    num_modes, out, width = real.shape
-    mixed = jnp.matmul(blocks(real, imag), z.reshape(num_modes, 2 * width, z.shape[-1]))
-    return mixed.reshape(num_modes, 2, out, z.shape[-1])
-
-
-@jax.custom_vjp
-def _mix_modes_in_reverse(real, imag, z):
-    """`mix_modes`, with half of the products in the weights' gradient: of the blocks' four, two are the same again."""
-    return mix_modes(real, imag, z)
-
-
-def _mix_forward(real, imag, z):
-    return mix_modes(real, imag, z), (real, imag, z)
-
-
-def _mix_backward(kept, grad):
-    real, imag, z = kept
-    num_modes, out, _ = real.shape
-    transposed = jnp.swapaxes(blocks(real, imag), 1, 2)
-    # A gradient is taken when `predict` has returned, and its setting of the precision with it.
-    dz = jnp.matmul(transposed, grad.reshape(num_modes, 2 * out, -1), precision=TRAINING_PRECISION)
-    turned = jnp.stack([-z[:, 1], z[:, 0]], 1)
-    dreal, dimag = (jnp.einsum("kqos,kqis->koi", grad, side, precision=TRAINING_PRECISION) for side in (z, turned))
-    return dreal, dimag, dz.reshape(z.shape)
-
-
-_mix_modes_in_reverse.defvjp(_mix_forward, _mix_backward)
-
-
 def _corners(num_modes: tuple[int, ...], points: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """Where the kept modes lie in the output of `rfftn`, as an open mesh of indices."""
     num_axes = len(num_modes)
@@ -211,7 +171,7 @@ class SpectralConv(eqx.Module):
 
     def reverse(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
         """The same, to be differentiated in reverse mode only."""
-        return self._apply(h, _mix_modes_in_reverse, None)
+        return self._apply(h, mix_modes_in_reverse, None)
 
     def _apply(self, h, mix, key):
         points = h.shape[-len(self.num_modes) :]

@@ -7,6 +7,7 @@ begins. A layout says how the replicas lie on several devices (`training/paralle
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,31 +18,39 @@ from crossreg.config import TrainConfig
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
 from crossreg.metrics.calibration import ece
-from crossreg.nn.kernels.pending import ComputePath
+from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge
 from crossreg.training.parallel import ALONE, WHOLE, Layout, Share
 from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, device_axes, task_axes
-from crossreg.training.step import Task, TrainState, path_of, reg_step, train_step
+from crossreg.training.step import NO_OVERRIDES, Overrides, Task, TrainState, path_of, reg_step, train_step
 
 MONITOR_POINTS = 2**13
 # As many as a train step draws: 30 would cost a tenth of a training.
 MONITOR_SAMPLES = 10
 
 
-def _steps_of(static: PyTree, tasks: Task, config: TrainConfig, share: Share):
-    """One train step and one reg step of all replicas."""
+class Settings(NamedTuple):
+    """The settings of a compiled program; the last arguments of `train_step` and `reg_step`."""
+
+    config: TrainConfig
+    share: Share
+    overrides: Overrides = NO_OVERRIDES
+
+
+def _steps_of(settings: Settings, static: PyTree, tasks: Task):
+    """Return functions that take one train step and one reg step of all replicas."""
     axes = (0, task_axes(tasks), None)
     return (
-        jax.vmap(lambda s, task, t: train_step(s, static, task, t, config, share), in_axes=axes),
-        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config, share), in_axes=axes),
+        jax.vmap(lambda s, task, t: train_step(s, static, task, t, *settings), in_axes=axes),
+        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, *settings), in_axes=axes),
     )
 
 
-def _divided(program: Callable, layout: Layout, config: TrainConfig, state, static, tasks: Task, *steps):
-    """A program as the devices of a layout compute it."""
-    run = layout.divide(partial(program, config, layout.share), 0, None, device_axes(tasks), *(None for _ in steps))
+def _divided(program: Callable, settings: Settings, layout: Layout, state, static, tasks: Task, *steps):
+    """Run a program as the devices of a layout divide it."""
+    run = layout.divide(partial(program, settings), 0, None, device_axes(tasks), *(None for _ in steps))
     return run(state, static, tasks, *steps)
 
 
@@ -54,16 +63,19 @@ def advance(
     stop: Int[Array, ""],
     config: TrainConfig,
     layout: Layout = ALONE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> TrainState:
     """Steps start+1 … stop of all replicas; one compiled program for any number of steps.
 
     ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
     """
-    return _divided(_advance, layout, config, state, static, tasks, start, stop)
+    settings = Settings(config, layout.share, overrides)
+    return _divided(_advance, settings, layout, state, static, tasks, start, stop)
 
 
-def _advance(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task, start, stop):
-    trains, regularizes = _steps_of(static, tasks, config, share)
+def _advance(settings: Settings, state: TrainState, static: PyTree, tasks: Task, start, stop):
+    config = settings.config
+    trains, regularizes = _steps_of(settings, static, tasks)
     learns_on_reg = bool(state.rho.vector.size)
 
     def train_until(step, end, state):
@@ -94,16 +106,19 @@ def advance_periods(
     stop: Int[Array, ""],
     config: TrainConfig,
     layout: Layout = ALONE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> TrainState:
     """The same from a multiple of k_reg to another, before settling: loops whose length the compiler knows.
 
     A GPU asks the host before each turn of any other loop, which takes a tenth of one replica's step.
     """
-    return _divided(_advance_periods, layout, config, state, static, tasks, start, stop)
+    settings = Settings(config, layout.share, overrides)
+    return _divided(_advance_periods, settings, layout, state, static, tasks, start, stop)
 
 
-def _advance_periods(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task, start, stop):
-    trains, regularizes = _steps_of(static, tasks, config, share)
+def _advance_periods(settings: Settings, state: TrainState, static: PyTree, tasks: Task, start, stop):
+    config = settings.config
+    trains, regularizes = _steps_of(settings, static, tasks)
 
     def period(number, state):
         first = start + number * config.k_reg + 1
@@ -119,21 +134,30 @@ def has_periods(state: TrainState, config: TrainConfig) -> bool:
 
 
 def take_steps(
-    state: TrainState, static: PyTree, tasks: Task, start: int, stop: int, config: TrainConfig, layout: Layout = ALONE
+    state: TrainState,
+    static: PyTree,
+    tasks: Task,
+    start: int,
+    stop: int,
+    config: TrainConfig,
+    layout: Layout = ALONE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> TrainState:
-    """Steps start+1 … stop, by the program that is the faster for them."""
+    """Take steps start+1 … stop of all replicas, by the program that is faster for them."""
     whole = start % config.k_reg == 0 and stop % config.k_reg == 0 and stop <= config.settled_after
     program = advance_periods if whole and has_periods(state, config) else advance
-    return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout)
+    return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout, overrides)
 
 
 @eqx.filter_jit
 def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig, layout: Layout = ALONE):
     """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
-    return _divided(_monitor_scores, layout, config, state, static, tasks)
+    return _divided(_monitor_scores, Settings(config, layout.share), layout, state, static, tasks)
 
 
-def _monitor_scores(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task):
+def _monitor_scores(settings: Settings, state: TrainState, static: PyTree, tasks: Task):
+    config, share = settings.config, settings.share
+
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
         num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)

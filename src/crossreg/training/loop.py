@@ -15,18 +15,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.errors import InputError
 from crossreg.machine.hosts import from_writer, stop_together
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
+from crossreg.objectives import RegLoss
 from crossreg.routing import route
 from crossreg.training.compiled import advance, advance_periods, has_periods, keep_best, monitor_scores, take_steps
 from crossreg.training.feeding import Feed
 from crossreg.training.parallel import Layout, over_replicas
 from crossreg.training.replicas import SNAPSHOT_AXES, Progress, Record, Snapshot, first_snapshot, task_axes
-from crossreg.training.step import Task, TrainState, with_engine
+from crossreg.training.step import Overrides, Task, TrainState, with_engine
 
 _CHUNK_SECONDS = 1.0
 
@@ -80,31 +83,66 @@ def train_replicas(
     *,
     start: Snapshot | None = None,
     layout: Layout | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    reg_objective: RegLoss | None = None,
 ) -> Iterator[Progress]:
-    """Trains stacked models, one per stacked task, and reports about once a second.
+    """Train stacked models by Algorithm 1, one per stacked task, and report about once a second.
 
-    The last report is that of the last step; its `models` are the trained ones. With `start`, a snapshot of an
-    earlier training of the same models and tasks, it goes on from there. `layout` says how it lies on devices; by
-    default the replicas are divided among those in use.
+    Args:
+        models: The untrained models, with a leading replica axis (`stack`, `start_cohort`).
+        tasks: Their data and keys, stacked alike.
+        config: Settings of the training.
+        start: A snapshot of an earlier training of the same models, tasks and optimizer, to resume from.
+        layout: How the training is divided among devices. By default the replicas are divided among those in use.
+        optimizer: An Optax transformation that updates θ and ψ instead of Adam, applied as it is: the config's rates,
+            `schedule` and `clip` then concern ρ alone, which keeps its Adam.
+        reg_objective: A loss that ρ minimises instead of the config's: (mixture, y, weight) ↦ scalar, the mean over the
+            points of weight 1. Mixture and truth are those of the standardised fields.
+
+    Yields:
+        Reports in the order of steps. The last one is that of the last step; its `models` are the trained ones.
+
+    Raises:
+        InputError: If `optimizer` is no Optax transformation, or `reg_objective` cannot be called.
+
+    Example:
+        ```python
+        for report in train_replicas(models, tasks, config, optimizer=optax.adamw(1e-3)):
+            print(report.step)
+        model = unstack(report.models, 0)
+        ```
     """
+    if not isinstance(optimizer, optax.GradientTransformation | None):
+        raise InputError(f"optimizer: expected an optax.GradientTransformation, not a {type(optimizer).__name__}")
+    if reg_objective is not None and not callable(reg_objective):
+        raise InputError(
+            f"reg_objective: expected a function (mixture, y, weight), not a {type(reg_objective).__name__}"
+        )
+    overrides = Overrides(optimizer, reg_objective)
     layout = over_replicas(tasks.key.shape[0]) if layout is None else layout
     config = _of_program(config, layout)
     static = route(models).static
-    snapshot = first_snapshot(models) if start is None else start
+    snapshot = first_snapshot(models, optimizer) if start is None else start
     learns_on_reg = bool(snapshot.state.rho.vector.size)
     placed = _placed(snapshot, static, tasks, layout)
     feed = Feed(tasks, placed[2], config, layout, learns_on_reg=learns_on_reg)
     try:
-        for progress in _train_fed(*placed, config, feed, layout):
-            yield progress._replace(static=static)  # where whoever reads a report computes
+        for progress in _train_fed(*placed, config, feed, layout, overrides):
+            yield progress._replace(static=static)  # on the device where a reader of the report computes
     finally:
         feed.close()
 
 
 def _train_fed(
-    snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed, layout: Layout
+    snapshot: Snapshot,
+    static: PyTree,
+    tasks: Task,
+    config: TrainConfig,
+    feed: Feed,
+    layout: Layout,
+    overrides: Overrides,
 ) -> Iterator[Progress]:
-    """`train_replicas` on what the feed has ready."""
+    """Train on the tasks that the feed has ready."""
     step = first = int(snapshot.step)
     recorded = step - step % config.record_every
     chunk, busy, untimed = 1, 0.0, 0
@@ -121,7 +159,7 @@ def _train_fed(
         before = time.perf_counter()
         state = snapshot.state
         for part, begin, end in feed.parts(step, stop):
-            state = take_steps(state, static, part, begin, end, config, layout)
+            state = take_steps(state, static, part, begin, end, config, layout, overrides)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
@@ -132,7 +170,7 @@ def _train_fed(
             untimed = stop - first
             if has_periods(state, config) and not layout.communicates:
                 # What runs once settling begins is compiled while the first periods train.
-                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
+                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout, overrides)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
         if step % config.record_every == 0 or step == config.steps:

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.data.files.streamed import StreamedPairs
@@ -167,9 +168,9 @@ def device_axes(tasks: Task) -> PyTree:
 
 
 @eqx.filter_jit
-def first_snapshot(models: Surrogate) -> Snapshot:
-    """The snapshot before the first step of stacked models."""
-    state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
+def first_snapshot(models: Surrogate, optimizer: optax.GradientTransformation | None = None) -> Snapshot:
+    """Return the snapshot of stacked models before the first step; `optimizer` is that of `Overrides`."""
+    state = jax.vmap(lambda model: init_state(model, optimizer))(eqx.filter(models, eqx.is_inexact_array))
     return Snapshot(
         jnp.asarray(0), state, (state.theta_psi, state.rho), jnp.full(state.train_loss.shape, jnp.inf, jnp.float32)
     )

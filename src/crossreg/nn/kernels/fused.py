@@ -22,8 +22,8 @@ from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
 from crossreg.nn.kernels.gelu import gelu_and_slope
-from crossreg.nn.kernels.pending import TRAINING_PRECISION
-from crossreg.nn.spectral import blocks
+from crossreg.nn.kernels.paths import TRAINING_PRECISION
+from crossreg.nn.kernels.products import complex_blocks
 
 _CHUNK = 32  # points that one matrix product takes
 _MODES = 16  # kept modes, filled up with zeros; (re, im) of each are columns side by side of one matrix product
@@ -178,7 +178,7 @@ def _mix_channels(weights: Weights, z: Float[Array, "coefficient in sample"], *,
     """W times the coefficients, or its adjoint; (re, im) of the product of complex numbers as one real product."""
     pad = ((0, _MODES - weights.real.shape[0]), (0, 0), (0, 0))
     # A matrix for every mode, (q o) × (p i), and columns that run over the samples: nothing large is transposed.
-    weight = blocks(*(jnp.pad(weight, pad) for weight in (weights.real, weights.imag)))
+    weight = complex_blocks(*(jnp.pad(weight, pad) for weight in (weights.real, weights.imag)))
     weight = jnp.swapaxes(weight, 1, 2) if back else weight
     return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2]), precision=TRAINING_PRECISION).reshape(z.shape)
 
