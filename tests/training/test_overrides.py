@@ -25,13 +25,22 @@ UNITS = Units((0.3, -1.0), (2.0, 0.5))
 
 
 @pytest.fixture(scope="module")
-def started(trajectories, tiny):
+def config(tiny):
+    return tiny.replace(num_blocks=1, steps=7, evaluate_every=4, k_reg=3, settle=0.3, score_on="observed")
+
+
+@pytest.fixture(scope="module")
+def in_units(trajectories, config):
+    made = make_data(trajectories, config.data)
+    return dataclasses.replace(
+        made, **{n: dataclasses.replace(getattr(made, n), units=UNITS) for n in ("train", "reg")}
+    )
+
+
+@pytest.fixture(scope="module")
+def started(config, in_units):
     """Two replicas of one block, on fields in units, scored where they were observed."""
-    config = tiny.replace(num_blocks=1, steps=7, evaluate_every=4, k_reg=3, settle=0.3, score_on="observed")
-    configs = [config.replace(seed=seed) for seed in (4, 5)]
-    data = make_data(trajectories, config.data)
-    splits = {name: dataclasses.replace(getattr(data, name), units=UNITS) for name in ("train", "reg")}
-    return start_cohort(configs, [dataclasses.replace(data, **splits)] * 2)
+    return start_cohort([config.replace(seed=seed) for seed in (4, 5)], [in_units] * 2)
 
 
 def last(started, steps=7, **overrides):
@@ -77,15 +86,15 @@ def test_an_objective_of_ones_own_reaches_rho_alone(started, default):
     assert jax.tree.all(moved)
 
 
-def test_one_step_of_sgd_is_that_of_the_formula(started):
+def test_one_step_of_sgd_is_that_of_the_formula(started, in_units):
     """θ ← θ − η ∇L_train, with no rate per parameter, no schedule and no clipping, for each replica."""
-    models, tasks, config = started
+    models, _, config = started
     found = last(started, steps=1, optimizer=optax.sgd(0.25))
-    for replica in range(2):
+    for replica, seed in enumerate((4, 5)):
         parts = route(unstack(models, replica))
-        key = jax.random.fold_in(jax.random.fold_in(tasks.key[replica], TRAIN_STREAM), 1)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), TRAIN_STREAM), 1)
         batch_key, noise_key = jax.random.split(key)
-        batch = tasks.train.sample(batch_key, config.batch_size)
+        batch = in_units.train.sample(batch_key, config.batch_size)
 
         def loss(theta_psi, parts=parts, batch=batch, noise_key=noise_key):
             model = merge(Routed(theta_psi, parts.rho, parts.static))

@@ -17,7 +17,7 @@ HE_GAIN = math.sqrt(6)
 class PointwiseLinear(BatchedStage):
     r"""$h_{o}(x) = \sum_i W_{oi} h_i(x) + b_o$.
 
-    W starts uniform in $\pm g/\sqrt{C_{in}}$ and b in $\pm 1/\sqrt{C_{in}}$. A gain g of 1 is the usual start, which
+    W starts uniform in $\pm g/\sqrt{C_{in}}$ and b in $\pm 1/\sqrt{C_{in}}$. A gain g of 1 is the usual start and
     loses two thirds of the variance; `HE_GAIN` gives W the variance $2/C_{in}$, which keeps it through a GELU.
     """
 

@@ -158,7 +158,7 @@ def _rate_factor(step, config: TrainConfig):
     if config.schedule == "constant":
         return 1.0
     if config.schedule == "cosine":
-        return 0.5 * (1 + jnp.cos(jnp.pi * done))
+        return optax.cosine_decay_schedule(1.0, config.steps)(step - 1)
     return jnp.minimum(1.0, (1 - done) / _FINAL_DECAY)
 
 
