@@ -1,8 +1,9 @@
 r"""The losses that train and reg minimise. Each is computed per point (x, t), then averaged.
 
 $\mu_s$, $\sigma_{pred,s}$ and $\sigma_{gen,s}$ are those of the mixture's components. In a model without σ_gen head,
-$\sigma_{gen} = 0$ and the generalization noise is in the spread of the $\mu_s$; in one without internal noise, S = 1. Fields in units are standardised first: a loss does not depend on the unit of a field, and no
-channel counts for more because its numbers are larger.
+$\sigma_{gen} = 0$ and the generalization noise is in the spread of the $\mu_s$; in one without internal noise, S = 1.
+Fields in units are standardised first: a loss does not depend on the unit of a field, and no channel counts for more
+because its numbers are larger.
 """
 
 from collections.abc import Callable

@@ -199,20 +199,18 @@ def is_stochastic(module: PyTree) -> bool:
     return any(not isinstance(noise, NoNoise) for noise in noises(module))
 
 
+def _is_predictive(node) -> bool:
+    return isinstance(node, GaussianNoise) and isinstance(node.scale, PredictiveScale)
+
+
 def without_predictive_noise(module: PyTree) -> PyTree:
     """Remove the noise that ψ owns from a module, so that the model instance ω ~ q_ρ alone is random."""
-
-    def mute(node):
-        if isinstance(node, GaussianNoise) and isinstance(node.scale, PredictiveScale):
-            return NoNoise()
-        return node
-
-    return jax.tree.map(mute, module, is_leaf=_is_noise)
+    return jax.tree.map(lambda node: NoNoise() if _is_predictive(node) else node, module, is_leaf=_is_noise)
 
 
 def has_predictive_noise(module: PyTree) -> bool:
     """Whether ψ owns any noise inside a module."""
-    return any(isinstance(n, GaussianNoise) and isinstance(n.scale, PredictiveScale) for n in noises(module))
+    return any(map(_is_predictive, noises(module)))
 
 
 def site_sigmas(model: PyTree) -> dict[str, Float[Array, "..."]]:

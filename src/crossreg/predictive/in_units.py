@@ -152,7 +152,7 @@ class InUnits(eqx.Module):
         correlation: Float[ArrayLike, "channel channel"] | None = None,
         axis: int = 1,
     ) -> "InUnits":
-        r"""Return the distribution of $\sum_c a_c u_c = \sum_c a_c o_c + \sum_c a_c s_c z_c$; see `Mixture.combined`."""
+        r"""Return the distribution of $\sum_c a_c u_c$; arguments are those of `Mixture.combined`."""
         weights = jnp.asarray(weights, self.scale.dtype)
         ones = (-1, *(1,) * (self.scale.ndim - 1))
         lengths = weights * self.scale.reshape(-1)
@@ -173,7 +173,7 @@ Predictive = Mixture | Recalibrated | InUnits
 
 
 def standardized(predictive: Predictive, y: Float[Array, "*shape"]) -> tuple[Any, Float[Array, "*shape"]]:
-    """Return a distribution and the truth in the network's units, those of losses and of sums of squares."""
+    """Return a distribution and the truth in the network's units, for losses and sums of squares."""
     if isinstance(predictive, InUnits):
         return predictive.standard, predictive.to_standard(y)
     return predictive, y

@@ -1,7 +1,7 @@
 """Algorithm 1 as compiled programs over a replica axis.
 
-Batches and noise follow from the key and the step, so that it changes no number where one program ends and the next
-begins. A layout says how the replicas lie on several devices (`training/parallel.py`).
+Batches and noise follow from the key and the step, so that no number depends on where one program ends and the next
+begins. A layout says how the replicas are divided among devices (`training/parallel.py`).
 """
 
 import math
@@ -27,7 +27,7 @@ from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, device_axes, tas
 from crossreg.training.step import NO_OVERRIDES, Overrides, Task, TrainState, path_of, reg_step, train_step
 
 MONITOR_POINTS = 2**13
-# As many as a train step draws: 30 would cost a tenth of a training.
+# As many as a train step draws by default: 30 would cost a tenth of a training.
 MONITOR_SAMPLES = 10
 
 
@@ -64,13 +64,27 @@ def advance(
     config: TrainConfig,
     layout: Layout = ALONE,
     overrides: Overrides = NO_OVERRIDES,
+    periods: bool = False,
 ) -> TrainState:
-    """Steps start+1 … stop of all replicas; one compiled program for any number of steps.
+    """Take steps start+1 … stop of all replicas; one compiled program serves any number of steps.
 
-    ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
+    ρ is updated after step t if k_reg divides t, and after every step once t exceeds `config.settled_after`.
+
+    Args:
+        state: All replicas, with a leading replica axis.
+        static: The part of the models that no update changes.
+        tasks: Their data and keys, stacked alike.
+        start: The step that `state` has taken.
+        stop: The step to stop after.
+        config: Settings of the training.
+        layout: How the replicas are divided among devices.
+        overrides: Functions in place of settings.
+        periods: Whether `start` and `stop` are multiples of k_reg before settling, so that the compiler knows the
+            length of the loops. Before each turn of any other loop a GPU asks the host, which takes a tenth of one
+            replica's step.
     """
-    settings = Settings(config, layout.share, overrides)
-    return _divided(_advance, settings, layout, state, static, tasks, start, stop)
+    program = _advance_periods if periods else _advance
+    return _divided(program, Settings(config, layout.share, overrides), layout, state, static, tasks, start, stop)
 
 
 def _advance(settings: Settings, state: TrainState, static: PyTree, tasks: Task, start, stop):
@@ -84,7 +98,7 @@ def _advance(settings: Settings, state: TrainState, static: PyTree, tasks: Task,
     if not learns_on_reg:
         return train_until(start, stop, state)
 
-    # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
+    # A loop inside a loop instead of a condition at every step: on a GPU a condition copies the whole state.
     def segment(carry):
         step, state = carry
         due = jnp.minimum((step // config.k_reg + 1) * config.k_reg, config.settled_after)
@@ -95,25 +109,6 @@ def _advance(settings: Settings, state: TrainState, static: PyTree, tasks: Task,
         return end, state
 
     return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
-
-
-@eqx.filter_jit
-def advance_periods(
-    state: TrainState,
-    static: PyTree,
-    tasks: Task,
-    start: Int[Array, ""],
-    stop: Int[Array, ""],
-    config: TrainConfig,
-    layout: Layout = ALONE,
-    overrides: Overrides = NO_OVERRIDES,
-) -> TrainState:
-    """The same from a multiple of k_reg to another, before settling: loops whose length the compiler knows.
-
-    A GPU asks the host before each turn of any other loop, which takes a tenth of one replica's step.
-    """
-    settings = Settings(config, layout.share, overrides)
-    return _divided(_advance_periods, settings, layout, state, static, tasks, start, stop)
 
 
 def _advance_periods(settings: Settings, state: TrainState, static: PyTree, tasks: Task, start, stop):
@@ -129,7 +124,7 @@ def _advance_periods(settings: Settings, state: TrainState, static: PyTree, task
 
 
 def has_periods(state: TrainState, config: TrainConfig) -> bool:
-    """Whether `advance_periods` pays: on a GPU that waits for the host more than it computes."""
+    """Whether loops of known length pay: on a GPU that waits for the host longer than it computes."""
     return jax.default_backend() == "gpu" and path_of(config) == "reverse" and bool(state.rho.vector.size)
 
 
@@ -145,13 +140,13 @@ def take_steps(
 ) -> TrainState:
     """Take steps start+1 … stop of all replicas, by the program that is faster for them."""
     whole = start % config.k_reg == 0 and stop % config.k_reg == 0 and stop <= config.settled_after
-    program = advance_periods if whole and has_periods(state, config) else advance
-    return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout, overrides)
+    periods = whole and has_periods(state, config)
+    return advance(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout, overrides, periods)
 
 
 @eqx.filter_jit
 def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig, layout: Layout = ALONE):
-    """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
+    """Return NLL, ECE_mix and mean Std_ω[μ] of every replica on its `held_out` data."""
     return _divided(_monitor_scores, Settings(config, layout.share), layout, state, static, tasks)
 
 
@@ -169,15 +164,15 @@ def _monitor_scores(settings: Settings, state: TrainState, static: PyTree, tasks
 def split_scores(
     model: Surrogate, pairs: AbstractPairs, num_samples: int, path: ComputePath = "plain", share: Share = WHOLE
 ):
-    """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
+    """Return NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.field_shape)
     chunk = max(1, min(MONITOR_POINTS // points_per_pair, -(-pairs.max_pairs // share.parts)))
-    chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
+    chunk = chunk - chunk % 16 or chunk  # the kernels for a GPU take multiples of 16
     num_chunks = -(-pairs.max_pairs // chunk)
     key = evaluation_key(0)
 
     def score(number):
-        index = number * chunk + jnp.arange(chunk)  # behind the last pair nothing counts
+        index = number * chunk + jnp.arange(chunk)  # numbers beyond the last pair have no weight
         batch = pairs.gather(index)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
         mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
@@ -190,7 +185,7 @@ def split_scores(
 
 @eqx.filter_jit
 def keep_best(snapshot: Snapshot, nll: Float[Array, " replica"], layout: Layout) -> Snapshot:
-    """The snapshot after the monitored split was scored: the best states, and losses that begin anew."""
+    """Update the best state of each replica after its scores were computed, and start new sums of losses."""
     state, best, best_nll = layout.divide(_keep_best, SNAPSHOT_AXES, 0)(snapshot, nll)
     return Snapshot(snapshot.step, state, best, best_nll)
 

@@ -1,7 +1,7 @@
 """Algorithm 1 over a replica axis, driven from the host in short chunks.
 
-The host sees the compiled programs (`training/compiled.py`) about once a second: progress, history and stop signals
-live there. Where it stops to look changes no number, since batches and noise follow from the key and the step.
+The compiled programs (`training/compiled.py`) return to the host about once a second, for progress, history and stop
+signals. When they return changes no number, since batches and noise follow from the key and the step.
 """
 
 import dataclasses
@@ -25,21 +25,21 @@ from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
 from crossreg.objectives import RegLoss
 from crossreg.routing import route
-from crossreg.training.compiled import advance, advance_periods, has_periods, keep_best, monitor_scores, take_steps
+from crossreg.training.compiled import advance, has_periods, keep_best, monitor_scores, take_steps
 from crossreg.training.feeding import Feed
 from crossreg.training.parallel import Layout, over_replicas
 from crossreg.training.replicas import SNAPSHOT_AXES, Progress, Record, Snapshot, first_snapshot, task_axes
-from crossreg.training.step import Overrides, Task, TrainState, with_engine
+from crossreg.training.step import NO_OVERRIDES, Overrides, Task, TrainState, with_engine
 
 _CHUNK_SECONDS = 1.0
 
 
 def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> int:
-    """Where the host looks next: about `chunk` steps on, and at every evaluation.
+    """Return the next step to stop at: about `chunk` steps ahead, and at every evaluation.
 
-    With `periods` there are two programs: every period of k_reg steps that fits before the next evaluation is one of
-    `advance_periods`, and what is left belongs to `advance`, however large the chunks are: which of them takes a step
-    must not depend on how fast a machine is.
+    With `periods` there are two programs. Every period of k_reg steps that fits before the next evaluation belongs to
+    the one with loops of known length, and the remaining steps to the other, however large the chunks are: which
+    program takes a step must not depend on how fast a machine is.
     """
     limit = min((step // config.record_every + 1) * config.record_every, config.steps)
     if not periods or step >= config.settled_after:
@@ -52,12 +52,12 @@ def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> 
 
 
 def _of_program(config: TrainConfig, layout: Layout) -> TrainConfig:
-    """What of a config makes a program. Seeds are in the tasks' keys: one serves all of them."""
+    """Return the config that a program is compiled for. Seeds are in the tasks' keys, not in the program."""
     return dataclasses.replace(with_engine(config, layout.per_device), seed=0)
 
 
 def _placed(snapshot: Snapshot, static: PyTree, tasks: Task, layout: Layout) -> tuple[Snapshot, PyTree, Task]:
-    """All that programs work on, on the devices."""
+    """Put the arguments of the programs on the devices."""
     return (
         layout.place(snapshot, SNAPSHOT_AXES),
         layout.place(static, None),
@@ -66,13 +66,13 @@ def _placed(snapshot: Snapshot, static: PyTree, tasks: Task, layout: Layout) -> 
 
 
 def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
-    """Compiles what `train_replicas` will run on the same arguments: no step, and one look at the monitored split."""
+    """Compile the programs that `train_replicas` will run on the same arguments, by no step and one evaluation."""
     layout = over_replicas(tasks.key.shape[0])
     config = _of_program(config, layout)
     snapshot, static, tasks = _placed(first_snapshot(models), route(models).static, tasks, layout)
     state = snapshot.state
-    for program in (advance, advance_periods) if has_periods(state, config) else (advance,):
-        program(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
+    for periods in {False, has_periods(state, config)}:
+        advance(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout, NO_OVERRIDES, periods)
     monitor_scores(state, static, tasks, config, layout)
 
 
@@ -147,12 +147,12 @@ def _train_fed(
     recorded = step - step % config.record_every
     chunk, busy, untimed = 1, 0.0, 0
     if jax.default_backend() != "cpu" and not layout.communicates:
-        # Beside the first step's program: the host has nothing else to do.
+        # Compile it beside the first step's program: the host has nothing else to do.
         monitor: Any = monitor_scores
         arguments = (snapshot.state, static, tasks, config, layout)
         threading.Thread(target=lambda: monitor.lower(*arguments).compile()).start()
     while step < config.steps:
-        if layout.spans_processes:  # all take the same steps, and stop at the same one
+        if layout.spans_processes:  # all processes take the same steps and stop at the same one
             stop_together()
             chunk = from_writer(chunk)
         stop = _next_stop(step, chunk, config, periods=has_periods(snapshot.state, config))
@@ -163,14 +163,14 @@ def _train_fed(
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
-        # The first look stands alone: it also compiles, which says nothing of the time left.
+        # The first chunk includes compilation: it is left out of the estimate of the time left.
         is_first = step == first
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
         if is_first:
             untimed = stop - first
             if has_periods(state, config) and not layout.communicates:
-                # What runs once settling begins is compiled while the first periods train.
-                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout, overrides)
+                # The program for the time after settling begins is compiled while the first periods train.
+                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout, overrides, False)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
         if step % config.record_every == 0 or step == config.steps:
@@ -186,7 +186,7 @@ def _train_fed(
 
 
 def _record(state: TrainState, scores: tuple, config: TrainConfig, step: int, steps_since: int) -> Record:
-    """The history line of this step."""
+    """Return the line of history of this step."""
     nll, ece, std_mu = scores
     diverged_at = np.asarray(state.diverged_at)
     reg_updates = 0

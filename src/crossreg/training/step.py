@@ -81,7 +81,7 @@ class TrainState(eqx.Module):
 
 
 def init_state(model: Surrogate, optimizer: optax.GradientTransformation | None = None) -> TrainState:
-    """Return the state before the first step; `optimizer` is that of [`Overrides`][]."""
+    """Return the state before the first step; `optimizer` is that of `Overrides`."""
     parts = route(model)
     theta_psi, rho = Packed.of(parts.theta_psi), Packed.of(parts.rho)
     return TrainState(
@@ -158,7 +158,7 @@ def _rate_factor(step, config: TrainConfig):
     if config.schedule == "constant":
         return 1.0
     if config.schedule == "cosine":
-        return optax.cosine_decay_schedule(1.0, config.steps)(step - 1)
+        return jnp.asarray(optax.cosine_decay_schedule(1.0, config.steps)(step - 1))
     return jnp.minimum(1.0, (1 - done) / _FINAL_DECAY)
 
 
