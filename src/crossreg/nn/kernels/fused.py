@@ -74,13 +74,14 @@ def _dot(a, b, **transposed):
     return plgpu.dot(a, b, precision=None if on_cpu else _PRECISION, **transposed)
 
 
-def _call(kernel: Callable, programs: int, rows: int, shapes, specs, *operands):
+def _call(kernel: Callable, programs: int, rows: int, shapes, *operands, specs=None):
+    """Run a kernel in so many programs on whole operands; outputs are whole too, unless they have `specs`."""
     return pl.pallas_call(
         kernel,
         grid=(programs,),
         out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
         in_specs=[_NO_SPEC] * len(operands),
-        out_specs=specs,
+        out_specs=specs or [_NO_SPEC] * len(shapes),
         compiler_params=plgpu.CompilerParams(num_warps=max(1, rows // _ROWS_PER_WARP), num_stages=2),
         interpret=jax.default_backend() == "cpu",
     )(*operands)
@@ -113,7 +114,6 @@ def _analyse(a, first, second, table, *, gelu: bool) -> Float[Array, "coefficien
         rows // _ROWS,
         _ROWS,
         [(_COEFFICIENTS, rows)],
-        [_NO_SPEC],
         a.reshape(rows, points),
         first.reshape(rows),
         second.reshape(rows),
@@ -217,7 +217,6 @@ def _forward(a, first, second, weights, gelu, weight_gradients):
         a.shape[1] // _GROUP,
         a.shape[0] * _GROUP,
         [a.shape],
-        [_NO_SPEC],
         a,
         first,
         second,
@@ -245,7 +244,6 @@ def _backward(gelu, weight_gradients, kept, grad):
         programs,
         rows,
         shapes,
-        specs,
         a,
         first,
         second,
@@ -253,6 +251,7 @@ def _backward(gelu, weight_gradients, kept, grad):
         _per_sample(weights.pointwise),
         table,
         grad,
+        specs=specs,
     )
     if not weight_gradients:
         return da, dfirst, dsecond, jax.tree.map(jnp.zeros_like, weights)
@@ -341,7 +340,6 @@ def fused_read(
         a.shape[1] // _READ_GROUP,
         4 * _ROWS_PER_WARP,
         [(weight.shape[0], *a.shape[1:])],
-        [_NO_SPEC],
         a,
         first,
         second,
@@ -363,7 +361,6 @@ def _read_backward(gelu, kept, grad):
         samples // _READ_GROUP,
         4 * _ROWS_PER_WARP,
         [a.shape, first.shape, second.shape, (*weight.shape, samples), (weight.shape[0], samples)],
-        [_NO_SPEC] * 5,
         *kept,
         grad,
     )
