@@ -1,9 +1,9 @@
-r"""What train and reg minimise. Each is taken per point (x, t), then averaged.
+r"""The losses that train and reg minimise. Each is computed per point (x, t), then averaged.
 
-$\mu_s$, $\sigma_{pred,s}$ and $\sigma_{gen,s}$ are those of the mixture's components. Where a model has no σ_gen head,
-$\sigma_{gen} = 0$ and the generalization noise is in the spread of the $\mu_s$; where it has no internal noise,
-S = 1 and these are the head-only special case. Losses of fields in units are those of the standardised fields: a loss
-does not depend on the unit of a field, and no channel counts for more because its numbers are larger.
+$\mu_s$, $\sigma_{pred,s}$ and $\sigma_{gen,s}$ are those of the mixture's components. In a model without σ_gen head,
+$\sigma_{gen} = 0$ and the generalization noise is in the spread of the $\mu_s$; in one without internal noise, S = 1.
+Fields in units are standardised first: a loss does not depend on the unit of a field, and no channel counts for more
+because its numbers are larger.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,13 @@ from crossreg.predictive.mixture import LOG_2PI, Mixture
 
 Weight = Float[Array, "*#shape"] | None
 Sampled = Mixture | InUnits
+# A loss on reg, (mixture, y, weight) ↦ scalar: the mean over the points of weight 1. In training, the mixture and the
+# truth y are those of the standardised fields, and weight broadcasts against y.
+RegLoss = Callable[..., Float[Array, ""]]
 
 
 def weighted_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
-    """The mean over all points, or over the points of weight 1."""
+    """Return the mean over all points, or over those of weight 1."""
     if weight is None:
         return jnp.mean(values)
     weight = jnp.broadcast_to(weight, values.shape)
@@ -30,7 +33,7 @@ def weighted_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Floa
 
 
 def batch_mean(values: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
-    """The same for a loss: 0, with no gradient, where no point of a batch counts, as in data with gaps it may be."""
+    """Return the mean for a loss: 0, without a gradient, if no point of a batch counts, as in data with gaps."""
     if weight is None:
         return jnp.mean(values)
     weight = jnp.broadcast_to(weight, values.shape)
@@ -44,7 +47,7 @@ def train_objective(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight 
         \log(2\pi\sigma_{pred}^2) + \frac{(y-\mu)^2 + \sigma_{gen}^2}{\sigma_{pred}^2}
     \right]. $$
 
-    σ_gen enters as a constant. p_hier is an objective, not a density: no reported NLL uses it.
+    σ_gen enters as a constant. p_hier is an objective, not a density, and no reported NLL uses it.
     """
     mixture, y = standardized(mixture, y)
     gen = jax.lax.stop_gradient(mixture.vars_generalization)
@@ -55,7 +58,7 @@ def train_objective(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight 
 
 
 def log_scale(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
-    """What an NLL in the fields' units has added to one of standardised fields: the mean of log s, 0 without units."""
+    """Return the mean of log s, by which an NLL in the fields' units exceeds that of standardised fields."""
     if not isinstance(mixture, InUnits):
         return jnp.zeros(())
     return batch_mean(jnp.broadcast_to(jnp.log(mixture.scale), y.shape), weight)
@@ -83,17 +86,20 @@ def moment_matched_nll(mixture: Sampled, y: Float[Array, "*shape"], weight: Weig
 def fair_moment_matched_nll(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\mathcal L_{reg}^{mm}$ of infinitely many samples, estimated from S of them.
 
-    With S samples, $\mu_{mm}$ strays by $s^2/S$, where $s^2 = \frac{1}{S-1}\sum_s(\mu_s - \mu_{mm})^2$, and
+    With S samples, $\mu_{mm}$ has the variance $s^2/S$, where $s^2 = \frac{1}{S-1}\sum_s(\mu_s - \mu_{mm})^2$, and
     $v = E[\sigma_s^2] + s^2$ is noisy: at S = 10 the minimum of $\mathcal L_{reg}^{mm}$ lies up to 5% below the right
-    total standard deviation where the spread of the means is a small part of it, and 19% above where it is all of it.
+    total standard deviation if the spread of the means is a small part of it, and 19% above if it is all of it.
     For Gaussian $\mu_s$, v has about $\nu = (S-1)(v/s^2)^2$ degrees of freedom (Satterthwaite), and
 
     $$ \tfrac12\left[\log 2\pi v + \frac1\nu
         + \left(1 - \frac2\nu\right)\frac{(y-\mu_{mm})^2 - s^2/S}{v}\right] $$
 
-    has the same expectation as the limit, to first order in 1/ν and exactly (up to a constant) where the spread is all
-    there is. The last case is the ensemble-adjusted logarithmic score (Siegert et al. 2019). With one sample there is
-    nothing to correct. Needs S = 1 or S ≥ 4.
+    has the same expectation as the limit to first order in 1/ν, and exactly (up to a constant) without other noise than
+    the spread: then it is the ensemble-adjusted logarithmic score (Siegert et al. 2019). With one sample there is
+    nothing to correct.
+
+    Raises:
+        ValueError: If S is 2 or 3.
     """
     mixture, y = standardized(mixture, y)
     num_samples = mixture.num_samples
@@ -117,15 +123,15 @@ def fair_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None
 def scaled_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\frac{E|X - y|}{E|X - X'|} + \tfrac12\log E|X - X'|$, the scaled CRPS (Bolin and Wallin 2023).
 
-    Proper and, as the likelihood, free of the local scale; but it grows with the error's size, not its square, so that
-    a few large errors do not widen all the rest.
+    It is proper and, like the likelihood, independent of the local scale; but it grows with the size of an error, not
+    its square, so that a few large errors do not widen all the rest.
     """
     mixture, y = standardized(mixture, y)
     within = mixture.distance_within(distinct=True)
     return batch_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
 
 
-REG_OBJECTIVES: dict[RegObjective, Callable[..., Float[Array, ""]]] = {
+REG_OBJECTIVES: dict[RegObjective, RegLoss] = {
     "fair": fair_moment_matched_nll,
     "moment-matched": moment_matched_nll,
     "mixture": mixture_nll,

@@ -1,10 +1,11 @@
-r"""Which gradient reaches which parameter.
+r"""Which gradient reaches which parameter. ρ is routed here: `route` splits it off, and only reg updates change it.
 
 $$ (\theta, \psi) \leftarrow (\theta, \psi) - \eta\, \nabla_{(\theta,\psi)} \mathcal L_{train}, \qquad
    \rho \leftarrow \rho - \eta_\rho\, \nabla_\rho \mathcal L_{reg} $$
 
-A model comes apart into what train updates may change and what reg updates may change; each
-gradient is taken with respect to its own part only, so the other part's is not computed.
+`route` splits a model into the part that train updates change, (θ, ψ), the part that reg updates change, ρ, and the
+rest, which no update changes; `merge` puts them together. The types of the modules decide (`nn/groups.py`). Each step
+(`training/step.py`) differentiates with respect to its own part only: the gradient of the other part is not computed.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from crossreg.nn.noise import AbstractNoiseScale
 
 
 class Routed(NamedTuple):
-    """A model in three parts, each with `None` in place of the others' leaves."""
+    """A model in three parts, each with `None` in place of the leaves of the others."""
 
     theta_psi: PyTree
     rho: PyTree
@@ -27,7 +28,20 @@ class Routed(NamedTuple):
 
 
 def route(model: PyTree) -> Routed:
-    """Splits a model by who may change it: train updates, reg updates, nobody."""
+    """Split a model by who may change it.
+
+    Args:
+        model: A surrogate, or any pytree.
+
+    Returns:
+        The arrays that train updates change, those that reg updates change, and everything else.
+
+    Example:
+        ```python
+        parts = route(model)
+        gradient = jax.grad(lambda rho: reg_loss(merge(parts._replace(rho=rho))))(parts.rho)
+        ```
+    """
     labels = groups(model)
     arrays, static = eqx.partition(model, eqx.is_inexact_array)
     rho, theta_psi = eqx.partition(arrays, jax.tree.map(lambda label: label == "rho", labels))
@@ -35,12 +49,12 @@ def route(model: PyTree) -> Routed:
 
 
 def merge(parts: Routed) -> Any:
-    """The model again."""
+    """Put the parts of a model together."""
     return eqx.combine(*parts)
 
 
 def learning_rates(parameters: PyTree, config: TrainConfig) -> PyTree:
-    """Adam's rate of every array of a model, or of a part of one, by the module that owns it."""
+    """Return Adam's rate for every array of a model, or of a part of one, by the module that owns it."""
     by_group = {
         "theta": config.learning_rate,
         "psi": config.learning_rate,

@@ -1,5 +1,6 @@
 """Starts taken from the data, and data that a model cannot start on."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +10,22 @@ from crossreg.config import DataConfig, ModelConfig
 from crossreg.data.pairs import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
+from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.build import build_model, check_scale, data_scale, model_like
 from crossreg.nn.surrogate import predict
 
 SMALL = ModelConfig(width=4, num_blocks=2, num_modes=4)
+
+
+def test_without_a_key_the_weights_are_those_of_key_0(data):
+    module = eqx.nn.Conv1d(data.train.in_channels, 4, 1, key=jax.random.key(3))
+
+    def models(**key):
+        return build_model(SMALL, data.train, **key), cross_regularize(module, lambda m: (), data.train, **key)
+
+    for alone, same, other in zip(models(), models(key=jax.random.key(0)), models(key=jax.random.key(1)), strict=True):
+        assert eqx.tree_equal(alone, same)
+        assert not eqx.tree_equal(alone, other)
 
 
 def scaled(trajectories: Trajectories, *factors: float, **fields):

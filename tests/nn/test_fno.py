@@ -14,8 +14,8 @@ from crossreg.nn.bounds import bound
 from crossreg.nn.build import build_model
 from crossreg.nn.heads import make_heads
 from crossreg.nn.kernels.draws import fold_in
-from crossreg.nn.kernels.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.noise import AbstractNoise, Dropout, FixedNoise, GaussianNoise, NoiseChain, is_stochastic
+from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import predict
 

@@ -14,7 +14,7 @@ from crossreg.nn.build import build_model
 from crossreg.nn.fno import SpectralBlock
 from crossreg.nn.kernels.fused import Weights, can_fuse, can_read, fused_block
 from crossreg.nn.kernels.pending import Pending
-from crossreg.nn.kernels.pointwise import PointwiseLinear
+from crossreg.nn.pointwise import PointwiseLinear
 from crossreg.nn.spectral import SpectralConv
 from crossreg.nn.surrogate import predict
 from crossreg.objectives import fair_crps, train_objective

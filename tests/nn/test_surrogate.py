@@ -52,6 +52,13 @@ def test_samples_and_items_have_noise_of_their_own():
     assert len(np.unique(np.asarray(means[:, 0]))) == 12
 
 
+def test_without_a_key_the_noise_is_that_of_key_0():
+    model, x = make(feature_noise=noisy), jnp.ones((4, 2, 11))
+    means = compiled(model, x, num_samples=3).means
+    np.testing.assert_array_equal(means, compiled(model, x, key=jax.random.key(0), num_samples=3).means)
+    assert (means != compiled(model, x, key=jax.random.key(1), num_samples=3).means).any()
+
+
 def test_without_noise_one_sample_is_the_mixture():
     model = make()
     assert not model.is_stochastic

@@ -27,6 +27,7 @@ from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
 from crossreg.files.whole import made_whole
 from crossreg.nn.surrogate import Surrogate
+from crossreg.runs.kinds import kind_of
 from crossreg.runs.prediction import check_levels
 from crossreg.runs.run_folder import Run, channel_names, load_run
 

@@ -1,9 +1,9 @@
-r"""Any Equinox module as a backbone: noise behind the parts that a selector names, heads on what it gives.
+r"""Any Equinox module as a backbone: noise after the parts that a selector names, and heads on its output.
 
     model = cross_regularize(unet, lambda m: (m.lifting, *m.down_sampling_blocks), data.train, key=key)
 
-A foreign module calls its parts without keys. So a site holds its own: for each sample `Backbone` puts a key into every
-site, and then calls the module as it is.
+A foreign module calls its parts without keys. So each noisy part holds its own: for each sample, `Backbone` puts a key
+into every noisy part and then calls the module unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from crossreg.config import ModelConfig
 from crossreg.data.pairs import AbstractPairs
 from crossreg.nn.build import data_scale, pred_start, site_noise
 from crossreg.nn.heads import make_heads
-from crossreg.nn.kernels.draws import fold_in
+from crossreg.nn.kernels import fold_in
 from crossreg.nn.noise import AbstractNoise
 from crossreg.nn.surrogate import Surrogate
 
@@ -26,9 +26,9 @@ Where = Callable[[Any], Any]
 
 
 class Noisy(eqx.Module):
-    """A part of a foreign module, with noise on what it gives; without a key it is the part alone.
+    """A part of a foreign module with noise on its output; without a key, the part alone.
 
-    A part that is called several times in one pass has the same noise in all of them.
+    A part that is called several times in one pass has the same noise each time.
     """
 
     part: Callable
@@ -48,12 +48,12 @@ class Backbone(eqx.Module):
     def __call__(
         self, x: Float[Array, "in *space"], *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "width *space"]:
-        """The features of one sample; without a key, of the module as it was."""
+        """Return the features of one sample; without a key, those of the module without noise."""
         return (self.module if key is None else _with_keys(self.module, key))(x)
 
 
 def _with_keys(module: PyTree, key: PRNGKeyArray) -> PyTree:
-    """The module with a key of its own in every noisy part."""
+    """Put a key of its own into every noisy part of a module."""
     leaves, structure = jax.tree.flatten(module, is_leaf=lambda node: isinstance(node, Noisy))
     filled = [
         Noisy(leaf.part, leaf.noise, fold_in(key, number)) if isinstance(leaf, Noisy) else leaf
@@ -63,28 +63,28 @@ def _with_keys(module: PyTree, key: PRNGKeyArray) -> PyTree:
 
 
 class _Mark(NamedTuple):
-    """Stands in the place of a selected part."""
+    """A placeholder for a selected part."""
 
     number: int
 
 
 def _chosen(module: PyTree, where: Where) -> list[Callable]:
-    """The parts that a selector names."""
+    """Return the parts that a selector names."""
     found = where(module)
     parts = list(found) if isinstance(found, Sequence) else [found]
     for part in parts:
         if not callable(part):
-            raise TypeError(f"where: chose a {type(part).__name__}; noise stands behind parts that are called")
+            raise TypeError(f"where: chose a {type(part).__name__}; noise follows parts that can be called")
     return parts
 
 
 def _replaced(module: PyTree, where: Where, parts: Sequence[Any]) -> PyTree:
-    """The module with other parts in the places that a selector names."""
+    """Replace the parts that a selector names."""
     return eqx.tree_at(lambda m: list(found) if isinstance(found := where(m), Sequence) else [found], module, parts)
 
 
 def _names(module: PyTree, where: Where, count: int) -> list[str]:
-    """Where each chosen part stands, as one would write it: `blocks[2].conv`."""
+    """Return the path of each chosen part, as one would write it: `blocks[2].conv`."""
     try:
         marked = _replaced(module, where, [_Mark(number) for number in range(count)])
     except ValueError as error:
@@ -101,7 +101,7 @@ def _names(module: PyTree, where: Where, count: int) -> list[str]:
 def _shapes(
     module: PyTree, where: Where, parts: Sequence[Callable], names: Sequence[str], x: jax.ShapeDtypeStruct
 ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """What every chosen part gives, and the module itself; nothing is computed."""
+    """Return the shapes of the outputs of every chosen part, and of the module, without computing them."""
     seen: dict[int, tuple[int, ...]] = {}
 
     def recording(number: int, part: Callable) -> Callable:
@@ -128,18 +128,38 @@ def cross_regularize(
     pairs: AbstractPairs,
     *,
     config: ModelConfig | None = None,
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | None = None,
 ) -> Surrogate:
-    r"""A surrogate from a module of any kind: fields of `pairs` in, features (width, *space) out.
+    r"""Build a surrogate from any Equinox module: put noise after some of its parts, and heads on its output.
 
-    `where` names the parts to put noise behind, as for `equinox.tree_at`: one part of the module, several, or none, for
-    a model with heads alone. Linear heads for $\mu$, $\log\sigma_{pred}$ and $\log\sigma_{gen}$ read the features: the
-    module has as many outputs as there are features. The config says which noise it is (generalization by
-    default; dropout for a baseline), its start and its bounds, and whether there is a head for $\sigma_{gen}$; its
-    width, blocks, modes and sites are an FNO's and do not count here. All floating-point arrays of the module are
-    trained.
+    Linear heads for $\mu$, $\log\sigma_{pred}$ and $\log\sigma_{gen}$ read the module's output, whose channels are the
+    features. All floating-point arrays of the module are trained.
+
+    Args:
+        module: A function of one field of `pairs`, (channel, *space), that returns features (width, *space).
+        where: Selects the parts to put noise after, as for `equinox.tree_at`: one part of the module, several, or none,
+            for a model with heads alone.
+        pairs: Training pairs, for shapes, units and the start of $\log\sigma_{pred}$.
+        config: Which noise (generalization by default; dropout for a baseline), its start and bounds, and whether there
+            is a head for $\sigma_{gen}$. Width, blocks, modes and sites are an FNO's and are ignored.
+        key: The key of the heads' weights. The default is `jax.random.key(0)`.
+
+    Returns:
+        A surrogate whose weights are those of `module`.
+
+    Raises:
+        TypeError: If the module has complex arrays, or `where` chooses something that cannot be called or gives no
+            array.
+        ValueError: If `where` chooses a part twice, or one that the module does not call, or the features do not have
+            the shape of the field.
+
+    Example:
+        ```python
+        where = lambda m: (m.lifting, *m.down_sampling_blocks)
+        model = cross_regularize(unet, where, data.train)
+        ```
     """
-    config = config or ModelConfig()
+    config, key = config or ModelConfig(), jax.random.key(0) if key is None else key
     if any(jnp.iscomplexobj(leaf) for leaf in jax.tree.leaves(eqx.filter(module, eqx.is_inexact_array))):
         raise TypeError("the module has complex arrays; keep their real and imaginary parts as two real ones")
     channels, *space = pairs.field_shape

@@ -1,4 +1,4 @@
-"""From a model config to a surrogate."""
+"""Surrogates from a model config."""
 
 import dataclasses
 import math
@@ -16,7 +16,6 @@ from crossreg.data.pairs import AbstractPairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.fno import fno
-from crossreg.nn.kernels.pointwise import HE_GAIN
 from crossreg.nn.noise import (
     AbstractNoise,
     Dropout,
@@ -27,12 +26,13 @@ from crossreg.nn.noise import (
     SigmaPer,
     gaussian_noise,
 )
+from crossreg.nn.pointwise import HE_GAIN
 from crossreg.nn.spectral import check_modes
 from crossreg.nn.surrogate import Surrogate, predict
 
-# Pairs that the scale of the data is read from, and values at most: fewer pairs of large fields.
+# The scale of the data is read from so many pairs, or from fewer of large fields: at most so many values.
 _SCALE_PAIRS, _SCALE_VALUES = 500, 2**24
-# Fields whose spread differs by more than this factor, or whose mean by so many times the spread, are in other units.
+# Fields are in other units if their spread differs by more than this factor, or their mean by so many spreads.
 _OTHER_UNITS = 100.0
 _OWNERS = {
     "generalization": ("generalization",),
@@ -42,20 +42,20 @@ _OWNERS = {
 
 
 class DataScale(NamedTuple):
-    """The size of what a network reads and gives, per channel."""
+    """The size of a network's inputs and targets, per channel."""
 
     input_rms: Float[Array, " in"]
     target_std: Float[Array, " channel"]
 
 
 def scale_pairs(pairs: AbstractPairs) -> Int[Array, " pair"]:
-    """The pairs that `data_scale` looks at: evenly spaced, so that a large split costs no more than a small one."""
+    """Return the pairs that `data_scale` reads: evenly spaced, so that a large split costs no more than a small one."""
     count = max(1, min(_SCALE_PAIRS, _SCALE_VALUES // math.prod(pairs.field_shape)))
     return jnp.arange(count) * pairs.num_pairs // count
 
 
 def data_scale(pairs: AbstractPairs) -> DataScale:
-    """Root mean square of each input channel, as the network sees it, and the spread of each target channel."""
+    """Return the root mean square of each input channel, as the network sees it, and the spread of each target."""
     if pairs.in_files and pairs.held_part is None:
         pairs = pairs.hold(np.asarray(scale_pairs(pairs)))
     batch = pairs.gather(scale_pairs(pairs))
@@ -66,21 +66,21 @@ def data_scale(pairs: AbstractPairs) -> DataScale:
     counts = jnp.broadcast_to(batch.weight > 0, batch.y.shape)
     spread = jnp.std(batch.y, (0, *range(2, batch.y.ndim)), where=counts)
     if pairs.units is not None:
-        # Where the pairs that were looked at have no target at all, it is what units make it.
+        # Pairs without any observed target have no spread; that of standardised fields is 1.
         spread = jnp.where(jnp.isnan(spread), 1.0, spread)
     return DataScale(jnp.sqrt(jnp.mean(batch.x**2, axes)), spread)
 
 
 def pred_start(config: ModelConfig, scale: DataScale) -> float | Float[Array, " channel"]:
-    r"""Where log σ_pred starts: as told, or at $\log \mathrm{std}(y_{train}) - 1/2$ of each channel."""
+    r"""Return the start of log σ_pred: the config's, or $\log \mathrm{std}(y_{train}) - 1/2$ of each channel."""
     if config.log_sigma_pred_start is not None:
         return config.log_sigma_pred_start
     return jnp.log(scale.target_std) - 0.5
 
 
 def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
-    """Refuses data that a model of this config cannot start on."""
-    scale = eqx.filter_jit(data_scale)(pairs)  # one small program, not thirty
+    """Raise InputError if a model of this config cannot start on these data."""
+    scale = eqx.filter_jit(data_scale)(pairs)  # compiles one small program instead of thirty
     for channel, (std, start) in enumerate(
         zip(scale.target_std.tolist(), jnp.broadcast_to(pred_start(config, scale), scale.target_std.shape), strict=True)
     ):
@@ -96,23 +96,44 @@ def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
             )
 
 
-def build_model(config: ModelConfig, pairs: AbstractPairs, *, key: PRNGKeyArray) -> Surrogate:
-    """The surrogate that `config` describes, for the fields of `pairs`.
+def build_model(config: ModelConfig, pairs: AbstractPairs, *, key: PRNGKeyArray | None = None) -> Surrogate:
+    """Build the surrogate that a config describes, for the fields of `pairs`.
 
     Two starts are taken from the data. The lift starts as if its input had unit RMS, and the blocks keep that scale.
     log σ_pred starts near the targets' spread (see `pred_start`): a start far below the residual's scale (the paper's
     −5) lets the reg gradient drive the sites' σ to their bound before σ_pred has grown.
+
+    Args:
+        config: The FNO, its noise sites and its heads.
+        pairs: Training pairs, for shapes, units and the scale of the data.
+        key: The key of the weights. The default is `jax.random.key(0)`.
+
+    Returns:
+        An untrained surrogate in the units of `pairs`.
+
+    Raises:
+        InputError: If the grid cannot hold the config's Fourier modes.
+
+    Example:
+        ```python
+        model = build_model(ModelConfig(width=16), data.train)
+        ```
     """
+    key = jax.random.key(0) if key is None else key
     model = _build(config, pairs.in_channels, pairs.field_shape, data_scale(pairs), key)
     return dataclasses.replace(model, units=pairs.units)
 
 
 def check_reads(model: Surrogate, pairs: AbstractPairs) -> None:
-    """Refuse pairs that a model cannot read, and pairs in units far from its own.
+    """Check that a model can read pairs, and that they are in its units.
 
     Args:
         model: A model, whose units are those of the fields that it was built for.
         pairs: A split to train it on, or to score it on.
+
+    Raises:
+        InputError: If the model cannot read fields of that shape, predicts fields of another shape, or was built for
+            fields in units far from those of `pairs`.
     """
     x = jax.ShapeDtypeStruct((1, pairs.in_channels, *pairs.field_shape[1:]), jnp.float32)
     reads = f"the model does not read fields of shape {pairs.field_shape}"
@@ -135,14 +156,14 @@ def check_reads(model: Surrogate, pairs: AbstractPairs) -> None:
 def model_like(
     config: ModelConfig, in_channels: int, field_shape: tuple[int, ...], units: Units | None = None
 ) -> Surrogate:
-    """The structure of a model without its numbers: `ShapeDtypeStruct`s in place of arrays."""
+    """Return the structure of a model without its numbers: `ShapeDtypeStruct`s in place of arrays."""
     scale = DataScale(jnp.ones(in_channels), jnp.ones(field_shape[0]))
     model = eqx.filter_eval_shape(_build, config, in_channels, field_shape, scale, jax.random.key(0))
     return dataclasses.replace(model, units=units)
 
 
 def site_noise(config: ModelConfig, name: str, shape: tuple[int, ...]) -> AbstractNoise:
-    """The noise that a config puts on features of `shape` (channel, *axes)."""
+    """Return the noise that a config puts on features of `shape` (channel, *axes)."""
     if config.feature_noise == "none":
         return NoNoise()
     if config.feature_noise == "dropout":
@@ -153,10 +174,10 @@ def site_noise(config: ModelConfig, name: str, shape: tuple[int, ...]) -> Abstra
 def _gaussian(
     config: ModelConfig, name: str, shape: tuple[int, ...], kind: str, sigma_per: SigmaPer, epsilon_per: EpsilonPer
 ) -> AbstractNoise:
-    """Gaussian noise in one place, of one owner or of both."""
+    """Return Gaussian noise of one owner, or of both at one place."""
     parts = tuple(
         gaussian_noise(
-            # Two owners in one place need two names.
+            # Two owners at one place need two names.
             f"{name}_{owner}" if kind == "both" else name,
             shape,
             owner=owner,

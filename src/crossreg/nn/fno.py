@@ -2,38 +2,36 @@ r"""The Fourier neural operator, once for 1, 2 and 3 dimensions, with its noise 
 
     lift → L × (spectral convolution + pointwise linear, GELU) → heads
 
-Feature sites stand after the GELU of blocks 1 … L−1, before the GELU of block L, and after
-it (`pre_head`): L + 1 sites on L + 1 different tensors. A mode site stands on the kept
-Fourier modes of each block.
+Feature sites stand after the GELU of blocks 1 … L−1, before the GELU of block L, and after it (`pre_head`): L + 1 sites
+on L + 1 different tensors. A mode site acts on the kept Fourier modes of each block.
 """
 
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config.sites import mode_site_names, site_names
 from crossreg.nn.bounds import Bounds
 from crossreg.nn.heads import make_heads
-from crossreg.nn.kernels.pending import BatchedStage, Pending
-from crossreg.nn.kernels.pointwise import HE_GAIN, PointwiseLinear
+from crossreg.nn.kernels import BatchedStage, Pending
 from crossreg.nn.noise import AbstractNoise, NoNoise
+from crossreg.nn.pointwise import HE_GAIN, PointwiseLinear
 from crossreg.nn.spectral import SpectralConv, Transform, mode_shape
 from crossreg.nn.surrogate import Surrogate
 
-# Gives the noise that stands at a place, from its name and its tensor's shape (channel, *axes).
+# Returns the noise of a site, from the site's name and its tensor's shape (channel, *axes).
 NoiseAt = Callable[[str, tuple[int, ...]], AbstractNoise]
 
 
 def no_noise(name: str, shape: tuple[int, ...]) -> AbstractNoise:
-    """A network without noise."""
+    """Return the site without noise, whatever its name and shape."""
     return NoNoise()
 
 
 class SpectralBlock(BatchedStage):
-    """Spectral convolution plus pointwise linear; the GELU is a stage of its own."""
+    """A spectral convolution plus a pointwise linear map; the GELU is a stage of its own."""
 
     spectral: SpectralConv
     pointwise: PointwiseLinear
@@ -47,15 +45,11 @@ class SpectralBlock(BatchedStage):
         return self.spectral.reverse(h) + self.pointwise.reverse(h)
 
     def fused(self, waiting: Pending, *, weight_gradients: bool) -> Float[Array, "width sample *space"] | None:
-        from crossreg.nn.kernels.fused import Weights, can_fuse, fused_block
-
-        spectral = self.spectral
-        out, width = spectral.weight_real.shape[-2:]
-        fits = can_fuse((out, width), spectral.num_modes, waiting.field.shape[1:])
-        if not fits or spectral.transform == "fft" or waiting.field.dtype != jnp.float32:
+        spectral, pointwise = self.spectral, self.pointwise
+        if spectral.transform == "fft":
             return None
-        weights = Weights(spectral.weight_real, spectral.weight_imag, self.pointwise.weight, self.pointwise.bias)
-        return fused_block(waiting.field, *waiting.factors, weights, waiting.gelu, weight_gradients)
+        weights = spectral.weight_real, spectral.weight_imag, pointwise.weight, pointwise.bias
+        return waiting.through_block(*weights, weight_gradients=weight_gradients)
 
 
 def fno(
@@ -79,13 +73,42 @@ def fno(
     transform: Transform = "auto",
     key: PRNGKeyArray,
 ) -> Surrogate:
-    """A surrogate whose backbone is an FNO.
+    """Build a surrogate whose backbone is a Fourier neural operator.
 
-    `feature_noise` and `mode_noise` say which noise stands at each place (see `site_names` and
-    `mode_site_names`), for instance `lambda name, shape: gaussian_noise(name, shape,
-    owner="generalization")`. With `input_rms`, the lift's weights start divided by it, and the blocks' pointwise
-    layers start with `pointwise_gain`: where features fade from block to block the network is nearly linear at its
-    start, and learns slowly which inputs are exactly 0, so hidden.
+    Where features fade from block to block, the network is nearly linear at its start and learns slowly which inputs
+    are exactly 0, that is, hidden. `input_rms` and `pointwise_gain` keep their scale.
+
+    Args:
+        num_spatial_dims: 1, 2 or 3.
+        in_channels: Channels of the input field, a mask included.
+        out_channels: Channels of the predicted field.
+        width: Hidden channels.
+        num_blocks: Spectral blocks, L.
+        num_modes: Kept Fourier modes, of every axis or of each.
+        feature_noise: Returns the noise of each feature site, from its name and its tensor's shape.
+        mode_noise: Returns the noise on the Fourier modes of each block, likewise.
+        lift_noise: Noise after the lift.
+        generalization_head: Whether there is a log σ_gen head, learned on reg.
+        log_sigma_pred_start: Start of log σ_pred, for all channels or for each.
+        log_sigma_gen_start: Start of the head's log σ_gen.
+        head_bounds: Smooth bounds of both log σ.
+        predict_increment: Whether the mean head gives the change from the input.
+        input_rms: Root mean square of each input channel; the lift's weights start divided by it.
+        pointwise_gain: Gain of the start of the blocks' pointwise layers (see `PointwiseLinear`).
+        transform: How Fourier coefficients are computed; `"auto"` takes the faster way.
+        key: The key of the weights.
+
+    Returns:
+        An untrained surrogate, without units.
+
+    Raises:
+        ValueError: If `num_modes` has not one number per dimension.
+
+    Example:
+        ```python
+        noise = lambda name, shape: gaussian_noise(name, shape, owner="generalization")
+        model = fno(1, 2, 2, width=16, feature_noise=noise, key=jax.random.key(0))
+        ```
     """
     modes = (num_modes,) * num_spatial_dims if isinstance(num_modes, int) else num_modes
     if len(modes) != num_spatial_dims:
@@ -123,5 +146,5 @@ def fno(
         bounds=head_bounds,
         key=head_key,
     )
-    # A site without noise is no stage at all: nothing to run, and nothing to stop the prefix.
+    # A site without noise is no stage: there is nothing to run, and nothing that ends the prefix.
     return Surrogate(tuple(stage for stage in stages if not isinstance(stage, NoNoise)), heads, predict_increment)

@@ -1,8 +1,8 @@
-r"""Who learns a leaf: the three parameter groups θ, ψ and ρ, marked by type.
+r"""The three parameter groups θ, ψ and ρ, marked by type.
 
-A leaf's group follows from the module that owns it. A module that inherits
-[`Psi`][] holds predictive-noise parameters ψ (learned on train), one that inherits [`Rho`][]
-holds generalization-noise parameters ρ (learned on reg only). Every other array is backbone θ.
+The group of an array follows from the module that owns it. A module that inherits from [`Psi`][] holds predictive-noise
+parameters ψ, learned on train; one that inherits from [`Rho`][] holds generalization-noise parameters ρ, learned on reg
+only. Every other array belongs to the backbone θ.
 """
 
 from typing import Literal
@@ -33,10 +33,17 @@ def _group_of(node) -> Group:
 
 
 def groups(model: PyTree) -> PyTree:
-    """The group of every array leaf of `model`, as a pytree of `"theta" | "psi" | "rho"`.
+    """Return the group of every array of a model.
 
-    Leaves that are not floating-point arrays (functions, integers) get `None`. A `Psi` inside
-    a `Rho`, or the reverse, is refused: its leaves would have two owners.
+    Args:
+        model: A model, or any pytree.
+
+    Returns:
+        A pytree of the same structure with `"theta"`, `"psi"` or `"rho"` for each floating-point array, and `None` for
+        every other leaf.
+
+    Raises:
+        TypeError: If a `Psi` is inside a `Rho`, or the reverse: its arrays would have two owners.
     """
 
     def label(node):

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from crossreg.data.units import Units
 from crossreg.nn.bounds import Bounds, bound, bound_in_reverse, unbound
 from crossreg.nn.groups import Psi, Rho
-from crossreg.nn.kernels.pending import Pending
-from crossreg.nn.kernels.pointwise import PointwiseLinear
+from crossreg.nn.kernels import Pending
+from crossreg.nn.pointwise import PointwiseLinear
 
 
 class AbstractSigmaHead(eqx.Module):
@@ -19,22 +19,22 @@ class AbstractSigmaHead(eqx.Module):
     bounds: eqx.AbstractVar[Bounds]
 
     def __call__(self, features: Float[Array, "width *space"]) -> Float[Array, "channel *space"]:
-        """log σ at every point."""
+        """Return log σ at every point."""
         return bound(self.linear(features), self.bounds)
 
 
 class PredictiveHead(AbstractSigmaHead, Psi):
-    """log σ_pred: in ψ, learned on train."""
+    """The head of log σ_pred: in ψ, learned on train."""
 
     linear: PointwiseLinear
     bounds: Bounds = eqx.field(static=True)
 
 
 class GeneralizationHead(AbstractSigmaHead, Rho):
-    """log σ_gen: in ρ, learned on reg only.
+    """The head of log σ_gen: in ρ, learned on reg only.
 
     The head passes gradients on to the features that it reads, so that noise sites before it get all of ∇_ρ L_reg. In
-    the train objective σ_gen is a constant (`objectives.train_objective`): θ cannot learn to shrink it on train.
+    the train objective, σ_gen is a constant (`objectives.train_objective`): θ cannot learn to shrink it on train.
     """
 
     linear: PointwiseLinear
@@ -42,14 +42,14 @@ class GeneralizationHead(AbstractSigmaHead, Rho):
 
 
 class Moments(eqx.Module):
-    """What one sampled model instance says at every point: one Gaussian."""
+    """One Gaussian at every point, the prediction of one sampled model instance."""
 
     mean: Float[Array, "channel *space"]
     log_sigma_pred: Float[Array, "channel *space"]
     log_sigma_gen: Float[Array, "channel *space"] | None
 
     def in_units(self, units: Units) -> "Moments":
-        """The same Gaussian in the fields' own units: mean s·μ + o, and log σ + log s."""
+        """Return the Gaussian in the fields' units: mean s·μ + o, and log σ + log s."""
         num_dims = self.mean.ndim - 1
         scale = units.scales(num_dims)
         gen = self.log_sigma_gen
@@ -61,42 +61,48 @@ class Moments(eqx.Module):
 
 
 class Heads(eqx.Module):
-    """The heads of a surrogate. `sigma_gen` is `None` where the regime has no such head."""
+    """The output heads of a surrogate, linear in its features. Build them with [`make_heads`][].
+
+    Attributes:
+        mean: The head of μ, in θ.
+        sigma_pred: The head of log σ_pred, in ψ.
+        sigma_gen: The head of log σ_gen, in ρ, or None for a model without one.
+    """
 
     mean: PointwiseLinear
     sigma_pred: PredictiveHead
     sigma_gen: GeneralizationHead | None
 
     def __call__(self, features: Float[Array, "width *space"]) -> Moments:
+        """Return one Gaussian at every point."""
         gen = None if self.sigma_gen is None else self.sigma_gen(features)
         return Moments(self.mean(features), self.sigma_pred(features), gen)
 
     def reverse(self, features: Float[Array, "width *any_space"]) -> Moments:
-        """The same, to be differentiated in reverse mode only."""
+        """Return the moments, to be differentiated in reverse mode only."""
         pred = bound_in_reverse(self.sigma_pred.linear.reverse(features), self.sigma_pred.bounds)
         gen = None
         if self.sigma_gen is not None:
             gen = bound_in_reverse(self.sigma_gen.linear.reverse(features), self.sigma_gen.bounds)
         return Moments(self.mean.reverse(features), pred, gen)
 
-    def fused(self, waiting: Pending) -> Moments | None:
-        """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
-        from crossreg.nn.kernels.fused import can_read, fused_read
+    def fused(self, waiting: Pending, *, weight_gradients: bool) -> Moments | None:
+        """Return the moments by a kernel that also does the pending work, or None where there is none for these shapes.
 
+        The kernel always has the gradients of the weights.
+        """
         layers = [self.mean, self.sigma_pred.linear, *([] if self.sigma_gen is None else [self.sigma_gen.linear])]
-        channels, width = self.mean.weight.shape
-        fits = can_read(width, channels * len(layers), waiting.field.shape[1:])
-        if not fits or waiting.field.dtype != jnp.float32:
-            return None
         weight, bias = (jnp.concatenate([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
-        out = jnp.asarray(fused_read(waiting.field, *waiting.factors, weight, bias, waiting.gelu))
+        out = waiting.through_heads(weight, bias)
+        if out is None:
+            return None
         mean, pred, *gen = jnp.split(out, len(layers))
         sigma_gen = None if self.sigma_gen is None else bound_in_reverse(gen[0], self.sigma_gen.bounds)
         return Moments(mean, bound_in_reverse(pred, self.sigma_pred.bounds), sigma_gen)
 
 
 def _constant_linear(width: int, channels: int, value: Float[Array, "#channel"]) -> PointwiseLinear:
-    """A pointwise linear map that starts as the constant `value`."""
+    """Return a pointwise linear map that starts as the constant `value`."""
     linear = PointwiseLinear(width, channels, key=jax.random.key(0))
     values = (jnp.zeros_like(linear.weight), jnp.broadcast_to(value, linear.bias.shape))
     return eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, values)
@@ -112,7 +118,20 @@ def make_heads(
     bounds: Bounds = (-12.0, 3.0),
     key: PRNGKeyArray,
 ) -> Heads:
-    """Heads on `width` features for `channels` outputs; both log σ start constant."""
+    """Build heads; both log σ start as constants.
+
+    Args:
+        width: Features that the heads read.
+        channels: Channels of the field that they predict.
+        generalization: Whether there is a log σ_gen head.
+        log_sigma_pred_start: Start of log σ_pred, for all channels or for each.
+        log_sigma_gen_start: Start of log σ_gen.
+        bounds: The interval that both log σ stay in.
+        key: The key of the mean head's weights.
+
+    Returns:
+        The heads.
+    """
     starts = (log_sigma_pred_start, log_sigma_gen_start)
     pred, gen = (_constant_linear(width, channels, unbound(jnp.atleast_1d(start), bounds)) for start in starts)
     return Heads(

@@ -2,11 +2,9 @@ r"""Noise sites: multiplicative noise at one place of a network.
 
 $$ h \mapsto h \odot (1 + \sigma\epsilon), \qquad \epsilon \sim \mathcal N(0, 1) $$
 
-Gaussian noise, dropout and no noise are the same kind of module in the same place; a method
-is which of them stand where and who learns them. A site's σ is one number, one per channel
-or one per Fourier mode; its ε is one per channel (shared over space) or one per element. Who
-learns σ follows from the type of its scale: [`PredictiveScale`][] (ψ) or
-[`GeneralizationScale`][] (ρ).
+Gaussian noise, dropout and no noise are modules of one kind; methods differ in which of them stand where and who learns
+them. A site has one σ, one per channel or one per Fourier mode, and one ε per channel (shared over space) or per
+element. Who learns σ follows from the type of its scale: [`PredictiveScale`][] (ψ) or [`GeneralizationScale`][] (ρ).
 """
 
 from abc import abstractmethod
@@ -19,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from crossreg.nn.bounds import Bounds, bound, unbound
 from crossreg.nn.groups import Psi, Rho
-from crossreg.nn.kernels.draws import normal
+from crossreg.nn.kernels import normal
 
 Owner = Literal["predictive", "generalization"]
 SigmaPer = Literal["layer", "channel", "mode"]
@@ -33,46 +31,62 @@ class AbstractNoiseScale(eqx.Module):
     bounds: eqx.AbstractVar[Bounds]
 
     def log_sigma(self) -> Float[Array, "..."]:
+        """log σ, within its bounds."""
         return bound(self.raw, self.bounds)
 
     def sigma(self) -> Float[Array, "..."]:
+        """σ."""
         return jnp.exp(self.log_sigma())
 
 
 class PredictiveScale(AbstractNoiseScale, Psi):
-    """σ of predictive noise inside the network: in ψ, learned on train."""
+    """The σ of predictive noise inside the network: in ψ, learned on train."""
 
     raw: Float[Array, "..."]
     bounds: Bounds = eqx.field(static=True)
 
 
 class GeneralizationScale(AbstractNoiseScale, Rho):
-    """σ of generalization noise: in ρ, learned on reg only."""
+    """The σ of generalization noise: in ρ, learned on reg only."""
 
     raw: Float[Array, "..."]
     bounds: Bounds = eqx.field(static=True)
 
 
 class AbstractNoise(eqx.Module):
-    """A noise site. It multiplies by a random `factor` that broadcasts against its tensor."""
+    """A noise site, which multiplies a tensor by a random factor.
+
+    A subclass defines `factor`. Example: `Dropout(0.1)(h, key=key)`.
+    """
 
     @abstractmethod
     def factor(self, shape: tuple[int, ...], *, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "..."]:
-        """A random factor for a tensor of `shape` (channel, *axes)."""
+        """Draw a factor that broadcasts against a tensor.
+
+        Args:
+            shape: The tensor's shape, (channel, *axes).
+            key: The key of the noise.
+            dtype: The type of the factor.
+        """
 
     def __call__(self, h: Float[Array, "channel *axes"], *, key: PRNGKeyArray) -> Float[Array, "channel *axes"]:
+        """Multiply `h` by a factor drawn with `key`."""
         return h * self.factor(h.shape, key=key, dtype=h.dtype)
 
 
 class NoNoise(AbstractNoise):
-    """The identity site."""
+    """A site without noise: the identity."""
 
     def factor(self, shape, *, key, dtype):
         return jnp.ones((1,) * len(shape), dtype)
 
 
 class Dropout(AbstractNoise):
-    r"""Inverted dropout, $h \mapsto h \odot m / (1-p)$ with $m \sim \mathrm{Bernoulli}(1-p)$ per element."""
+    r"""Inverted dropout, $h \mapsto h \odot m / (1-p)$ with $m \sim \mathrm{Bernoulli}(1-p)$ per element.
+
+    Attributes:
+        rate: The probability p that an element is dropped.
+    """
 
     rate: float = eqx.field(static=True)
 
@@ -82,7 +96,7 @@ class Dropout(AbstractNoise):
 
 
 class FixedNoise(AbstractNoise):
-    r"""Multiplicative Gaussian noise of a given size, per element: $h \mapsto h \odot (1 + \sigma\epsilon)$."""
+    r"""Multiplicative Gaussian noise with a fixed σ, per element: $h \mapsto h \odot (1 + \sigma\epsilon)$."""
 
     sigma: float = eqx.field(static=True)
 
@@ -91,11 +105,24 @@ class FixedNoise(AbstractNoise):
 
 
 class GaussianNoise(AbstractNoise):
-    r"""Multiplicative Gaussian noise, $h \mapsto h \odot (1 + \sigma\epsilon)$."""
+    r"""Multiplicative Gaussian noise with a learned σ, $h \mapsto h \odot (1 + \sigma\epsilon)$.
+
+    Build one with [`gaussian_noise`][].
+
+    Attributes:
+        scale: The scale that holds σ; its type says whether ψ or ρ owns it.
+        name: The site's name in histories and tables.
+        epsilon_per: Whether ε is drawn per channel, shared over space, or per element.
+    """
 
     scale: AbstractNoiseScale
     name: str = eqx.field(static=True)
     epsilon_per: EpsilonPer = eqx.field(static=True)
+
+    @property
+    def is_per_channel(self) -> bool:
+        """Whether the factor is the same at all points of a channel."""
+        return self.epsilon_per == "channel" and self.scale.raw.size == self.scale.raw.shape[0]
 
     def factor(self, shape, *, key, dtype):
         if self.epsilon_per == "channel":
@@ -106,7 +133,7 @@ class GaussianNoise(AbstractNoise):
 
 
 class NoiseChain(AbstractNoise):
-    """Several noises in one place, each with its own owner and its own draw."""
+    """Several noises at one place, each with its own owner and its own draw."""
 
     noises: tuple[AbstractNoise, ...]
 
@@ -127,9 +154,25 @@ def gaussian_noise(
     start: float = -5.0,
     bounds: Bounds = (-8.0, 3.0),
 ) -> GaussianNoise:
-    """A Gaussian site for a tensor of `shape` (channel, *axes), its log σ starting at `start`.
+    """Build a Gaussian noise site.
 
-    `sigma_per="mode"` gives one σ per position of `axes` (the Fourier modes), shared by channels.
+    Args:
+        name: The site's name in histories and tables.
+        shape: The shape (channel, *axes) of the tensor at the site; axes of size 1 fit any size.
+        owner: Who learns σ: `"predictive"` (ψ, on train) or `"generalization"` (ρ, on reg).
+        sigma_per: Whether the site has one σ, one per channel, or one per position of `axes` (the Fourier modes).
+        epsilon_per: Whether ε is drawn per channel, shared over space, or per element.
+        start: The start of log σ.
+        bounds: The interval that log σ stays in.
+
+    Returns:
+        The site.
+
+    Example:
+        ```python
+        site = gaussian_noise("block1", (8, 1), owner="generalization", start=-3.0)
+        site(jnp.ones((8, 64)), key=jax.random.key(0)).shape  # (8, 64)
+        ```
     """
     channels, axes = shape[0], shape[1:]
     scale_shape = {
@@ -147,31 +190,29 @@ def _is_noise(node) -> bool:
 
 
 def noises(module: PyTree) -> list[AbstractNoise]:
-    """The noise sites inside `module`, in the order of its pytree; chains are taken apart."""
+    """List the noise sites inside a module in the order of its pytree, those of a chain one by one."""
     return [n for n in jax.tree.leaves(module, is_leaf=_is_noise) if _is_noise(n)]
 
 
 def is_stochastic(module: PyTree) -> bool:
-    """Whether `module` holds a site that draws noise."""
+    """Whether a module holds a site that draws noise."""
     return any(not isinstance(noise, NoNoise) for noise in noises(module))
 
 
+def _is_predictive(node) -> bool:
+    return isinstance(node, GaussianNoise) and isinstance(node.scale, PredictiveScale)
+
+
 def without_predictive_noise(module: PyTree) -> PyTree:
-    """`module` with its ψ-owned noise taken out: what is left to vary is the model instance ω ~ q_ρ."""
-
-    def mute(node):
-        if isinstance(node, GaussianNoise) and isinstance(node.scale, PredictiveScale):
-            return NoNoise()
-        return node
-
-    return jax.tree.map(mute, module, is_leaf=_is_noise)
+    """Remove the noise that ψ owns from a module, so that the model instance ω ~ q_ρ alone is random."""
+    return jax.tree.map(lambda node: NoNoise() if _is_predictive(node) else node, module, is_leaf=_is_noise)
 
 
 def has_predictive_noise(module: PyTree) -> bool:
-    """Whether any noise inside `module` is owned by ψ."""
-    return any(isinstance(n, GaussianNoise) and isinstance(n.scale, PredictiveScale) for n in noises(module))
+    """Whether ψ owns any noise inside a module."""
+    return any(map(_is_predictive, noises(module)))
 
 
 def site_sigmas(model: PyTree) -> dict[str, Float[Array, "..."]]:
-    """σ of each Gaussian site of one model, by the site's name, as the site holds it."""
+    """Return the σ of each Gaussian site of a model by the site's name, in the shape that the site holds it."""
     return {n.name: n.scale.sigma() for n in noises(model) if isinstance(n, GaussianNoise)}

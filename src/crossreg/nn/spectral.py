@@ -2,9 +2,9 @@ r"""Spectral convolution on the lowest Fourier modes, in 1, 2 or 3 dimensions.
 
 $$ v_o = \mathcal F^{-1}\Big[ \textstyle\sum_i W_{oi}(k)\, \hat h_i(k)\, 1_{k \in K} \Big] $$
 
-The kept modes K are $k = 0 \dots m-1$ on the last axis (the field is real, the rest follows by symmetry)
-and $k = 0 \dots m-1, -m \dots -1$ on each axis before it. Two evaluations of the same map: a truncated DFT
-as real matrix products, which wins at the sizes of this field, and the FFT.
+The kept modes K are $k = 0 \dots m-1$ on the last axis (the field is real: the rest follows by symmetry) and
+$k = 0 \dots m-1, -m \dots -1$ on each axis before it. There are two ways to compute it: a truncated DFT as real matrix
+products, which is faster at the sizes of this field, and the FFT.
 """
 
 import math
@@ -16,18 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
-from crossreg.nn.kernels.pending import TRAINING_PRECISION
+from crossreg.nn.kernels import mix_modes, mix_modes_in_reverse
 from crossreg.nn.noise import AbstractNoise, NoNoise, is_stochastic
 
 Transform = Literal["auto", "matmul", "fft"]
 
 
 def prefers_fft(num_modes: tuple[int, ...], points: tuple[int, ...], backend: str = "cpu") -> bool:
-    """Whether the FFT is the faster transform, from the number of modes kept of each axis.
+    """Whether the FFT is faster than the truncated DFT for these modes and points of each axis.
 
-    The matmul costs m per point where the FFT costs log N, but runs near the hardware's peak. Measured
-    (`benchmarks/spectral_transform.py`) on two CPU cores and on an H200: the two cross near m = 4√N in two and three
-    dimensions; in one, near 3√N on the CPU, and on the GPU nowhere up to 512 points and near 1.5√N behind.
+    The DFT costs m per point where the FFT costs log N, but runs near the hardware's peak. Measured on two CPU cores
+    and on an H200 (`benchmarks/spectral_transform.py`), they break even near m = 4√N in two and three dimensions; in
+    one, near 3√N on the CPU, and on the GPU nowhere up to 512 points and near 1.5√N above.
 
     | grid | CPU: m, matmul wins | FFT wins | H200: m, matmul wins | FFT wins          |
     |------|---------------------|----------|----------------------|-------------------|
@@ -48,23 +48,23 @@ def prefers_fft(num_modes: tuple[int, ...], points: tuple[int, ...], backend: st
 
 
 def _modes_of_axis(axis: int, num_axes: int, num_modes: int) -> np.ndarray:
-    """The kept wavenumbers of one axis, in the order in which weights store them."""
+    """Return the kept wavenumbers of one axis, in the order in which weights store them."""
     positive = np.arange(num_modes)
     return positive if axis == num_axes - 1 else np.concatenate([positive, positive - num_modes])
 
 
 def _rotation(points: int, modes: np.ndarray) -> np.ndarray:
-    """e^{-2πi kn/N} as real 2×2 blocks: R[p, n, k, q] maps (re, im)_p at n to (re, im)_q at k."""
+    """Return e^{-2πi kn/N} as real 2×2 blocks: R[p, n, k, q] maps (re, im)_p at n to (re, im)_q at k."""
     angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
     cos, sin = np.cos(angle), np.sin(angle)
     return np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)])
 
 
 def truncated_dft(h: Float[Array, "*any_space"], num_modes: tuple[int, ...]) -> Float[Array, "*modes_2_any"]:
-    """The kept Fourier coefficients of real fields on the last axes: modes, (re, im), then all other axes.
+    """Return the kept Fourier coefficients of real fields on the last axes: modes, (re, im), then all other axes.
 
-    Modes of the last axis stand first. So no product needs a field that is transposed, and what mixes channels is one
-    product for each mode.
+    The modes of the last axis come first, so that no product needs a transposed field, and channels are mixed by one
+    product per mode.
     """
     num_axes = len(num_modes)
     space, others = h.shape[-num_axes:], h.shape[:-num_axes]
@@ -85,7 +85,7 @@ def truncated_dft(h: Float[Array, "*any_space"], num_modes: tuple[int, ...]) -> 
 
 
 def inverse_truncated_dft(z: Float[Array, "*modes_2_any"], points: tuple[int, ...]) -> Float[Array, "*any_space"]:
-    """The real fields on a grid of `points` that have the kept coefficients z and no others."""
+    """Return the real fields on a grid of `points` that have the kept coefficients z and no others."""
     num_axes = len(points)
     modes, others = z.shape[:num_axes], z.shape[num_axes + 1 :]
     for axis, size in enumerate(points[:-1]):
@@ -104,52 +104,12 @@ def inverse_truncated_dft(z: Float[Array, "*modes_2_any"], points: tuple[int, ..
 
 
 def modes_first(weight: Float[Array, "out in *modes"]) -> Float[Array, "*last_mode_first out in"]:
-    """The weights of all modes, in the order in which `truncated_dft` has the coefficients."""
+    """Put the weights of all modes into the order of the coefficients of `truncated_dft`."""
     return jnp.transpose(weight, (*reversed(range(2, weight.ndim)), 0, 1))
 
 
-def blocks(real: Float[Array, "mode out in"], imag: Float[Array, "mode out in"]) -> Float[Array, "mode row column"]:
-    """W(k) as real 2×2 blocks of re and im: one product multiplies complex numbers."""
-    num_modes, out, width = real.shape
-    rows = [jnp.stack([real, -imag], 2), jnp.stack([imag, real], 2)]
-    return jnp.stack(rows, 1).reshape(num_modes, 2 * out, 2 * width)
-
-
-def mix_modes(
-    real: Float[Array, "mode out in"], imag: Float[Array, "mode out in"], z: Float[Array, "mode 2 in any"]
-) -> Float[Array, "mode 2 out any"]:
-    """W(k) times the coefficients of every mode."""
-    num_modes, out, width = real.shape
-    mixed = jnp.matmul(blocks(real, imag), z.reshape(num_modes, 2 * width, z.shape[-1]))
-    return mixed.reshape(num_modes, 2, out, z.shape[-1])
-
-
-@jax.custom_vjp
-def _mix_modes_in_reverse(real, imag, z):
-    """`mix_modes`, with half of the products in the weights' gradient: of the blocks' four, two are the same again."""
-    return mix_modes(real, imag, z)
-
-
-def _mix_forward(real, imag, z):
-    return mix_modes(real, imag, z), (real, imag, z)
-
-
-def _mix_backward(kept, grad):
-    real, imag, z = kept
-    num_modes, out, _ = real.shape
-    transposed = jnp.swapaxes(blocks(real, imag), 1, 2)
-    # A gradient is taken when `predict` has returned, and its setting of the precision with it.
-    dz = jnp.matmul(transposed, grad.reshape(num_modes, 2 * out, -1), precision=TRAINING_PRECISION)
-    turned = jnp.stack([-z[:, 1], z[:, 0]], 1)
-    dreal, dimag = (jnp.einsum("kqos,kqis->koi", grad, side, precision=TRAINING_PRECISION) for side in (z, turned))
-    return dreal, dimag, dz.reshape(z.shape)
-
-
-_mix_modes_in_reverse.defvjp(_mix_forward, _mix_backward)
-
-
 def _corners(num_modes: tuple[int, ...], points: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Where the kept modes lie in the output of `rfftn`, as an open mesh of indices."""
+    """Return the indices of the kept modes in the output of `rfftn`, as an open mesh."""
     num_axes = len(num_modes)
     return np.ix_(*(_modes_of_axis(a, num_axes, m) % n for a, (m, n) in enumerate(zip(num_modes, points, strict=True))))
 
@@ -172,11 +132,10 @@ def _fft_field(z, num_modes, points):
 
 
 class SpectralConv(eqx.Module):
-    """A spectral convolution with complex weights W_oi(k), kept as two real arrays, the modes of the last axis first.
+    """A spectral convolution with complex weights W_oi(k), stored as two real arrays, the modes of the last axis first.
 
-    `noise` acts on the kept coefficients before they are mixed, one factor for re and im: it
-    scales a mode and leaves its phase. Without noise, fields may have further axes between channel
-    and space, which are all treated alike.
+    `noise` multiplies the kept coefficients before they are mixed, with one factor for re and im: it scales a mode and
+    keeps its phase. Without noise, fields may have further axes between channel and space, which are all treated alike.
     """
 
     weight_real: Float[Array, "*modes out in"]
@@ -210,8 +169,8 @@ class SpectralConv(eqx.Module):
         return self._apply(h, mix_modes, key)
 
     def reverse(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
-        """The same, to be differentiated in reverse mode only."""
-        return self._apply(h, _mix_modes_in_reverse, None)
+        """Return the field, to be differentiated in reverse mode only."""
+        return self._apply(h, mix_modes_in_reverse, None)
 
     def _apply(self, h, mix, key):
         points = h.shape[-len(self.num_modes) :]
@@ -234,12 +193,12 @@ class SpectralConv(eqx.Module):
 
 
 def mode_shape(num_modes: tuple[int, ...]) -> tuple[int, ...]:
-    """How many coefficients each axis keeps: 2m on every axis but the last, m on the last."""
+    """Return the number of coefficients that each axis keeps: 2m on every axis but the last, m on the last."""
     return (*(2 * m for m in num_modes[:-1]), num_modes[-1])
 
 
 def check_modes(num_modes: tuple[int, ...], points: tuple[int, ...]) -> None:
-    """Refuses a grid that cannot hold the kept modes."""
+    """Raise ValueError if a grid cannot hold the kept modes."""
     if len(num_modes) != len(points):
         raise ValueError(f"{len(num_modes)} mode counts for a field of {len(points)} dimensions")
     limits = (*(n // 2 for n in points[:-1]), points[-1] // 2 + 1)

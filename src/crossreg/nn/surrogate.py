@@ -1,10 +1,11 @@
-r"""A surrogate: a row of stages, noise sites among them, and the heads.
+r"""A surrogate: a sequence of stages, some of them noise sites, followed by the heads.
 
-Everything before the first stage that draws noise is the same for all S samples, so a
-surrogate comes apart there: `prefix` runs once per input, `sample` once per sample.
+Everything before the first stage that draws noise is the same for all S samples, so a surrogate is split there:
+`prefix` runs once per input, `sample` once per sample.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,9 +16,14 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.heads import Heads, Moments
-from crossreg.nn.kernels.draws import fold_in
-from crossreg.nn.kernels.pending import TRAINING_PRECISION, BatchedStage, ComputePath, Pending
-from crossreg.nn.noise import AbstractNoise, has_predictive_noise, is_stochastic, without_predictive_noise
+from crossreg.nn.kernels import TRAINING_PRECISION, BatchedStage, ComputePath, Pending, fold_in
+from crossreg.nn.noise import (
+    AbstractNoise,
+    GaussianNoise,
+    has_predictive_noise,
+    is_stochastic,
+    without_predictive_noise,
+)
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 
@@ -25,10 +31,15 @@ from crossreg.predictive.mixture import Mixture
 class Surrogate(eqx.Module):
     """One step of a field, with its uncertainty: unbatched, random only through `key`.
 
-    `stages` are applied in order, from the input to the features that the heads read; one that
-    holds a noise site is called with `key=`, every other without. With `predict_increment` the
-    mean head gives the change from the input. With `units`, stages and heads work in standardised
-    fields, and what goes in and comes out is in the fields' own units.
+    Build one with [`build_model`][] or [`cross_regularize`][]; predict a batch with [`predict`][].
+
+    Attributes:
+        stages: Functions that are applied in order, from the input to the features that the heads read. A stage that
+            holds a noise site is called with `key=`, every other stage without.
+        heads: The output heads.
+        predict_increment: Whether the mean head gives the change from the input.
+        units: Offset and scale of each channel, or None. With units, stages and heads work on standardised fields,
+            while inputs and outputs are in the fields' units.
     """
 
     stages: tuple[Callable, ...]
@@ -43,47 +54,55 @@ class Surrogate(eqx.Module):
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether two samples of it differ; if not, one sample is the whole mixture."""
+        """Whether two samples differ; if not, one sample is the whole mixture."""
         return is_stochastic(self.stages)
 
     def prefix(self, x: Float[Array, "in *space"]) -> Float[Array, "width *space"]:
-        """The part that no noise reaches."""
+        """Apply the stages before the first noise."""
         return _run(self.stages[: self._first_stochastic], self.to_network(x), None)
 
     def sample(self, h: Float[Array, "width *space"], x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
-        """One model instance ω: the rest of the network after `h = prefix(x)`, with its own noise, and the heads."""
+        """Sample one model instance ω: apply the stages after `h = prefix(x)`, with noise from `key`, and the heads."""
         moments = self.heads(_run(self.stages[self._first_stochastic :], h, key))
         moments = self.step_from(self.to_network(x), moments)
         return moments if self.units is None else moments.in_units(self.units)
 
     def to_network(self, x: Float[Array, "in *axes"]) -> Float[Array, "in *axes"]:
-        """The input as the first stage reads it."""
+        """Return the input as the first stage reads it."""
         return x if self.units is None else self.units.to_network(x)
 
     def step_from(self, x: Float[Array, "in *axes"], moments: Moments) -> Moments:
-        """The moments of the next field, from what the heads say and the input, both in the network's units."""
+        """Return the moments of the next field from those of the heads and the input, all in the network's units."""
         if self.predict_increment:
             # Further channels of the input (a mask) are not part of the field.
             moments = eqx.tree_at(lambda m: m.mean, moments, x[: moments.mean.shape[0]] + moments.mean)
         return moments
 
     def __call__(self, x: Float[Array, "in *space"], *, key: PRNGKeyArray) -> Moments:
-        """One sampled Gaussian at every point."""
+        """Sample one Gaussian at every point.
+
+        Args:
+            x: One input field, without a batch axis.
+            key: The key of the noise.
+
+        Returns:
+            The mean and log σ of one model instance.
+        """
         return self.sample(self.prefix(x), x, key=key)
 
 
 def _run(stages, h, key):
-    """Applies stages in order, each that draws noise with a key of its own."""
+    """Apply stages in order, each that draws noise with a key of its own."""
     for number, stage in enumerate(stages):
         if is_stochastic(stage):
             h = stage(h, key=fold_in(key, number))
-        elif not isinstance(stage, AbstractNoise):  # a site whose noise is taken out does nothing
+        elif not isinstance(stage, AbstractNoise):  # a site whose noise was removed does nothing
             h = stage(h)
     return h
 
 
 def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: ComputePath) -> Pending:
-    """`_run` for many samples at once, stage by stage; pointwise work waits for the next, which may take it in."""
+    """Apply stages to many samples at once; pointwise work stays pending until the next stage, which may take it in."""
     waiting = Pending(h)
     for number, stage in enumerate(stages):
         stage_keys = None
@@ -91,63 +110,84 @@ def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: Comp
             stage_keys = jax.vmap(lambda key, number=number: fold_in(key, number))(keys)
         elif isinstance(stage, AbstractNoise):
             continue
-        if (later := waiting.then(stage, stage_keys)) is not None:
+        if (later := _postponed(waiting, stage, stage_keys)) is not None:
             waiting = later
         elif stage_keys is not None:
             step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
             waiting = Pending(step(waiting.done(), stage_keys))
         elif isinstance(stage, BatchedStage):
-            waiting = Pending(_take(stage, waiting, path))
+            waiting = Pending(_through(stage, waiting, path))
         else:
             waiting = Pending(jax.vmap(stage, in_axes=1, out_axes=1)(waiting.done()))
     return waiting
 
 
-def _take(stage: BatchedStage, waiting: Pending, path: ComputePath) -> Float[Array, "channel sample *space"]:
-    """All samples through one stage, the way `path` says."""
+def _postponed(waiting: Pending, stage: Callable, keys) -> Pending | None:
+    """Add a GELU, or noise that is the same at all points of a channel, to the pending work; None for other stages."""
+    if stage is jax.nn.gelu and not waiting.gelu:
+        return waiting._replace(gelu=True)
+    if not isinstance(stage, GaussianNoise) or not stage.is_per_channel:
+        return None
+    field = waiting.field
+    shape = (field.shape[0], *field.shape[2:])
+    factor = jax.vmap(lambda key: stage.factor(shape, key=key, dtype=field.dtype), out_axes=1)(keys)
+    return waiting.times(factor.reshape(field.shape[:2]))
+
+
+def _through(layer: BatchedStage | Heads, waiting: Pending, path: ComputePath) -> Any:
+    """Apply a stage or the heads to all samples, computed as `path` says."""
     if path in ("kernels", "noise kernels"):
-        done = stage.fused(waiting, weight_gradients=path == "kernels")
+        done = layer.fused(waiting, weight_gradients=path == "kernels")
         if done is not None:
             return done
-    return stage(waiting.done()) if path == "plain" else stage.reverse(waiting.done(path))
-
-
-def _read(heads: Heads, waiting: Pending, path: ComputePath) -> Moments:
-    """All samples through the heads, the way `path` says."""
-    moments = heads.fused(waiting) if path in ("kernels", "noise kernels") else None
-    if moments is not None:
-        return moments
-    return heads(waiting.done()) if path == "plain" else heads.reverse(waiting.done(path))
+    return layer(waiting.done()) if path == "plain" else layer.reverse(waiting.done(path))
 
 
 def predict(
     model: Surrogate,
     x: Float[Array, "batch in *space"],
     *,
-    key: PRNGKeyArray | Key[Array, " batch"],
+    key: PRNGKeyArray | Key[Array, " batch"] | None = None,
     num_samples: int = 30,
     at: Int[Array, "batch point"] | None = None,
     path: ComputePath = "plain",
 ) -> Mixture | InUnits:
-    """The predictive mixture of a batch of inputs, its arrays of shape (sample, batch, channel, *space).
+    """Return the predictive distribution of a batch of inputs.
 
-    Where the model has units, the mixture is that of the standardised fields and what it says is in the fields' units.
-    Inputs that are not finite are refused, where this is not part of a compiled program: a gap in the data is a hidden
-    point (0, or the offset of its channel in units), as `gather` of the pairs makes it.
+    Args:
+        model: The surrogate.
+        x: Inputs, (batch, channel, *space), in the fields' units if the model has units. They must be finite: a point
+            that was not measured is 0, or its channel's offset in units, as `gather` of the pairs has it. Inside a
+            compiled program, where values are not known, this is not checked.
+        key: One key, or one key per input: the noise of an input then does not depend on the rest of the batch. The
+            default is `jax.random.key(0)`, so that repeated calls give the same prediction.
+        num_samples: The number S of model instances; a model without noise inside needs, and takes, one.
+        at: Grid points of each input in row-major order, to predict there only. The default is the whole grid.
+        path: How the numbers are computed. All ways but `"plain"` can be differentiated in reverse mode only.
 
-    With `at`, only at these points of each input's grid, numbered in row-major order: (sample, batch, channel, point).
-    `key` is one key, or one for each input: an input's noise then does not depend on what else is in the batch.
-    `path` says how the numbers are computed; all but `plain` can be differentiated in reverse mode only.
+    Returns:
+        A mixture, with arrays of shape (sample, batch, channel, *space) or, with `at`, (sample, batch, channel, point).
+        If the model has units, it is an [`InUnits`][], which holds the mixture of the standardised fields.
+
+    Raises:
+        InputError: If `x` has the wrong shape, is empty or is not finite, or `num_samples` is less than 1.
+
+    Example:
+        ```python
+        mixture = predict(model, data.test.gather(jnp.arange(8)).x)
+        mixture.mean, mixture.std  # (8, channel, *space) each
+        ```
     """
     _check_input(model, x, num_samples)
     if at is not None and at.shape[0] != x.shape[0]:
         raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")
+    key = jax.random.key(0) if key is None else key
     keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
     with jax.default_matmul_precision("float32" if path == "plain" else TRAINING_PRECISION):
         moments = _only_at(at, _sample_moments(model, x, keys, num_samples, path))
         instances = None
         if has_predictive_noise(model.stages):
-            # How much of the means' spread is ω's alone. Nothing of this runs where nobody asks for it.
+            # The part of the means' spread that is ω's alone. XLA removes this where `instance_means` is not used.
             muted = eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
             instances = _only_at(at, _sample_moments(muted, x, keys, num_samples)).mean
     gen = moments.log_sigma_gen
@@ -164,7 +204,7 @@ def predict(
 
 
 def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> None:
-    """Refuse what no prediction can be made of: what is wrong is said of the argument that it is wrong in."""
+    """Raise InputError if no prediction can be made of these inputs."""
     if x.ndim < 3:
         raise InputError(f"x has shape {x.shape}; expected (batch, channel, *space)")
     if not x.size:
@@ -175,7 +215,7 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
         raise InputError(f"x has {x.shape[1]} channels; the model reads fields of {own}, and at most a mask after them")
     if isinstance(x, Tracer):
         return
-    with jax.ensure_compile_time_eval():  # fields that are known while a program is made of them
+    with jax.ensure_compile_time_eval():  # in a program, the values of a constant are known
         is_finite = bool(jnp.isfinite(x).all())
     if not is_finite:
         raise InputError(
@@ -185,7 +225,7 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
 
 
 def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
-    """The moments at some points of the grid. Heads are pointwise: to gather behind them is to gather before."""
+    """Return the moments at some points of the grid. Heads are pointwise, so gathering after them loses nothing."""
     if at is None:
         return moments
 
@@ -196,11 +236,10 @@ def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
 
 
 def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: ComputePath = "plain") -> Moments:
-    """S sampled Gaussians for each input in the network's units, (sample, batch, channel, *space).
+    """Sample S Gaussians for each input, (sample, batch, channel, *space).
 
-    The only place where samples and batch meet: both are folded into one axis, each pair with its own noise. That
-    axis stands second, behind the channels, so that a vmapped pointwise layer stays one 2-D matrix product with
-    nothing transposed.
+    Samples and batch meet only here: both are folded into one axis, each (sample, input) with its own noise. That axis
+    comes second, after the channels, so that a pointwise layer stays one 2-D matrix product without a transpose.
     """
     if not model.is_stochastic:
         num_samples = 1
@@ -218,5 +257,5 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: ComputePa
     first = model._first_stochastic
     h = _run_many(model.stages[:first], x, None, path).done()
     features = _run_many(model.stages[first:], fold(h), sample_keys, path)
-    moments = model.step_from(fold(x), _read(model.heads, features, path))
+    moments = model.step_from(fold(x), _through(model.heads, features, path))
     return jax.tree.map(unfold, moments)

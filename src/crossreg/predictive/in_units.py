@@ -1,8 +1,8 @@
 r"""A predictive distribution in the units of a user's fields.
 
-Spreads, variances and scores are computed of the standardised field $z = (u - o)/s$ and only then brought to the units
-of $u = o + s z$. At an offset of 10⁵ float32 resolves no less than 0.008: a spread of means that is taken after o is
-added is mostly rounding. And squares of fields of 10¹⁸, or of 10⁻²², are no numbers of float32 at all.
+Spreads, variances and scores are computed for the standardised field $z = (u - o)/s$ and only then brought to the units
+of $u = o + s z$. At an offset of 10⁵, float32 resolves steps of 0.008: a spread of means computed after o is added is
+mostly rounding error. And the squares of fields of 10¹⁸, or of 10⁻²², are beyond float32.
 """
 
 import dataclasses
@@ -16,9 +16,19 @@ from crossreg.predictive.mixture import Mixture, Recalibrated
 
 
 class InUnits(eqx.Module):
-    """The distribution of $u = o + s z$, where `standard` is that of z; it has all that a mixture has.
+    """The distribution of $u = o + s z$, in the fields' units. It has the properties and methods of a mixture.
 
-    `offset` and `scale` are o and s, one number for each channel, shaped to be broadcast over a batch of fields.
+    Attributes:
+        standard: The distribution of the standardised field z.
+        offset: o of each channel, shaped to broadcast over a batch of fields.
+        scale: s of each channel, likewise.
+
+    Example:
+        ```python
+        predictive = predict(model, x)  # a model whose data have units
+        predictive.std                  # in the fields' units
+        predictive.standard.std         # of the standardised field
+        ```
     """
 
     standard: Mixture | Recalibrated
@@ -26,7 +36,7 @@ class InUnits(eqx.Module):
     scale: Float[Array, "channel *ones"]
 
     def to_standard(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """z of a field u."""
+        """Return z of a field u."""
         return (y - self.offset) / self.scale
 
     @property
@@ -36,7 +46,7 @@ class InUnits(eqx.Module):
 
     @property
     def means(self) -> Float[Array, "sample *shape"]:
-        """μ_s of each component, rounded as the fields are: their spread is in `std_generalization`."""
+        """μ_s of each component, rounded as the fields are: for their spread use `std_of_means`."""
         return self.offset + self.scale * self._mixture.means
 
     @property
@@ -100,7 +110,7 @@ class InUnits(eqx.Module):
         return self.scale * self.standard.std_of_means
 
     def log_prob(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The log-density at every point: that of z, less log s."""
+        """Return the log-density at every point: that of z, less log s."""
         return self.standard.log_prob(self.to_standard(y)) - jnp.log(self.scale)
 
     def cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -112,7 +122,7 @@ class InUnits(eqx.Module):
         return self._mixture.log_tail(self.to_standard(y))
 
     def quantile(self, level: float | Float[Array, ""]) -> Float[Array, "*shape"]:
-        """The value below which the distribution puts the probability `level`."""
+        """Return the value below which the distribution has the probability `level`."""
         return self.offset + self.scale * self.standard.quantile(level)
 
     def crps(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -128,11 +138,11 @@ class InUnits(eqx.Module):
         return self.scale * self._mixture.distance_within(distinct=distinct)
 
     def tempered(self, temperature: float | Float[Array, ""]) -> "InUnits":
-        """Widened about its mean, as `Mixture.tempered` has it."""
+        """Widen about the mean, as `Mixture.tempered` does."""
         return dataclasses.replace(self, standard=self._mixture.tempered(temperature))
 
     def scale_sigmas(self, factor: float | Float[Array, ""]) -> "InUnits":
-        """With every σ_s multiplied, as `Mixture.scale_sigmas` has it."""
+        """Multiply every σ_s, as `Mixture.scale_sigmas` does."""
         return dataclasses.replace(self, standard=self._mixture.scale_sigmas(factor))
 
     def combined(
@@ -142,11 +152,11 @@ class InUnits(eqx.Module):
         correlation: Float[ArrayLike, "channel channel"] | None = None,
         axis: int = 1,
     ) -> "InUnits":
-        r"""The distribution of $\sum_c a_c u_c = \sum_c a_c o_c + \sum_c a_c s_c z_c$, as `Mixture.combined` has it."""
+        r"""Return the distribution of $\sum_c a_c u_c$; arguments are those of `Mixture.combined`."""
         weights = jnp.asarray(weights, self.scale.dtype)
         ones = (-1, *(1,) * (self.scale.ndim - 1))
         lengths = weights * self.scale.reshape(-1)
-        # One scale for each combination, so that what is combined stays of the size of z.
+        # One scale for each combination, so that combinations keep the size of z.
         scale = jnp.max(jnp.abs(lengths), axis=1)
         scale = jnp.where(scale > 0, scale, 1.0)
         standard = self._mixture.combined(lengths / scale[:, None], correlation=correlation, axis=axis)
@@ -163,14 +173,14 @@ Predictive = Mixture | Recalibrated | InUnits
 
 
 def standardized(predictive: Predictive, y: Float[Array, "*shape"]) -> tuple[Any, Float[Array, "*shape"]]:
-    """A distribution and the truth in the network's units, in which losses and sums of squares are taken."""
+    """Return a distribution and the truth in the network's units, for losses and sums of squares."""
     if isinstance(predictive, InUnits):
         return predictive.standard, predictive.to_standard(y)
     return predictive, y
 
 
 def error_of(predictive: Predictive, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The mean less the truth, in the fields' units; the difference is taken before an offset is added to both."""
+    """Return the mean less the truth in the fields' units; no offset, with its rounding, is added before."""
     standard, truth = standardized(predictive, y)
     error = standard.mean - truth
     return predictive.scale * error if isinstance(predictive, InUnits) else error
@@ -198,5 +208,5 @@ def standardized_as(mixture: Mixture | InUnits, like: Mixture | InUnits) -> Mixt
 
 
 def with_standard(predictive: Predictive, standard: Mixture | Recalibrated) -> Any:
-    """Another distribution of the standardised field, in the units of `predictive`."""
+    """Replace the distribution of the standardised field, in the units of `predictive`."""
     return dataclasses.replace(predictive, standard=standard) if isinstance(predictive, InUnits) else standard

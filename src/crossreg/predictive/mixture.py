@@ -1,8 +1,8 @@
 r"""A prediction: one Gaussian mixture at every point.
 
-Sample $s$ of the model gives the component $\mathcal N(\mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$,
-all of equal weight. Cross-regularized models, MC dropout, ensembles and plain networks all end here; metrics and
-plots know nothing else.
+Sample $s$ of the model is the component $\mathcal N(\mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$; weights are equal.
+Cross-regularized models, MC dropout, ensembles and plain networks all predict such mixtures, and metrics and plots read
+nothing else.
 """
 
 import math
@@ -22,11 +22,21 @@ LOG_2PI = 1.8378770664093453
 
 
 class Mixture(eqx.Module):
-    """An equal-weight Gaussian mixture at every point, with an explicit sample axis.
+    """A mixture of Gaussians of equal weight at every point, with an explicit sample axis.
 
-    `means`, `vars_predictive` and `vars_generalization` are μ_s, σ_pred,s² and σ_gen,s² of each component. Where ψ
-    owns noise inside the model, the μ_s vary for two reasons; `instance_means` are then the means under
-    generalization noise alone, and tell the two apart.
+    Attributes:
+        means: μ_s of each component, (sample, *shape).
+        vars_predictive: σ_pred,s² of each component.
+        vars_generalization: σ_gen,s² of each component.
+        instance_means: The means under generalization noise alone, for models in which ψ owns noise too: the μ_s then
+            vary for two reasons, which these tell apart. None for other models.
+
+    Example:
+        ```python
+        mixture = predict(model, x)
+        mixture.mean, mixture.std, mixture.quantile(0.95)  # (batch, channel, *space) each
+        mixture.crps(y).mean()
+        ```
     """
 
     means: Float[Array, "sample *shape"]
@@ -51,7 +61,7 @@ class Mixture(eqx.Module):
 
     @property
     def var_predictive(self) -> Float[Array, "*shape"]:
-        r"""$U_{pred} = E_s[\sigma_{pred,s}^2]$, and the spread of the means that is not ω's, where there is any."""
+        r"""$U_{pred} = E_s[\sigma_{pred,s}^2]$, plus the spread of the means that predictive noise causes."""
         rest = 0.0 if self.instance_means is None else jnp.var(self.means, axis=0) - self.var_of_means
         return jnp.mean(self.vars_predictive, axis=0) + rest
 
@@ -67,7 +77,7 @@ class Mixture(eqx.Module):
     def var_generalization(self) -> Float[Array, "*shape"]:
         r"""$U_{gen} = \mathrm{Var}_\omega[\mu] + E_s[\sigma_{gen,s}^2]$.
 
-        Internal noise makes the first term, a σ_gen head the second.
+        The first term comes from noise inside the model, the second from a σ_gen head.
         """
         return self.var_of_means + jnp.mean(self.vars_generalization, axis=0)
 
@@ -107,16 +117,25 @@ class Mixture(eqx.Module):
         return jnp.mean(ndtr((y - self.means) / jnp.sqrt(self.variances)), axis=0)
 
     def log_tail(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        r"""$\log(2\min(F(y), 1 - F(y)))$, the mass outside the central interval that ends at y, exact far out."""
+        r"""$\log(2\min(F(y), 1 - F(y)))$, the log of the mass outside the central interval that ends at y.
+
+        It is exact far out, where F rounds to 0 or 1.
+        """
         standard = (y - self.means) / jnp.sqrt(self.variances)
         below, above = (logsumexp(log_ndtr(side), axis=0) for side in (standard, -standard))
         return jnp.minimum(jnp.log(2.0) + jnp.minimum(below, above) - jnp.log(self.num_samples), 0.0)
 
     def quantile(self, level: float | Float[Array, ""]) -> Float[Array, "*shape"]:
-        """The value below which the mixture puts the probability `level`, by bisection.
+        """Return the value below which the mixture has the probability `level`, by bisection.
 
-        The root lies between the smallest and the largest quantile of the components; 60
-        halvings reach the last bit of a float32 or, nearly, of a float64.
+        The root lies between the smallest and the largest quantile of the components; 60 halvings reach the last bit of
+        a float32 and, nearly, of a float64.
+
+        Args:
+            level: A probability between 0 and 1.
+
+        Raises:
+            InputError: If `level` does not lie in (0, 1).
         """
         _check_level(level)
         if isinstance(level, float) and level > 0.5:  # 1 − F keeps its digits far out, where F rounds to 1
@@ -173,7 +192,7 @@ class Mixture(eqx.Module):
         return (diagonal + pairs) / num_samples**2
 
     def tempered(self, temperature: float | Float[Array, ""]) -> "Mixture":
-        r"""Widened by a: $\mu_s \mapsto m + a(\mu_s - m)$, $\sigma_s \mapsto a\sigma_s$, m the mixture's mean."""
+        r"""Widen by a factor a about the mean m: $\mu_s \mapsto m + a(\mu_s - m)$, $\sigma_s \mapsto a\sigma_s$."""
         mean, instances = self.mean, self.instance_means
         return Mixture(
             mean + temperature * (self.means - mean),
@@ -183,7 +202,7 @@ class Mixture(eqx.Module):
         )
 
     def scale_sigmas(self, factor: float | Float[Array, ""]) -> "Mixture":
-        r"""$\sigma_s \mapsto a\sigma_s$, and every $\mu_s$ as it is."""
+        r"""Widen the components alone: $\sigma_s \mapsto a\sigma_s$, with the same $\mu_s$."""
         return Mixture(
             self.means, factor**2 * self.vars_predictive, factor**2 * self.vars_generalization, self.instance_means
         )
@@ -195,14 +214,26 @@ class Mixture(eqx.Module):
         correlation: Float[ArrayLike, "channel channel"] | None = None,
         axis: int = 1,
     ) -> "Mixture":
-        r"""The mixture of $\sum_c a_c y_c$ at every point, exact: of dependent channels, what a user derives from them.
+        r"""Return the mixture of $\sum_c a_c y_c$ at every point: of quantities derived from several channels.
 
         $$ \mathcal N\Big(\sum_c a_c \mu_{s,c},\;
            \sum_{c,d} a_c a_d R_{cd} (\sigma_{pred,s,c}\sigma_{pred,s,d} + \sigma_{gen,s,c}\sigma_{gen,s,d})\Big) $$
 
-        Each row of `weights` is an a; they take the place of the channels, which stand at `axis` of a field. What noise
-        inside the model makes channels share is in their $\mu_s$ already. R is how the rest of their errors goes
-        together: the identity, or what `fit_correlation` finds on held-out fields.
+        It is exact. Errors that channels share through noise inside the model are in their $\mu_s$ already; R is the
+        correlation of the rest.
+
+        Args:
+            weights: One row a for each combination.
+            correlation: R; by default the identity. `fit_correlation` estimates it on held-out fields.
+            axis: The axis of a field that has the channels; in the result it has the combinations.
+
+        Returns:
+            The mixture of the combinations.
+
+        Example:
+            ```python
+            mixture.combined([[1.0, -1.0]]).std  # of the difference of two channels
+            ```
         """
         weights = jnp.asarray(weights, self.means.dtype)
         shared = jnp.eye(weights.shape[1]) if correlation is None else jnp.asarray(correlation, self.means.dtype)
@@ -223,13 +254,13 @@ class Mixture(eqx.Module):
 
 
 class Recalibrated(eqx.Module):
-    r"""A mixture whose central intervals were given new levels.
+    r"""A mixture whose central intervals have new levels, as conformal prediction gives them.
 
     The central interval that ends at y has the level $1 - e^{-s}$ under the mixture, where
-    $s = -\log(2\min(F(y), 1 - F(y)))$ says how far out y is, exactly so even where F rounds to 0 or 1. Here it has
-    the level $1 - e^{-B(s)}$. B rises from B(0) = 0 and is linear between `knots`, where it takes the values of
-    `targets`, and linear with slope `tail` behind them; B(s) = s is the mixture itself. The median stays where it is,
-    and so do the mean that is reported and the spread of the means over model instances.
+    $s = -\log(2\min(F(y), 1 - F(y)))$ measures how far out y is, exactly even where F rounds to 0 or 1. Here it has the
+    level $1 - e^{-B(s)}$. B rises from B(0) = 0. It is linear between `knots`, where it takes the values of `targets`,
+    and linear with slope `tail` beyond them; B(s) = s is the mixture itself. The median, the reported mean and the
+    spread of the means over model instances stay the same.
     """
 
     mixture: Mixture
@@ -297,7 +328,7 @@ class Recalibrated(eqx.Module):
         return jnp.where(self.mixture.cdf(y) < 0.5, half, 1 - half)
 
     def quantile(self, level: float | Float[Array, ""]) -> Float[Array, "*shape"]:
-        """The value below which F' puts the probability `level`."""
+        """Return the value below which F' has the probability `level`."""
         _check_level(level)
         level = jnp.asarray(level, self.knots.dtype)
         tail = 0.5 * jnp.exp(-self._inverse_depth(-jnp.log(2 * jnp.minimum(level, 1 - level))))
@@ -316,7 +347,7 @@ class Recalibrated(eqx.Module):
         return self._integrate(squared, y)
 
     def _integrate(self, weighted, split: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Gauss–Legendre over all but a negligible part of F', on both sides of `split`, where integrands may bend."""
+        """Integrate over all but a negligible part of F' by Gauss–Legendre, on both sides of a kink at `split`."""
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         # A Gaussian tail of e^{-s} ends near √(2s) standard deviations.
         reach = (1 + jnp.sqrt(2 * self._inverse_depth(jnp.asarray(16.0, split.dtype)))) * self.mixture.std
@@ -335,29 +366,29 @@ class Recalibrated(eqx.Module):
 
 
 def _check_level(level: float | Float[Array, ""]) -> None:
-    """Refuse a level that no quantile has; of a level that is computed in a compiled program nothing is known."""
+    """Raise InputError for a level outside (0, 1); inside a compiled program its value is not known."""
     if not isinstance(level, Tracer) and not 0 < float(level) < 1:
         raise InputError(f"the level {float(level):g} must lie in (0, 1)")
 
 
 @jax.custom_jvp
 def _mean_absolute(difference, variance):
-    """A(d, v) = E|X| for X ~ N(d, v)."""
+    """Return A(d, v) = E|X| for X ~ N(d, v)."""
     return _mean_absolute_and_slopes(difference, variance)[0]
 
 
 def _mean_absolute_and_slopes(difference, variance):
-    """A = 2√v φ(z) + d (2Φ(z) − 1) with z = d/√v, and its slopes: ∂A/∂d = 2Φ(z) − 1 and ∂A/∂v = φ(z)/√v."""
+    """Return A = 2√v φ(z) + d (2Φ(z) − 1) with z = d/√v, and its slopes ∂A/∂d = 2Φ(z) − 1 and ∂A/∂v = φ(z)/√v."""
     sigma = jnp.sqrt(variance)
     standard = difference / sigma
     density = jnp.exp(-0.5 * (standard**2 + LOG_2PI))
-    # 2Φ(z) − 1 as erf: ndtr computes two tails, and here both are wanted as their difference.
+    # 2Φ(z) − 1 as erf: ndtr would compute two tails, of which only the difference is wanted.
     sides = erf(standard / math.sqrt(2))
     return 2 * sigma * density + difference * sides, (sides, density / sigma)
 
 
 @_mean_absolute.defjvp
 def _mean_absolute_jvp(primals, tangents):
-    # Most of A's terms cancel in its derivative: what is left costs a fraction of what differentiating them would.
+    # Most terms of A cancel in its derivative: the rest costs a fraction of differentiating all of them.
     value, slopes = _mean_absolute_and_slopes(*primals)
     return value, slopes[0] * tangents[0] + slopes[1] * tangents[1]

@@ -1,0 +1,12 @@
+"""Training by Algorithm 1, of many replicas at once.
+
+- `step.py`: one train step of θ and ψ, and one reg step of ρ.
+- `compiled.py`: loops over steps and replicas as compiled programs; here it is decided when ρ is updated.
+- `loop.py`: `train_replicas`, which drives them from the host and reports.
+- `replicas.py`, `packed.py`: models, tasks and states with a replica axis; parameters as one vector.
+- `cohort.py`: models and tasks from configs, and checks that they can be trained.
+- `feeding.py`, `parallel.py`: data in files, read ahead; replicas or batches divided among devices.
+- `checkpoint.py`: arrays on disk. `cost.py`: how long a training takes, from measured rates (`cost.json`).
+
+May import from everything up to `metrics` and `methods` in the order of packages.
+"""

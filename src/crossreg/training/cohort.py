@@ -1,7 +1,7 @@
 """Runs of equal shape as replicas of one program.
 
-Configs of a cohort may differ in what is data to the compiled loop: the seed, the mask and
-its seed, the observed fraction and the sizes of the splits.
+Configs of a cohort may differ in everything that is data to the compiled loop: the seed, the mask and its seed, the
+observed fraction and the sizes of the splits.
 """
 
 import dataclasses
@@ -24,16 +24,16 @@ from crossreg.training.compiled import MONITOR_POINTS, MONITOR_SAMPLES
 from crossreg.training.replicas import make_task, stack_tasks
 from crossreg.training.step import Task
 
-# Bytes for each feature of each sample in every block: values kept for the gradient, and their copies.
+# Bytes per feature, sample and block in training: values kept for the gradient, and their copies.
 _BYTES_PER_FEATURE = 64
-# Without a gradient: features in, features out.
+# Bytes per feature and sample without a gradient: features in, features out.
 _BYTES_PER_PREDICTION = 8
 # The weights, their gradients, both moments of Adam, and the best and the last state.
 _COPIES_OF_WEIGHTS = 6
 
 
 def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
-    """The train config that all replicas have in common, whatever their seeds."""
+    """Return the train config that all replicas share, apart from their seeds."""
     first = dataclasses.replace(configs[0].train, seed=0)
     for config in configs:
         if dataclasses.replace(config.train, seed=0) != first or config.model != configs[0].model:
@@ -42,7 +42,7 @@ def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
 
 
 def check_learnable(config: Config) -> None:
-    """Refuses settings that nothing could be learned under."""
+    """Raise InputError for settings under which ρ could not be learned."""
     if not config.model.learns_on_reg:
         return
     if config.train.reg_objective == "fair" and config.train.num_samples in (2, 3):
@@ -57,12 +57,12 @@ def check_learnable(config: Config) -> None:
 
 
 def memory_bytes() -> int:
-    """All memory of the devices that train; several on a CPU share what there is."""
+    """Return the memory of all devices that train; several devices on a CPU share one memory."""
     return device_bytes() * (1 if jax.default_backend() == "cpu" else len(devices_in_use()))
 
 
 def bytes_of(config: Config, num_points: int, *, parts: int = 1) -> int:
-    """About what one replica takes, in a train step and when it is monitored; with `parts`, of each batch one part."""
+    """Estimate the memory of one replica in a train step or evaluation, for one of `parts` parts of each batch."""
     batch = -(-config.train.batch_size // parts)
     step = config.train.num_samples * batch * num_points * (config.model.num_blocks + 1)
     monitor = min(config.train.evaluation_samples, MONITOR_SAMPLES) * max(MONITOR_POINTS, num_points)
@@ -70,9 +70,13 @@ def bytes_of(config: Config, num_points: int, *, parts: int = 1) -> int:
 
 
 def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None = None, *, parts: int = 1) -> None:
-    """Refuses a replica that could not fit, before anything is taken.
+    """Raise InputError if a replica would not fit into memory, before any is allocated.
 
-    `there` is a device's memory, if not ours; `parts` are those of a batch, where several devices share one.
+    Args:
+        config: The run.
+        field_shape: The shape (channel, *space) of a field.
+        there: The memory of a device on another machine; by default that of this one.
+        parts: The number of devices that share each batch.
     """
     there, num_points, model = there or device_bytes(), math.prod(field_shape), config.model
     wanted = (
@@ -98,12 +102,12 @@ def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None
 
 
 def prediction_bytes(config: Config, num_points: int) -> int:
-    """About what it takes to predict one field."""
+    """Estimate the memory for predicting one field."""
     return config.train.evaluation_samples * num_points * config.model.width * _BYTES_PER_PREDICTION
 
 
 def weight_bytes(model: ModelConfig, num_dims: int) -> int:
-    """About what the weights of the spectral blocks take while they are trained, with all that is kept of them."""
+    """Estimate the memory of the spectral blocks' weights in training, with gradients, moments and copies."""
     modes = model.num_modes * (2 * model.num_modes) ** (num_dims - 1)
     return model.num_blocks * model.width**2 * 2 * modes * 4 * _COPIES_OF_WEIGHTS
 
@@ -111,10 +115,20 @@ def weight_bytes(model: ModelConfig, num_dims: int) -> int:
 def start_cohort(
     configs: Sequence[Config], data: Sequence[Data], members: Sequence[int] | None = None, *, parts: int = 1
 ) -> tuple[Surrogate, Task, TrainConfig]:
-    """Untrained stacked models, their stacked tasks, and the shared train config.
+    """Build the untrained models of a cohort.
 
-    `members` are the replicas' numbers in their ensembles; by default all are 0. `parts` are those of a batch, where
-    several devices share one.
+    Args:
+        configs: One run per replica; they share model and training settings, apart from seeds.
+        data: Their data, from the same trajectories.
+        members: The replicas' numbers in their ensembles; by default all are 0.
+        parts: The number of devices that share each batch.
+
+    Returns:
+        Stacked models, stacked tasks, and the shared train config.
+
+    Raises:
+        ValueError: If the runs cannot share one program.
+        InputError: If a run does not fit into memory, or cannot be learned.
     """
     train_config = shared_train_config(configs)
     if any(d.digest != data[0].digest for d in data):
@@ -125,16 +139,16 @@ def start_cohort(
         check_learnable(config)
     members = members or [0] * len(configs)
     tasks = stack_tasks([make_task(d, c.train.seed, m) for c, d, m in zip(configs, data, members, strict=True)])
-    # A compiled program reads no file: what it takes the data's scale from is there before.
+    # A compiled program reads no file: the pairs that the data's scale is computed from are read before.
     ready = eqx.tree_at(lambda t: t.train, tasks, tasks.train.hold(np.asarray(scale_pairs(data[0].train))))
     return _build(configs[0].model, ready), tasks, train_config
 
 
 def _build(config: ModelConfig, tasks: Task) -> Surrogate:
-    """A model for every task, made by the CPU: what it takes a GPU's compiler to make them there is seconds."""
+    """Build a model for every task on the CPU: a GPU's compiler would take seconds for the same."""
     try:
         cpu = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # a platform was asked for without it
+    except RuntimeError:  # JAX was told to use another platform alone
         return eqx.filter_jit(_build_all)(config, tasks)
     device = jax.local_devices()[0]
     if device == cpu:
@@ -144,7 +158,7 @@ def _build(config: ModelConfig, tasks: Task) -> Surrogate:
 
 
 def _build_all(config: ModelConfig, tasks: Task) -> Surrogate:
-    """A model for every task."""
+    """Build a model for every task."""
 
     def build(pairs, key):
         return build_model(config, pairs, key=jax.random.fold_in(key, MODEL_STREAM))
@@ -152,5 +166,5 @@ def _build_all(config: ModelConfig, tasks: Task) -> Surrogate:
     return eqx.filter_vmap(build, in_axes=(replica_axes(tasks.train), 0))(tasks.train, tasks.key)
 
 
-# It runs once: what a CPU's compiler would spend on making it fast, 3 s, is never had back.
+# It runs once: the 3 s that a CPU's compiler would spend on making it fast are never recovered.
 _build_on_cpu = eqx.filter_jit(_build_all, compiler_options={"xla_backend_optimization_level": 0})  # pyright: ignore[reportCallIssue]

@@ -1,12 +1,13 @@
 """Algorithm 1 as compiled programs over a replica axis.
 
-Batches and noise follow from the key and the step, so that it changes no number where one program ends and the next
-begins. A layout says how the replicas lie on several devices (`training/parallel.py`).
+Batches and noise follow from the key and the step, so that no number depends on where one program ends and the next
+begins. A layout says how the replicas are divided among devices (`training/parallel.py`).
 """
 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,31 +18,39 @@ from crossreg.config import TrainConfig
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
 from crossreg.metrics.calibration import ece
-from crossreg.nn.kernels.pending import ComputePath
+from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import weighted_mean
 from crossreg.routing import Routed, merge
 from crossreg.training.parallel import ALONE, WHOLE, Layout, Share
 from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, device_axes, task_axes
-from crossreg.training.step import Task, TrainState, path_of, reg_step, train_step
+from crossreg.training.step import NO_OVERRIDES, Overrides, Task, TrainState, path_of, reg_step, train_step
 
 MONITOR_POINTS = 2**13
-# As many as a train step draws: 30 would cost a tenth of a training.
+# As many as a train step draws by default: 30 would cost a tenth of a training.
 MONITOR_SAMPLES = 10
 
 
-def _steps_of(static: PyTree, tasks: Task, config: TrainConfig, share: Share):
-    """One train step and one reg step of all replicas."""
+class Settings(NamedTuple):
+    """The settings of a compiled program; the last arguments of `train_step` and `reg_step`."""
+
+    config: TrainConfig
+    share: Share
+    overrides: Overrides = NO_OVERRIDES
+
+
+def _steps_of(settings: Settings, static: PyTree, tasks: Task):
+    """Return functions that take one train step and one reg step of all replicas."""
     axes = (0, task_axes(tasks), None)
     return (
-        jax.vmap(lambda s, task, t: train_step(s, static, task, t, config, share), in_axes=axes),
-        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, config, share), in_axes=axes),
+        jax.vmap(lambda s, task, t: train_step(s, static, task, t, *settings), in_axes=axes),
+        jax.vmap(lambda s, task, t: reg_step(s, static, task, t, *settings), in_axes=axes),
     )
 
 
-def _divided(program: Callable, layout: Layout, config: TrainConfig, state, static, tasks: Task, *steps):
-    """A program as the devices of a layout compute it."""
-    run = layout.divide(partial(program, config, layout.share), 0, None, device_axes(tasks), *(None for _ in steps))
+def _divided(program: Callable, settings: Settings, layout: Layout, state, static, tasks: Task, *steps):
+    """Run a program as the devices of a layout divide it."""
+    run = layout.divide(partial(program, settings), 0, None, device_axes(tasks), *(None for _ in steps))
     return run(state, static, tasks, *steps)
 
 
@@ -54,16 +63,33 @@ def advance(
     stop: Int[Array, ""],
     config: TrainConfig,
     layout: Layout = ALONE,
+    overrides: Overrides = NO_OVERRIDES,
+    periods: bool = False,
 ) -> TrainState:
-    """Steps start+1 … stop of all replicas; one compiled program for any number of steps.
+    """Take steps start+1 … stop of all replicas; one compiled program serves any number of steps.
 
-    ρ is updated after step t if k_reg divides t, and after every step behind `config.settled_after`.
+    ρ is updated after step t if k_reg divides t, and after every step once t exceeds `config.settled_after`.
+
+    Args:
+        state: All replicas, with a leading replica axis.
+        static: The part of the models that no update changes.
+        tasks: Their data and keys, stacked alike.
+        start: The step that `state` has taken.
+        stop: The step to stop after.
+        config: Settings of the training.
+        layout: How the replicas are divided among devices.
+        overrides: Functions in place of settings.
+        periods: Whether `start` and `stop` are multiples of k_reg before settling, so that the compiler knows the
+            length of the loops. Before each turn of any other loop a GPU asks the host, which takes a tenth of one
+            replica's step.
     """
-    return _divided(_advance, layout, config, state, static, tasks, start, stop)
+    program = _advance_periods if periods else _advance
+    return _divided(program, Settings(config, layout.share, overrides), layout, state, static, tasks, start, stop)
 
 
-def _advance(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task, start, stop):
-    trains, regularizes = _steps_of(static, tasks, config, share)
+def _advance(settings: Settings, state: TrainState, static: PyTree, tasks: Task, start, stop):
+    config = settings.config
+    trains, regularizes = _steps_of(settings, static, tasks)
     learns_on_reg = bool(state.rho.vector.size)
 
     def train_until(step, end, state):
@@ -72,7 +98,7 @@ def _advance(config: TrainConfig, share: Share, state: TrainState, static: PyTre
     if not learns_on_reg:
         return train_until(start, stop, state)
 
-    # A loop inside a loop, not a condition at every step: on a GPU a condition copies the whole state.
+    # A loop inside a loop instead of a condition at every step: on a GPU a condition copies the whole state.
     def segment(carry):
         step, state = carry
         due = jnp.minimum((step // config.k_reg + 1) * config.k_reg, config.settled_after)
@@ -85,25 +111,9 @@ def _advance(config: TrainConfig, share: Share, state: TrainState, static: PyTre
     return jax.lax.while_loop(lambda carry: carry[0] < stop, segment, (start, state))[1]
 
 
-@eqx.filter_jit
-def advance_periods(
-    state: TrainState,
-    static: PyTree,
-    tasks: Task,
-    start: Int[Array, ""],
-    stop: Int[Array, ""],
-    config: TrainConfig,
-    layout: Layout = ALONE,
-) -> TrainState:
-    """The same from a multiple of k_reg to another, before settling: loops whose length the compiler knows.
-
-    A GPU asks the host before each turn of any other loop, which takes a tenth of one replica's step.
-    """
-    return _divided(_advance_periods, layout, config, state, static, tasks, start, stop)
-
-
-def _advance_periods(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task, start, stop):
-    trains, regularizes = _steps_of(static, tasks, config, share)
+def _advance_periods(settings: Settings, state: TrainState, static: PyTree, tasks: Task, start, stop):
+    config = settings.config
+    trains, regularizes = _steps_of(settings, static, tasks)
 
     def period(number, state):
         first = start + number * config.k_reg + 1
@@ -114,26 +124,35 @@ def _advance_periods(config: TrainConfig, share: Share, state: TrainState, stati
 
 
 def has_periods(state: TrainState, config: TrainConfig) -> bool:
-    """Whether `advance_periods` pays: on a GPU that waits for the host more than it computes."""
+    """Whether loops of known length pay: on a GPU that waits for the host longer than it computes."""
     return jax.default_backend() == "gpu" and path_of(config) == "reverse" and bool(state.rho.vector.size)
 
 
 def take_steps(
-    state: TrainState, static: PyTree, tasks: Task, start: int, stop: int, config: TrainConfig, layout: Layout = ALONE
+    state: TrainState,
+    static: PyTree,
+    tasks: Task,
+    start: int,
+    stop: int,
+    config: TrainConfig,
+    layout: Layout = ALONE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> TrainState:
-    """Steps start+1 … stop, by the program that is the faster for them."""
+    """Take steps start+1 … stop of all replicas, by the program that is faster for them."""
     whole = start % config.k_reg == 0 and stop % config.k_reg == 0 and stop <= config.settled_after
-    program = advance_periods if whole and has_periods(state, config) else advance
-    return program(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout)
+    periods = whole and has_periods(state, config)
+    return advance(state, static, tasks, jnp.asarray(start), jnp.asarray(stop), config, layout, overrides, periods)
 
 
 @eqx.filter_jit
 def monitor_scores(state: TrainState, static: PyTree, tasks: Task, config: TrainConfig, layout: Layout = ALONE):
-    """NLL, ECE_mix and mean Std_ω[μ] on the monitored split, for every replica."""
-    return _divided(_monitor_scores, layout, config, state, static, tasks)
+    """Return NLL, ECE_mix and mean Std_ω[μ] of every replica on its `held_out` data."""
+    return _divided(_monitor_scores, Settings(config, layout.share), layout, state, static, tasks)
 
 
-def _monitor_scores(config: TrainConfig, share: Share, state: TrainState, static: PyTree, tasks: Task):
+def _monitor_scores(settings: Settings, state: TrainState, static: PyTree, tasks: Task):
+    config, share = settings.config, settings.share
+
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
         num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)
@@ -145,15 +164,15 @@ def _monitor_scores(config: TrainConfig, share: Share, state: TrainState, static
 def split_scores(
     model: Surrogate, pairs: AbstractPairs, num_samples: int, path: ComputePath = "plain", share: Share = WHOLE
 ):
-    """NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
+    """Return NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.field_shape)
     chunk = max(1, min(MONITOR_POINTS // points_per_pair, -(-pairs.max_pairs // share.parts)))
-    chunk = chunk - chunk % 16 or chunk  # what the kernels for a GPU take
+    chunk = chunk - chunk % 16 or chunk  # the kernels for a GPU take multiples of 16
     num_chunks = -(-pairs.max_pairs // chunk)
     key = evaluation_key(0)
 
     def score(number):
-        index = number * chunk + jnp.arange(chunk)  # behind the last pair nothing counts
+        index = number * chunk + jnp.arange(chunk)  # numbers beyond the last pair have no weight
         batch = pairs.gather(index)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
         mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
@@ -166,7 +185,7 @@ def split_scores(
 
 @eqx.filter_jit
 def keep_best(snapshot: Snapshot, nll: Float[Array, " replica"], layout: Layout) -> Snapshot:
-    """The snapshot after the monitored split was scored: the best states, and losses that begin anew."""
+    """Update the best state of each replica after its scores were computed, and start new sums of losses."""
     state, best, best_nll = layout.divide(_keep_best, SNAPSHOT_AXES, 0)(snapshot, nll)
     return Snapshot(snapshot.step, state, best, best_nll)
 

@@ -1,8 +1,8 @@
-"""What the training loop learns from, ready on the device: at once, or, of data in files, block by block.
+"""The data of the training loop, ready on the device: all at once or, for data in files, block by block.
 
-A block is a number of steps. Which pairs they draw follows from the tasks' key and the steps alone, so that a thread
-reads the next block while this one trains, and no number depends on where blocks begin. Where devices share batches,
-each process reads what its own devices need, and nothing else.
+A block is a number of steps. The pairs that they draw follow from the tasks' key and the steps alone, so that a thread
+can read the next block while this one trains, and no number depends on where blocks begin. Where devices share batches,
+each process reads only what its own devices need.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from crossreg.data.pairs import AbstractPairs, replica_axes
 from crossreg.training.parallel import Layout
 from crossreg.training.step import Task, keys_of
 
-# Bytes of the pairs of a block, of each split; two blocks are there at a time.
+# Bytes of the pairs of a block, for each split; two blocks are in memory at a time.
 _BLOCK_BYTES = 2**26
 _MOST_STEPS = 500
 
@@ -29,7 +29,7 @@ class Feed:
     """The tasks of a training, for any steps of it."""
 
     def __init__(self, tasks: Task, placed: Task, config: TrainConfig, layout: Layout, *, learns_on_reg: bool):
-        """`placed` are the tasks as they lie on the devices of the layout."""
+        """Take tasks, and the same tasks `placed` on the devices of the layout."""
         self._tasks, self._placed, self._layout = tasks, placed, layout
         self._config, self._learns_on_reg = config, learns_on_reg
         streamed = [pairs for pairs in (tasks.train, tasks.reg) if pairs.in_files]
@@ -44,7 +44,7 @@ class Feed:
         self._blocks: dict[int, Future[Task]] = {}
 
     def parts(self, start: int, stop: int) -> Iterator[tuple[Task, int, int]]:
-        """The tasks for steps start+1 … stop, in as many parts as needed, each with its own start and stop."""
+        """Yield the tasks for steps start+1 … stop in as many parts as needed, each with its own start and stop."""
         if not self._streams:
             yield self._placed, start, stop
             return
@@ -54,12 +54,12 @@ class Feed:
             start = end
 
     def close(self) -> None:
-        """Ends the reading ahead."""
+        """Stop reading ahead."""
         if self._streams:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _block(self, number: int) -> Task:
-        """The tasks of a block; the next one is begun."""
+        """Return the tasks of a block, and start to read the next one."""
         last = (self._config.steps - 1) // self._steps
         self._blocks = {n: b for n, b in self._blocks.items() if n in (number, number + 1)}
         for wanted in (number, min(number + 1, last)):
@@ -80,7 +80,7 @@ class Feed:
     def _held(
         self, pairs: AbstractPairs, placed: AbstractPairs, stream: int, due: Int[np.ndarray, " step"]
     ) -> AbstractPairs:
-        """A split with the pairs that these steps draw; of several devices, each with those of its part of a batch."""
+        """Return a split with the pairs that these steps draw; each device has those of its part of a batch."""
         if not pairs.in_files:
             return placed
         size = self._config.batch_size
@@ -95,7 +95,7 @@ class Feed:
 
 @eqx.filter_jit
 def _drawn(key, pairs: AbstractPairs, stream, steps, batch_size: int) -> Int[Array, "replica step batch"]:
-    """The pairs that each step of each replica draws."""
+    """Return the pairs that each step of each replica draws."""
 
     def of(key, pairs, step):
         batch_key, _ = keys_of(key, stream, step)

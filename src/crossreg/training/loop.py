@@ -1,7 +1,7 @@
 """Algorithm 1 over a replica axis, driven from the host in short chunks.
 
-The host sees the compiled programs (`training/compiled.py`) about once a second: progress, history and stop signals
-live there. Where it stops to look changes no number, since batches and noise follow from the key and the step.
+The compiled programs (`training/compiled.py`) return to the host about once a second, for progress, history and stop
+signals. When they return changes no number, since batches and noise follow from the key and the step.
 """
 
 import dataclasses
@@ -15,28 +15,31 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import PyTree
 
 from crossreg.config import TrainConfig
+from crossreg.errors import InputError
 from crossreg.machine.hosts import from_writer, stop_together
 from crossreg.nn.noise import site_sigmas
 from crossreg.nn.surrogate import Surrogate
+from crossreg.objectives import RegLoss
 from crossreg.routing import route
-from crossreg.training.compiled import advance, advance_periods, has_periods, keep_best, monitor_scores, take_steps
+from crossreg.training.compiled import advance, has_periods, keep_best, monitor_scores, take_steps
 from crossreg.training.feeding import Feed
 from crossreg.training.parallel import Layout, over_replicas
 from crossreg.training.replicas import SNAPSHOT_AXES, Progress, Record, Snapshot, first_snapshot, task_axes
-from crossreg.training.step import Task, TrainState, with_engine
+from crossreg.training.step import NO_OVERRIDES, Overrides, Task, TrainState, with_engine
 
 _CHUNK_SECONDS = 1.0
 
 
 def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> int:
-    """Where the host looks next: about `chunk` steps on, and at every evaluation.
+    """Return the next step to stop at: about `chunk` steps ahead, and at every evaluation.
 
-    With `periods` there are two programs: every period of k_reg steps that fits before the next evaluation is one of
-    `advance_periods`, and what is left belongs to `advance`, however large the chunks are: which of them takes a step
-    must not depend on how fast a machine is.
+    With `periods` there are two programs. Every period of k_reg steps that fits before the next evaluation belongs to
+    the one with loops of known length, and the remaining steps to the other, however large the chunks are: which
+    program takes a step must not depend on how fast a machine is.
     """
     limit = min((step // config.record_every + 1) * config.record_every, config.steps)
     if not periods or step >= config.settled_after:
@@ -49,12 +52,12 @@ def _next_stop(step: int, chunk: int, config: TrainConfig, *, periods: bool) -> 
 
 
 def _of_program(config: TrainConfig, layout: Layout) -> TrainConfig:
-    """What of a config makes a program. Seeds are in the tasks' keys: one serves all of them."""
+    """Return the config that a program is compiled for. Seeds are in the tasks' keys, not in the program."""
     return dataclasses.replace(with_engine(config, layout.per_device), seed=0)
 
 
 def _placed(snapshot: Snapshot, static: PyTree, tasks: Task, layout: Layout) -> tuple[Snapshot, PyTree, Task]:
-    """All that programs work on, on the devices."""
+    """Put the arguments of the programs on the devices."""
     return (
         layout.place(snapshot, SNAPSHOT_AXES),
         layout.place(static, None),
@@ -63,13 +66,13 @@ def _placed(snapshot: Snapshot, static: PyTree, tasks: Task, layout: Layout) -> 
 
 
 def compile_for(models: Surrogate, tasks: Task, config: TrainConfig) -> None:
-    """Compiles what `train_replicas` will run on the same arguments: no step, and one look at the monitored split."""
+    """Compile the programs that `train_replicas` will run on the same arguments, by no step and one evaluation."""
     layout = over_replicas(tasks.key.shape[0])
     config = _of_program(config, layout)
     snapshot, static, tasks = _placed(first_snapshot(models), route(models).static, tasks, layout)
     state = snapshot.state
-    for program in (advance, advance_periods) if has_periods(state, config) else (advance,):
-        program(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
+    for periods in {False, has_periods(state, config)}:
+        advance(state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout, NO_OVERRIDES, periods)
     monitor_scores(state, static, tasks, config, layout)
 
 
@@ -80,59 +83,94 @@ def train_replicas(
     *,
     start: Snapshot | None = None,
     layout: Layout | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    reg_objective: RegLoss | None = None,
 ) -> Iterator[Progress]:
-    """Trains stacked models, one per stacked task, and reports about once a second.
+    """Train stacked models by Algorithm 1, one per stacked task, and report about once a second.
 
-    The last report is that of the last step; its `models` are the trained ones. With `start`, a snapshot of an
-    earlier training of the same models and tasks, it goes on from there. `layout` says how it lies on devices; by
-    default the replicas are divided among those in use.
+    Args:
+        models: The untrained models, with a leading replica axis (`stack`, `start_cohort`).
+        tasks: Their data and keys, stacked alike.
+        config: Settings of the training.
+        start: A snapshot of an earlier training of the same models, tasks and optimizer, to resume from.
+        layout: How the training is divided among devices. By default the replicas are divided among those in use.
+        optimizer: An Optax transformation that updates θ and ψ instead of Adam, applied as it is: the config's rates,
+            `schedule` and `clip` then concern ρ alone, which keeps its Adam.
+        reg_objective: A loss that ρ minimises instead of the config's: (mixture, y, weight) ↦ scalar, the mean over the
+            points of weight 1. Mixture and truth are those of the standardised fields.
+
+    Yields:
+        Reports in the order of steps. The last one is that of the last step; its `models` are the trained ones.
+
+    Raises:
+        InputError: If `optimizer` is no Optax transformation, or `reg_objective` cannot be called.
+
+    Example:
+        ```python
+        for report in train_replicas(models, tasks, config, optimizer=optax.adamw(1e-3)):
+            print(report.step)
+        model = unstack(report.models, 0)
+        ```
     """
+    if not isinstance(optimizer, optax.GradientTransformation | None):
+        raise InputError(f"optimizer: expected an optax.GradientTransformation, not a {type(optimizer).__name__}")
+    if reg_objective is not None and not callable(reg_objective):
+        raise InputError(
+            f"reg_objective: expected a function (mixture, y, weight), not a {type(reg_objective).__name__}"
+        )
+    overrides = Overrides(optimizer, reg_objective)
     layout = over_replicas(tasks.key.shape[0]) if layout is None else layout
     config = _of_program(config, layout)
     static = route(models).static
-    snapshot = first_snapshot(models) if start is None else start
+    snapshot = first_snapshot(models, optimizer) if start is None else start
     learns_on_reg = bool(snapshot.state.rho.vector.size)
     placed = _placed(snapshot, static, tasks, layout)
     feed = Feed(tasks, placed[2], config, layout, learns_on_reg=learns_on_reg)
     try:
-        for progress in _train_fed(*placed, config, feed, layout):
-            yield progress._replace(static=static)  # where whoever reads a report computes
+        for progress in _train_fed(*placed, config, feed, layout, overrides):
+            yield progress._replace(static=static)  # on the device where a reader of the report computes
     finally:
         feed.close()
 
 
 def _train_fed(
-    snapshot: Snapshot, static: PyTree, tasks: Task, config: TrainConfig, feed: Feed, layout: Layout
+    snapshot: Snapshot,
+    static: PyTree,
+    tasks: Task,
+    config: TrainConfig,
+    feed: Feed,
+    layout: Layout,
+    overrides: Overrides,
 ) -> Iterator[Progress]:
-    """`train_replicas` on what the feed has ready."""
+    """Train on the tasks that the feed has ready."""
     step = first = int(snapshot.step)
     recorded = step - step % config.record_every
     chunk, busy, untimed = 1, 0.0, 0
     if jax.default_backend() != "cpu" and not layout.communicates:
-        # Beside the first step's program: the host has nothing else to do.
+        # Compile it beside the first step's program: the host has nothing else to do.
         monitor: Any = monitor_scores
         arguments = (snapshot.state, static, tasks, config, layout)
         threading.Thread(target=lambda: monitor.lower(*arguments).compile()).start()
     while step < config.steps:
-        if layout.spans_processes:  # all take the same steps, and stop at the same one
+        if layout.spans_processes:  # all processes take the same steps and stop at the same one
             stop_together()
             chunk = from_writer(chunk)
         stop = _next_stop(step, chunk, config, periods=has_periods(snapshot.state, config))
         before = time.perf_counter()
         state = snapshot.state
         for part, begin, end in feed.parts(step, stop):
-            state = take_steps(state, static, part, begin, end, config, layout)
+            state = take_steps(state, static, part, begin, end, config, layout, overrides)
         jax.block_until_ready(state)
         snapshot = snapshot._replace(step=jnp.asarray(stop), state=state)
         elapsed = time.perf_counter() - before
-        # The first look stands alone: it also compiles, which says nothing of the time left.
+        # The first chunk includes compilation: it is left out of the estimate of the time left.
         is_first = step == first
         chunk = 8 if is_first else int(np.clip(_CHUNK_SECONDS * (stop - step) / elapsed, 1, 4 * chunk))
         if is_first:
             untimed = stop - first
             if has_periods(state, config) and not layout.communicates:
-                # What runs once settling begins is compiled while the first periods train.
-                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout)
+                # The program for the time after settling begins is compiled while the first periods train.
+                none = (snapshot.state, static, tasks, jnp.asarray(0), jnp.asarray(0), config, layout, overrides, False)
                 threading.Thread(target=advance, args=none).start()
         step, record = stop, None
         if step % config.record_every == 0 or step == config.steps:
@@ -148,7 +186,7 @@ def _train_fed(
 
 
 def _record(state: TrainState, scores: tuple, config: TrainConfig, step: int, steps_since: int) -> Record:
-    """The history line of this step."""
+    """Return the line of history of this step."""
     nll, ece, std_mu = scores
     diverged_at = np.asarray(state.diverged_at)
     reg_updates = 0

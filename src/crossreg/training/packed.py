@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 
 class Packed(eqx.Module):
-    """A tree of arrays, packed. Stacked packs have leading axes, and so have the arrays of their trees."""
+    """A tree of arrays as one vector. If the vector has leading axes, so have the arrays of the tree."""
 
     vector: Float[Array, "*lead size"]
     structure: Any = eqx.field(static=True)
@@ -19,13 +19,13 @@ class Packed(eqx.Module):
 
     @classmethod
     def of(cls, tree: PyTree) -> "Packed":
-        """Packs the arrays of a tree without leading axes."""
+        """Pack the arrays of a tree, without leading axes."""
         leaves, structure = jax.tree.flatten(tree)
         vector = jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]) if leaves else jnp.zeros((0,))
         return cls(vector, structure, tuple(leaf.shape for leaf in leaves))
 
     def tree(self) -> PyTree:
-        """The tree again."""
+        """Return the tree."""
         lead = self.vector.shape[:-1]
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         parts = jnp.split(self.vector, ends[:-1], axis=-1) if ends else []
@@ -33,7 +33,7 @@ class Packed(eqx.Module):
         return jax.tree.unflatten(self.structure, leaves)
 
     def spread(self, tree: PyTree) -> Float[np.ndarray, " size"]:
-        """A vector of one number for every element, from a tree of one number for every array."""
+        """Return a vector of one number per element, from a tree of one number per array."""
         numbers = jax.tree.leaves(tree)
         sizes = [math.prod(shape) for shape in self.shapes]
         return np.repeat(np.asarray(numbers, np.float32), sizes)

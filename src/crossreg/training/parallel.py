@@ -1,15 +1,14 @@
-r"""How a training lies on several devices: one axis of a mesh, which divides its replicas or its batches.
+r"""How a training is divided among devices: by one axis of a mesh, over its replicas or its batches.
 
-replica   Each device trains some replicas and hears of no other. Where their number does not fill the devices, the last
-          of them is trained again as often as it takes, and nobody reads what becomes of these.
+replica   Each device trains some replicas on its own. Where their number does not fill the devices, the last replica is
+          trained again as often as needed, and these results are discarded.
 batch     All devices, of one or of several processes, train the same replicas. Each has its part of every batch, with
-          the noise that these pairs have on one device too; a batch that does not fill the devices ends in pairs of
-          weight 0. A loss is a mean of weights w, so that device d has the share $\sum_{i \in d} w_i / \sum_i w_i$ of
+          the noise that these pairs have on a single device; a batch that does not fill the devices ends in pairs of
+          weight 0. A loss is a mean with weights w, so that device d has the share $\sum_{i \in d} w_i / \sum_i w_i$ of
           it, and the sum over devices of losses and gradients is that of the whole batch.
 
-A single device has no mesh: its programs are those of a training that knows nothing of all this. The division is by
-`shard_map`, with the vmap over replicas inside: the compiler never has to guess how to divide a vmapped convolution, at
-which it has crashed.
+A single device has no mesh, and its programs contain nothing of this. The division is by `shard_map`, with the vmap
+over replicas inside: the compiler does not have to guess how to divide a vmapped convolution, at which it has crashed.
 """
 
 from collections.abc import Callable
@@ -26,25 +25,25 @@ from jaxtyping import Array, Float, Int, PyTree
 from crossreg.machine.devices import devices_in_use
 
 _AXIS = "devices"
-# For arrays of which every device has its own part, along their first axis.
+# The axis of arrays of which every device has its own part, along their first axis.
 PART = "part"
 Axis = Literal[0, "part"] | None
 
 
 class Share(NamedTuple):
-    """What of a batch this device computes, inside of a divided program: one of so many parts, or all of it."""
+    """The part of a batch that this device computes inside a divided program: one of `parts`, or all of it."""
 
     parts: int = 1
 
     def numbers(self, size: int) -> Int[Array, " number"]:
-        """Which of 0 … size − 1 are of this part; the last part may go beyond them."""
+        """Return which of 0 … size − 1 belong to this part; the last part may go beyond them."""
         if self.parts == 1:
             return jnp.arange(size)
         each = -(-size // self.parts)
         return jax.lax.axis_index(_AXIS) * each + jnp.arange(each)
 
     def of(self, mean: Float[Array, ""], weight: Float[Array, "..."]) -> Float[Array, ""]:
-        """What the mean over this part, of these weights, adds to the mean over all."""
+        """Return what the mean over this part, with these weights, adds to the mean over all parts."""
         if self.parts == 1:
             return mean
         here = jnp.sum(weight)
@@ -52,11 +51,11 @@ class Share(NamedTuple):
         return mean * (here / jnp.maximum(total, jnp.finfo(total.dtype).tiny))
 
     def total(self, tree: PyTree) -> PyTree:
-        """The sum over all parts."""
+        """Return the sum over all parts."""
         return tree if self.parts == 1 else jax.lax.psum(tree, _AXIS)
 
     def together(self, tree: PyTree) -> PyTree:
-        """The parts of all devices, one behind the other."""
+        """Concatenate the parts of all devices."""
         return tree if self.parts == 1 else jax.lax.all_gather(tree, _AXIS, tiled=True)
 
 
@@ -64,7 +63,7 @@ WHOLE = Share()
 
 
 class Layout(NamedTuple):
-    """Where the arrays of a training of so many replicas are. Without a mesh they are on one device."""
+    """How the arrays of a training are divided among devices. Without a mesh they are on one device."""
 
     mesh: Mesh | None = None
     replicas: int = 1
@@ -76,17 +75,17 @@ class Layout(NamedTuple):
 
     @property
     def per_device(self) -> int:
-        """Replicas on each device, those that only fill it up included."""
+        """The number of replicas on each device, including those that only fill it up."""
         return self.replicas if self.divides == "batch" else -(-self.replicas // self.num_devices)
 
     @property
     def share(self) -> Share:
-        """What each device has of a batch."""
+        """The part of a batch that each device has."""
         return Share(self.num_devices if self.divides == "batch" else 1)
 
     @property
     def communicates(self) -> bool:
-        """Whether devices wait for each other in a program: then all must run the same ones in the same order."""
+        """Whether devices wait for each other inside programs: all must then run the same programs in one order."""
         return self.mesh is not None and self.divides == "batch"
 
     @property
@@ -94,9 +93,11 @@ class Layout(NamedTuple):
         return self.mesh is not None and jax.process_count() > 1
 
     def place(self, tree: PyTree, axes: PyTree) -> PyTree:
-        """A tree on the devices. `axes`, a prefix of it, has 0 for what has a replica axis, and None for what has not.
+        """Put a tree on the devices.
 
-        An array that is in several places of the tree is one array there too.
+        Args:
+            tree: Arrays and other leaves. An array that occurs twice in it is put there once.
+            axes: A prefix of the tree, with 0 for arrays that have a replica axis, and None for those without one.
         """
         if self.mesh is None:
             return tree
@@ -115,7 +116,7 @@ class Layout(NamedTuple):
         return _map_axes(lambda axis, part: jax.tree.map(lambda array: put(array, axis), part), axes, tree)
 
     def collect(self, tree: PyTree) -> PyTree:
-        """What `place` has spread, together on one device of this process, without what filled the devices up."""
+        """Collect a tree from `place` on one device of this process, without replicas that only filled the devices."""
         if self.mesh is None:
             return tree
         if self.divides == "batch":
@@ -123,9 +124,11 @@ class Layout(NamedTuple):
         return jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[: self.replicas] if x.ndim else np.asarray(x)), tree)
 
     def divide(self, function: Callable, *axes: PyTree) -> Callable:
-        """`function` of trees with these axes, as each device computes it; what comes out has the replica axis first.
+        """Return a function that each device computes for its part of the arguments.
 
-        Axes are those of `place`, or `PART`.
+        Args:
+            function: A function of trees, whose results have a leading replica axis.
+            axes: The axes of each argument, as for `place`, or `PART`.
         """
         if self.mesh is None:
             return function
@@ -141,13 +144,13 @@ class Layout(NamedTuple):
             def part(*arrays):
                 return function(*eqx.combine(arrays, rest))
 
-            # What all devices have in common they have computed alike: nothing to check, and loops are as they were.
+            # Devices compute alike what they share. JAX need not check that, and the check would change the loops.
             return jax.shard_map(part, mesh=mesh, in_specs=specs, out_specs=self._spec(0), check_vma=False)(*arrays)
 
         return divided
 
     def from_parts(self, parts: list[PyTree]) -> PyTree:
-        """A tree of which every device has its own arrays, from those of this process's devices; numbers are shared."""
+        """Join the trees of this process's devices: each device has its own arrays, and scalars are shared."""
         mesh = self.mesh
         assert mesh is not None
         local = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
@@ -163,7 +166,7 @@ class Layout(NamedTuple):
         return jax.tree.map(join, *parts)
 
     def local_slots(self, size: int) -> list[Int[np.ndarray, " slot"]]:
-        """The places in a batch, for each device of this process: those of `Share.numbers`, none beyond the last."""
+        """Return the places in a batch of each device of this process: those of `Share.numbers`, up to the last."""
         assert self.mesh is not None
         each = -(-size // self.num_devices)
         numbers = [n for n, d in enumerate(self.mesh.devices.flat) if d.process_index == jax.process_index()]
@@ -178,12 +181,12 @@ ALONE = Layout()
 
 
 def _map_axes(function: Callable[[Axis, PyTree], Any], axes: PyTree, tree: PyTree) -> PyTree:
-    """`function` of each axis and the part of the tree that it is said of."""
+    """Apply `function` to each axis and the part of the tree that it belongs to."""
     return jax.tree.map(function, axes, tree, is_leaf=lambda node: node is None)
 
 
 def _put(array: Array, sharding: NamedSharding) -> Array:
-    """An array that all processes have, on all devices."""
+    """Put an array that all processes have on all devices."""
     if jax.process_count() == 1:
         return jax.device_put(array, sharding)
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
@@ -193,7 +196,7 @@ def _put(array: Array, sharding: NamedSharding) -> Array:
 
 
 def over_replicas(replicas: int) -> Layout:
-    """The devices that are in use, as many of them as so many replicas fill evenly, or nearly so."""
+    """Divide replicas among the devices in use, as many of them as the replicas fill evenly, or nearly so."""
     devices = devices_in_use()
     each = -(-replicas // len(devices))
     devices = devices[: -(-replicas // each)]
@@ -201,7 +204,7 @@ def over_replicas(replicas: int) -> Layout:
 
 
 def over_batches(replicas: int = 1) -> Layout:
-    """The devices that are in use, in every process."""
+    """Divide batches among the devices in use, in every process."""
     ordered = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     by_process = [[d for d in ordered if d.process_index == process] for process in range(jax.process_count())]
     devices = [device for own in by_process for device in own[: len(devices_in_use())]]

@@ -1,6 +1,6 @@
 """Replicas as stacked trees: models, tasks and the state of their training, with a leading replica axis.
 
-A sweep is one program over many replicas; one run is a sweep of one.
+A sweep trains many replicas in one program; a single run is a sweep of one.
 """
 
 import math
@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.data.keys import MEMBER_STREAM
@@ -20,8 +21,11 @@ from crossreg.routing import Routed, merge
 from crossreg.training.parallel import ALONE, PART, Layout
 from crossreg.training.step import Task, TrainState, init_state
 
-# Of data in files, what is kept in memory to be scored along the way.
+# Data in files: so many bytes are kept in memory for scores along the way.
 _MONITOR_BYTES = 2**23
+
+
+_SCORES = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
 
 
 class Record(NamedTuple):
@@ -37,7 +41,7 @@ class Record(NamedTuple):
     diverged_at: Int[np.ndarray, " replica"]
 
     def of(self, replica: int) -> dict[str, Any]:
-        """The line of one replica as plain numbers; what is not finite becomes None."""
+        """Return the line of one replica as plain numbers, with None for those that are not finite."""
 
         def number(values) -> float | None:
             value = float(values[replica])
@@ -45,31 +49,26 @@ class Record(NamedTuple):
 
         return {
             "step": self.step,
-            "train_loss": number(self.train_loss),
-            "reg_loss": number(self.reg_loss),
-            "reg_nll": number(self.reg_nll),
-            "reg_ece": number(self.reg_ece),
-            "reg_std_mu": number(self.reg_std_mu),
+            **{name: number(getattr(self, name)) for name in (*_SCORES, "reg_std_mu")},
             "sigma": {name: np.ravel(sigma[replica]).tolist() for name, sigma in self.sigma.items()},
             "diverged_at": int(self.diverged_at[replica]),
         }
 
     def mean(self) -> dict[str, float | int | None]:
-        """Losses and scores, averaged over the replicas that have not diverged, and how many have."""
+        """Return mean losses and scores of the replicas that have not diverged, and how many have."""
         going = self.diverged_at < 0
 
         def average(values) -> float | None:
             kept = np.asarray(values)[going]
             return float(kept.mean()) if kept.size and np.isfinite(kept).all() else None
 
-        names = ("train_loss", "reg_loss", "reg_nll", "reg_ece")
-        return {name: average(getattr(self, name)) for name in names} | {"diverged": int((~going).sum())}
+        return {name: average(getattr(self, name)) for name in _SCORES} | {"diverged": int((~going).sum())}
 
 
 class Snapshot(NamedTuple):
-    """All of a training in progress: a loop that starts from it goes on as if it had never stopped.
+    """The whole state of a training: a loop that starts from it resumes as if it had never stopped.
 
-    `best` are the parameters of each replica at its lowest NLL on the monitored split.
+    `best` are the parameters of each replica at the lowest NLL on its `held_out` data.
     """
 
     step: Int[Array, ""]
@@ -78,14 +77,14 @@ class Snapshot(NamedTuple):
     best_nll: Float[Array, " replica"]
 
 
-# Which of its parts have a replica axis.
+# The parts of a snapshot that have a replica axis.
 SNAPSHOT_AXES: Any = Snapshot(None, 0, 0, 0)  # pyright: ignore[reportArgumentType]
 
 
 class Progress(NamedTuple):
-    """Where a training stands after a chunk. `record` is there when the monitored split was just evaluated.
+    """A report on a training after a chunk of steps; it has a `record` if scores were just computed.
 
-    `snapshot` lies on the devices as `layout` says, which collects it.
+    `snapshot` is divided among devices as `layout` says; `layout.collect` puts it together.
     """
 
     step: int
@@ -97,15 +96,18 @@ class Progress(NamedTuple):
 
     @property
     def models(self) -> Surrogate:
-        """The stacked models as they are."""
+        """The stacked models after this step."""
         state = self.layout.collect(self.snapshot.state)
         return merge(Routed(state.theta_psi.tree(), state.rho.tree(), self.static))
 
 
 def stack(models: Sequence[PyTree]) -> PyTree:
-    """Models of equal structure as one, their parameters with a leading replica axis.
+    """Stack the parameters of models of equal structure along a leading replica axis.
 
-    Arrays that are not trained (indices, flags) are shared: they must be equal, and get no such axis.
+    Arrays that are not trained (indices, flags) are shared without such an axis.
+
+    Raises:
+        ValueError: If they differ between the models.
     """
     fixed = [eqx.filter(model, eqx.is_inexact_array, inverse=True) for model in models]
     if not all(eqx.tree_equal(fixed[0], other) for other in fixed[1:]):
@@ -119,13 +121,13 @@ def _take(models: PyTree, index: Int[Array, ""]) -> PyTree:
 
 
 def unstack(models: PyTree, index: int) -> PyTree:
-    """One replica out of stacked models."""
+    """Return one replica of stacked models."""
     arrays, rest = eqx.partition(models, eqx.is_inexact_array)
     return eqx.combine(_take(arrays, jnp.asarray(index)), rest)
 
 
 def make_task(data: Data, seed: int, member: int = 0) -> Task:
-    """What a single replica learns from. Member 0 of an ensemble is the run of that seed alone."""
+    """Return the task of one replica. Member 0 of an ensemble is the run of that seed without an ensemble."""
     key = jax.random.key(seed)
     if member:
         key = jax.random.fold_in(jax.random.fold_in(key, MEMBER_STREAM), member)
@@ -133,7 +135,7 @@ def make_task(data: Data, seed: int, member: int = 0) -> Task:
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
-    """Tasks of several replicas as one."""
+    """Stack the tasks of several replicas."""
     return Task(
         jnp.stack([task.key for task in tasks]),
         stack_pairs([task.train for task in tasks]),
@@ -143,14 +145,14 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
 
 
 def task_axes(tasks: Task) -> PyTree:
-    """The `in_axes` that vmap stacked tasks over replicas."""
+    """Return the `in_axes` that vmap stacked tasks over replicas."""
     splits = (tasks.train, tasks.reg, tasks.held_out)
     axes = jax.tree.map(lambda _: 0, tasks)
     return eqx.tree_at(lambda t: (t.train, t.reg, t.held_out), axes, tuple(replica_axes(pairs) for pairs in splits))
 
 
 def device_axes(tasks: Task) -> PyTree:
-    """The same for devices that share batches: of data in files, each holds the pairs that it needs."""
+    """Return the axes of stacked tasks for devices that share batches: of data in files, each holds what it needs."""
 
     def of(pairs: AbstractPairs, axes: PyTree) -> PyTree:
         return axes if pairs.held_part is None else axes.with_held_part((PART, PART))
@@ -161,9 +163,9 @@ def device_axes(tasks: Task) -> PyTree:
 
 
 @eqx.filter_jit
-def first_snapshot(models: Surrogate) -> Snapshot:
-    """The snapshot before the first step of stacked models."""
-    state = jax.vmap(init_state)(eqx.filter(models, eqx.is_inexact_array))
+def first_snapshot(models: Surrogate, optimizer: optax.GradientTransformation | None = None) -> Snapshot:
+    """Return the snapshot of stacked models before the first step; `optimizer` is that of `Overrides`."""
+    state = jax.vmap(lambda model: init_state(model, optimizer))(eqx.filter(models, eqx.is_inexact_array))
     return Snapshot(
         jnp.asarray(0), state, (state.theta_psi, state.rho), jnp.full(state.train_loss.shape, jnp.inf, jnp.float32)
     )

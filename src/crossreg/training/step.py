@@ -1,12 +1,15 @@
-r"""One step of Algorithm 1, for one replica.
+r"""One step of Algorithm 1, for one replica. This is where ρ is routed to reg.
 
-`train_step` updates (θ, ψ) on a train batch; `reg_step` updates ρ on a reg batch. Both are pure, and all
-randomness follows from the replica's key and the step number. Of a batch that several devices share
-(`training/parallel.py`), each has its part, and the sum of their gradients.
+`train_step` updates (θ, ψ) by the gradient of the train objective on a train batch; `reg_step` updates ρ by the
+gradient of the reg objective on a reg batch. `crossreg.routing.route` splits the model into these two parts, and each
+step differentiates with respect to its own part alone. `training/compiled.py` decides after which steps ρ is updated.
+
+Both steps are pure, and all randomness follows from the replica's key and the step number. Where several devices share
+a batch (`training/parallel.py`), each computes its part of it, and all of them apply the sum of the gradients.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,25 +20,42 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.nn.kernels.pending import ComputePath
+from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
+from crossreg.objectives import REG_OBJECTIVES, RegLoss, log_scale, train_objective
+from crossreg.predictive.in_units import standardized
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.packed import Packed
 from crossreg.training.parallel import WHOLE, Share
 
 _BETA_2 = 0.999
 _ADAM = optax.scale_by_adam(b2=_BETA_2)
-# The share of a run over which the schedule `decay` takes the rate to 0.
+# The last share of a run, over which the schedule `decay` takes the rate to 0.
 _FINAL_DECAY = 0.2
 _REPLICAS_FOR_KERNELS = 4
 
 
-class Task(eqx.Module):
-    """What one replica learns from: its splits, and the key that all its randomness follows from.
+class Overrides(NamedTuple):
+    """Functions that a caller passes in place of settings; with None, the config decides.
 
-    `held_out` is what it is scored on along the way: reg, or a part of it that nothing is learned from. Stacked tasks
-    have a leading replica axis, what they share aside.
+    Attributes:
+        optimizer: Updates θ and ψ instead of Adam. It gets the gradients and the parameters as trees, and is applied as
+            it is: the config's `learning_rate`, `site_learning_rate`, `schedule` and `clip` then concern ρ alone.
+        reg_objective: The loss that ρ minimises instead of the config's `reg_objective`.
+    """
+
+    optimizer: optax.GradientTransformation | None = None
+    reg_objective: RegLoss | None = None
+
+
+NO_OVERRIDES = Overrides()
+
+
+class Task(eqx.Module):
+    """The data that one replica learns from, and the key that all its randomness follows from.
+
+    `held_out` is the part of the data that scores along the way are computed on: the calibration part of reg or, where
+    none was split off, all of reg. Stacked tasks have a leading replica axis, except in what they share.
     """
 
     key: Key[Array, "*replica"]
@@ -45,10 +65,10 @@ class Task(eqx.Module):
 
 
 class TrainState(eqx.Module):
-    """One replica in training: parameters, both optimisers, and the losses since the last record.
+    """One replica in training: parameters, the states of both optimisers, and the losses since the last record.
 
-    `diverged_at` is the step at which a loss or gradient was not finite, or −1. From then on the
-    replica stays frozen at its last finite state.
+    `diverged_at` is the step at which a loss or gradient was not finite, or −1. From then on the replica stays frozen
+    at its last finite state.
     """
 
     theta_psi: Packed
@@ -60,14 +80,14 @@ class TrainState(eqx.Module):
     diverged_at: Int[Array, ""]
 
 
-def init_state(model: Surrogate) -> TrainState:
-    """The state before the first step."""
+def init_state(model: Surrogate, optimizer: optax.GradientTransformation | None = None) -> TrainState:
+    """Return the state before the first step; `optimizer` is that of `Overrides`."""
     parts = route(model)
     theta_psi, rho = Packed.of(parts.theta_psi), Packed.of(parts.rho)
     return TrainState(
         theta_psi,
         rho,
-        _ADAM.init(theta_psi.vector),
+        _ADAM.init(theta_psi.vector) if optimizer is None else optimizer.init(parts.theta_psi),
         _ADAM.init(rho.vector),
         jnp.zeros(()),
         jnp.zeros(()),
@@ -76,9 +96,9 @@ def init_state(model: Surrogate) -> TrainState:
 
 
 def with_engine(config: TrainConfig, replicas: int) -> TrainConfig:
-    """The config with the engine that is faster for so many replicas, where it leaves that open.
+    """Replace the engine `auto` by the one that is faster for so many replicas.
 
-    The kernels read and write less, and take longer to start: they pay on a GPU, and with several replicas there.
+    The fused kernels move less memory but take longer to start: they pay on a GPU with several replicas.
     """
     if config.engine != "auto":
         return config
@@ -87,27 +107,28 @@ def with_engine(config: TrainConfig, replicas: int) -> TrainConfig:
 
 
 def path_of(config: TrainConfig, *, noise_only: bool = False) -> ComputePath:
-    """How training computes its samples."""
+    """Return how training computes its samples."""
     if config.engine != "fused":
         return "reverse"
     return "noise kernels" if noise_only else "kernels"
 
 
 def shorten(gradient: Float[Array, " size"], optimizer: Any, clip: float) -> Float[Array, " size"]:
-    r"""A gradient g of at most `clip` times the length that Adam's state remembers of those before it.
+    r"""Shorten a gradient g to at most `clip` times the running root mean square length of the earlier ones.
 
     $$ g \min(1, c \, \|\hat v\|_1^{1/2} / \|g\|_2), \qquad \hat v \text{ the running mean of } g^2 $$
 
-    One that is 10⁵ times too long moves no parameter far, since Adam divides by √v; but v then needs 10⁴ steps to
-    forget it, in which next to nothing is learned. In units of what is usual, c fits data of any scale.
+    The running mean is in Adam's state. A gradient that is 10⁵ times too long moves no parameter far, since Adam
+    divides by √v; but v then takes 10⁴ steps to forget it, in which next to nothing is learned. As c is relative to the
+    usual length, it fits data of any scale.
     """
-    # Squares must not overflow. In units of the sum, which is also what says whether all is finite: one pass for both.
+    # Squares would overflow: divide by the sum first. `_keep_finite` reads the same sum, so that one pass serves both.
     total = jnp.sum(jnp.abs(gradient))
     length = total * jnp.linalg.norm(gradient / jnp.where(total > 0, total, 1.0))
-    # The mean of t squares, however few: Adam's correction of its start.
+    # Adam's bias correction: the mean of t squares, however few.
     remembered = jnp.sum(optimizer.nu) / jnp.maximum(1 - _BETA_2**optimizer.count, 1 - _BETA_2)
     limit = clip * jnp.sqrt(remembered)
-    # Where there is nothing to compare with, at the first update or behind zeros, any length is usual.
+    # With nothing to compare with, at the first update or after zeros, any length is usual.
     is_long = (limit > 0) & (length > limit)
     return gradient * jnp.where(is_long, limit / jnp.where(is_long, length, 1.0), 1.0)
 
@@ -115,15 +136,15 @@ def shorten(gradient: Float[Array, " size"], optimizer: Any, clip: float) -> Flo
 def _descend(
     parameters: Packed, gradients: Packed, optimizer: Any, rates: Any, config: TrainConfig
 ) -> tuple[Packed, optax.OptState]:
-    """Adam with a rate for every parameter."""
+    """Take one step of Adam with a rate for every parameter."""
     gradient = shorten(gradients.vector, optimizer, config.clip) if config.clip else gradients.vector
     directions, optimizer = _ADAM.update(gradient, optimizer)
     return dataclasses.replace(parameters, vector=parameters.vector - rates * directions), optimizer
 
 
 def _keep_finite(new: TrainState, old: TrainState, loss, gradients: Packed, step) -> TrainState:
-    """`new` if loss and gradients are finite and the replica has not diverged before; else `old`, marked."""
-    # A sum is not finite as soon as one term is not, and costs one pass.
+    """Return `new` if loss and gradients are finite and the replica has not diverged; else `old`, marked."""
+    # A sum is not finite as soon as one term is not, and takes one pass.
     finite = jnp.isfinite(jnp.abs(loss) + jnp.sum(jnp.abs(gradients.vector)))
     keep = finite & (old.diverged_at < 0)
     state = jax.tree.map(lambda n, o: jnp.where(keep, n, o), new, old)
@@ -132,17 +153,17 @@ def _keep_finite(new: TrainState, old: TrainState, loss, gradients: Packed, step
 
 
 def _rate_factor(step, config: TrainConfig):
-    """What the rate of θ and ψ is multiplied by at step t (from 1)."""
+    """Return the factor of the rate of θ and ψ at step t, counted from 1."""
     done = (step - 1) / config.steps
     if config.schedule == "constant":
         return 1.0
     if config.schedule == "cosine":
-        return 0.5 * (1 + jnp.cos(jnp.pi * done))
+        return jnp.asarray(optax.cosine_decay_schedule(1.0, config.steps)(step - 1))
     return jnp.minimum(1.0, (1 - done) / _FINAL_DECAY)
 
 
 def keys_of(key: PRNGKeyArray, stream: Int[Array, ""] | int, step: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The keys of a step's batch and of its noise."""
+    """Return the keys of a step's batch and of its noise."""
     batch_key, noise_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, stream), step))
     return batch_key, noise_key
 
@@ -150,7 +171,7 @@ def keys_of(key: PRNGKeyArray, stream: Int[Array, ""] | int, step: Int[Array, ""
 def _draw(
     pairs: AbstractPairs, keys: tuple[PRNGKeyArray, PRNGKeyArray], size: int, share: Share
 ) -> tuple[Batch, PRNGKeyArray | Key[Array, " batch"]]:
-    """A mini-batch and the key of its noise or, of a part of it, the keys: those that its pairs have in the whole."""
+    """Draw a batch and the key of its noise; a part of a batch has one key for each pair, the same as in the whole."""
     batch_key, noise_key = keys
     if share.parts == 1:
         return pairs.sample(batch_key, size), noise_key
@@ -163,9 +184,28 @@ def _draw(
 
 
 def train_step(
-    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig, share: Share = WHOLE
+    state: TrainState,
+    static: PyTree,
+    task: Task,
+    step: Int[Array, ""],
+    config: TrainConfig,
+    share: Share = WHOLE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> TrainState:
-    r"""Step t, from 1: $(\theta,\psi)$ goes down $\nabla\mathcal L_{train}(B_{train}; \theta, \psi, \omega_{1:S})$."""
+    r"""Update (θ, ψ) by $\nabla_{(\theta,\psi)}\mathcal L_{train}(B_{train}; \theta, \psi, \rho, \omega_{1:S})$.
+
+    Args:
+        state: The replica before the step; its ρ stays as it is.
+        static: The part of the model that nobody changes, as `route` splits it.
+        task: The data and the key of the replica.
+        step: The number t of the step, from 1.
+        config: Settings of the training.
+        share: The part of a batch that this device computes.
+        overrides: Functions in place of settings.
+
+    Returns:
+        The replica after the step; unchanged, but marked, if the loss or the gradient is not finite.
+    """
     batch, noise_key = _draw(task.train, keys_of(task.key, TRAIN_STREAM, step), config.batch_size, share)
     num_samples = config.train_samples or config.num_samples
 
@@ -173,14 +213,18 @@ def train_step(
         model = merge(Routed(theta_psi, rho, static))
         mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
         loss = share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
-        # What is recorded is in the fields' units, as the NLL on reg beside it; what is learned from is not.
+        # The record is in the fields' units, as the NLL on reg beside it; the loss is that of the standardised fields.
         return loss, share.of(log_scale(mixture, batch.y, batch.weight), batch.weight)
 
     tree, rho = state.theta_psi.tree(), state.rho.tree()
     (loss, shift), gradient_tree = jax.value_and_grad(loss_of, has_aux=True)(tree)
     loss, shift, gradients = share.total((loss, shift, Packed.of(gradient_tree)))
-    rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
-    theta_psi, optimizer = _descend(state.theta_psi, gradients, state.train_optimizer, rates, config)
+    if overrides.optimizer is None:
+        rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
+        theta_psi, optimizer = _descend(state.theta_psi, gradients, state.train_optimizer, rates, config)
+    else:
+        updates, optimizer = overrides.optimizer.update(gradients.tree(), state.train_optimizer, tree)
+        theta_psi = Packed.of(optax.apply_updates(tree, updates))
     new = eqx.tree_at(
         lambda s: (s.theta_psi, s.train_optimizer, s.train_loss),
         state,
@@ -190,9 +234,18 @@ def train_step(
 
 
 def reg_step(
-    state: TrainState, static: PyTree, task: Task, step: Int[Array, ""], config: TrainConfig, share: Share = WHOLE
+    state: TrainState,
+    static: PyTree,
+    task: Task,
+    step: Int[Array, ""],
+    config: TrainConfig,
+    share: Share = WHOLE,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> TrainState:
-    r"""After step t: ρ goes down $\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$."""
+    r"""Update ρ, after step t, by $\nabla_\rho\mathcal L_{reg}(B_{reg}; \theta, \psi, \rho, \omega_{1:S})$.
+
+    θ and ψ stay as they are. Arguments and result are those of `train_step`.
+    """
     batch, noise_key = _draw(task.reg, keys_of(task.key, REG_STREAM, step), config.batch_size, share)
 
     def loss_of(rho):
@@ -205,8 +258,8 @@ def reg_step(
             num_samples=config.num_samples,
             path=path_of(config, noise_only=True),
         )
-        objective = REG_OBJECTIVES[config.reg_objective]
-        return share.of(objective(mixture, batch.y, batch.weight), batch.weight)
+        objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
+        return share.of(objective(*standardized(mixture, batch.y), batch.weight), batch.weight)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     loss, gradient_tree = jax.value_and_grad(loss_of)(tree)

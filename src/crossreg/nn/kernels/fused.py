@@ -3,11 +3,11 @@ r"""A spectral block, and the heads, with the noise and GELU before them, in few
     h = f_2 ⊙ GELU(f_1 ⊙ a),    out = F⁻¹[W F[h]] + P h + b
 
 for fields a of shape (channel, sample, point) and factors f of shape (channel, sample). `_analyse` reads a and writes
-the kept Fourier coefficients of h, a sixth of its size; XLA mixes those; `_synthesise` reads a once more and writes
-out. XLA alone reads and writes a field for nearly every operation above. `fused_read` does the same for the heads. The
-backward pass is built likewise, and computes h again rather than keep it. The kernels are written in Pallas and lowered
-by Triton; the block and the heads are the same maps in plain JAX, which they are tested against. On a GPU the kernels'
-matrix products round their factors to TF32, 11 bits; a relative error of 5·10⁻⁴ of the largest element was measured.
+the kept Fourier coefficients of h, which are a sixth of its size; XLA mixes them; `_synthesise` reads a once more and
+writes out. XLA alone would read and write a field for nearly every operation above. `fused_read` does the same for the
+heads. The backward pass is built likewise, and computes h again instead of keeping it. The kernels are written in
+Pallas and lowered by Triton; they are tested against the block and the heads in plain JAX. On a GPU, their matrix
+products round factors to TF32, 11 bits; the measured error is 5·10⁻⁴ of the largest element.
 """
 
 import functools
@@ -22,11 +22,11 @@ from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
 from crossreg.nn.kernels.gelu import gelu_and_slope
-from crossreg.nn.kernels.pending import TRAINING_PRECISION
-from crossreg.nn.spectral import blocks
+from crossreg.nn.kernels.paths import TRAINING_PRECISION
+from crossreg.nn.kernels.products import complex_blocks
 
 _CHUNK = 32  # points that one matrix product takes
-_MODES = 16  # kept modes, filled up with zeros; (re, im) of each are columns side by side of one matrix product
+_MODES = 16  # kept modes, filled up with zeros; (re, im) of each are neighbouring columns of one matrix product
 _COEFFICIENTS = 2 * _MODES
 _ROWS = 64  # rows, (channel, sample), that a program of `_analyse` takes
 _GROUP = 2  # samples, with all their channels, that a program of `_synthesise` takes
@@ -57,10 +57,10 @@ def can_fuse(channels: tuple[int, int], num_modes: tuple[int, ...], shape: tuple
 
 
 def _tables(points: int, num_modes: int) -> tuple[Float[Array, "point coefficient"], Float[Array, "point coefficient"]]:
-    """The truncated DFT as a matrix, h ↦ (re, im) of its modes, and its inverse, transposed."""
+    """Return the truncated DFT as a matrix, h ↦ (re, im) of its modes, and its inverse, transposed."""
     modes = np.arange(num_modes)
     angle = 2 * np.pi * np.outer(np.arange(points), modes) / points
-    # Coefficients other than 0 stand for themselves and their conjugates; Nyquist's is out of reach (`can_fuse`).
+    # Coefficients other than 0 also stand for their conjugates; the Nyquist mode is never kept (see `can_fuse`).
     weight = np.where(modes == 0, 1, 2) / points
     forward = np.zeros((points, _MODES, 2), np.float32)
     forward[:, :num_modes] = np.stack([np.cos(angle), -np.sin(angle)], axis=-1)
@@ -70,24 +70,25 @@ def _tables(points: int, num_modes: int) -> tuple[Float[Array, "point coefficien
 
 
 def _dot(a, b, **transposed):
-    on_cpu = jax.default_backend() == "cpu"  # in tests, where kernels are interpreted
+    on_cpu = jax.default_backend() == "cpu"  # in tests, which interpret the kernels
     return plgpu.dot(a, b, precision=None if on_cpu else _PRECISION, **transposed)
 
 
-def _call(kernel: Callable, programs: int, rows: int, shapes, specs, *operands):
+def _call(kernel: Callable, programs: int, rows: int, shapes, *operands, specs=None):
+    """Run a kernel in so many programs on whole operands; outputs are whole too, unless they have `specs`."""
     return pl.pallas_call(
         kernel,
         grid=(programs,),
         out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
         in_specs=[_NO_SPEC] * len(operands),
-        out_specs=specs,
+        out_specs=specs or [_NO_SPEC] * len(shapes),
         compiler_params=plgpu.CompilerParams(num_warps=max(1, rows // _ROWS_PER_WARP), num_stages=2),
         interpret=jax.default_backend() == "cpu",
     )(*operands)
 
 
 def _over_chunks(points: int, body: Callable, start):
-    """`body(chunk, sums)` for each chunk of the points."""
+    """Loop `body(chunk, sums)` over chunks of the points."""
     return jax.lax.fori_loop(0, points // _CHUNK, lambda c, sums: body(pl.ds(c * _CHUNK, _CHUNK), sums), start)
 
 
@@ -105,7 +106,7 @@ def _analyse_kernel(a_ref, first_ref, second_ref, table_ref, z_ref, *, gelu: boo
 
 
 def _analyse(a, first, second, table, *, gelu: bool) -> Float[Array, "coefficient channel sample"]:
-    """The rows of f₂ ⊙ GELU(f₁ ⊙ a) times a table, coefficients first, as mixing the channels wants them."""
+    """Return the rows of f₂ ⊙ GELU(f₁ ⊙ a) times a table, coefficients first, in the order for mixing channels."""
     channels, samples, points = a.shape
     rows = channels * samples
     [z] = _call(
@@ -113,7 +114,6 @@ def _analyse(a, first, second, table, *, gelu: bool) -> Float[Array, "coefficien
         rows // _ROWS,
         _ROWS,
         [(_COEFFICIENTS, rows)],
-        [_NO_SPEC],
         a.reshape(rows, points),
         first.reshape(rows),
         second.reshape(rows),
@@ -175,16 +175,16 @@ def _synthesise_back_kernel(
 
 
 def _mix_channels(weights: Weights, z: Float[Array, "coefficient in sample"], *, back: bool = False):
-    """W times the coefficients, or its adjoint; (re, im) of the product of complex numbers as one real product."""
+    """Return W, or its adjoint, times the coefficients; complex numbers are multiplied by one real product."""
     pad = ((0, _MODES - weights.real.shape[0]), (0, 0), (0, 0))
-    # A matrix for every mode, (q o) × (p i), and columns that run over the samples: nothing large is transposed.
-    weight = blocks(*(jnp.pad(weight, pad) for weight in (weights.real, weights.imag)))
+    # One matrix, (q o) × (p i), for every mode, and samples as columns: nothing large is transposed.
+    weight = complex_blocks(*(jnp.pad(weight, pad) for weight in (weights.real, weights.imag)))
     weight = jnp.swapaxes(weight, 1, 2) if back else weight
     return jnp.matmul(weight, z.reshape(_MODES, -1, z.shape[2]), precision=TRAINING_PRECISION).reshape(z.shape)
 
 
 def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "mode out in"], Float[Array, "mode out in"]]:
-    """The gradients of Re W and Im W from those of the mixed coefficients."""
+    """Return the gradients of Re W and Im W from those of the mixed coefficients."""
     width, samples = z.shape[1:]
     dy, z = (c.reshape(_MODES, 2 * width, samples)[:modes] for c in (dy, z))
     outer = jnp.einsum("kas,kbs->kab", dy, z, precision=TRAINING_PRECISION).reshape(modes, 2, width, 2, width)
@@ -192,7 +192,7 @@ def _spectral_gradients(dy, z, modes: int) -> tuple[Float[Array, "mode out in"],
 
 
 def _per_sample(pointwise: Float[Array, "out in"]) -> Float[Array, "row row"]:
-    """P ⊗ 1: rows run over channels, then the samples of a group."""
+    """Return P ⊗ 1, with rows for each channel and, within it, each sample of a group."""
     return jnp.kron(pointwise, jnp.eye(_GROUP, dtype=pointwise.dtype))
 
 
@@ -205,7 +205,7 @@ def fused_block(
     gelu: bool,
     weight_gradients: bool,
 ) -> Float[Array, "channel sample point"]:
-    """The block of this module. Without `weight_gradients`, those of the weights are zero, at less cost."""
+    """Return the block of this module; without `weight_gradients`, the weights get zero gradients, at less cost."""
     return _forward(a, first, second, weights, gelu, weight_gradients)[0]
 
 
@@ -217,7 +217,6 @@ def _forward(a, first, second, weights, gelu, weight_gradients):
         a.shape[1] // _GROUP,
         a.shape[0] * _GROUP,
         [a.shape],
-        [_NO_SPEC],
         a,
         first,
         second,
@@ -245,7 +244,6 @@ def _backward(gelu, weight_gradients, kept, grad):
         programs,
         rows,
         shapes,
-        specs,
         a,
         first,
         second,
@@ -253,11 +251,12 @@ def _backward(gelu, weight_gradients, kept, grad):
         _per_sample(weights.pointwise),
         table,
         grad,
+        specs=specs,
     )
     if not weight_gradients:
         return da, dfirst, dsecond, jax.tree.map(jnp.zeros_like, weights)
     real, imag = _spectral_gradients(dy, z, modes)
-    # Only a sample's own rows belong to the pointwise weights' gradient.
+    # The gradient of the pointwise weights has the products within each sample alone.
     pointwise = jnp.einsum("posis->oi", sums[0].reshape(programs, width, _GROUP, width, _GROUP))
     return da, dfirst, dsecond, Weights(real, imag, pointwise, jnp.sum(sums[1], axis=1))
 
@@ -335,13 +334,12 @@ def fused_read(
     bias: Float[Array, " head"],
     gelu: bool,
 ) -> Float[Array, "head sample point"]:
-    """V h + c for all heads at once, with h as in `fused_block`."""
+    """Return V h + c for all heads at once, with h as in `fused_block`."""
     [out] = _call(
         functools.partial(_read_kernel, gelu=gelu),
         a.shape[1] // _READ_GROUP,
         4 * _ROWS_PER_WARP,
         [(weight.shape[0], *a.shape[1:])],
-        [_NO_SPEC],
         a,
         first,
         second,
@@ -363,7 +361,6 @@ def _read_backward(gelu, kept, grad):
         samples // _READ_GROUP,
         4 * _ROWS_PER_WARP,
         [a.shape, first.shape, second.shape, (*weight.shape, samples), (weight.shape[0], samples)],
-        [_NO_SPEC] * 5,
         *kept,
         grad,
     )

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 
 
 def gelu_and_slope(x):
-    """GELU in its tanh form, as `jax.nn.gelu`, and its derivative."""
+    """Return GELU in its tanh form, as `jax.nn.gelu` has it, and its derivative."""
     scale, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
     inner = scale * (x + cubic * x * x * x)
-    # tanh by one exponential; where it overflows, 2/∞ = 0.
+    # tanh from one exponential; if that overflows, 2/∞ = 0.
     tanh = 1 - 2 / (jnp.exp(2 * inner) + 1)
     slope = 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh * tanh) * scale * (1 + 3 * cubic * x * x)
     return 0.5 * x * (1 + tanh), slope
@@ -25,10 +25,10 @@ def by_channel(
     second: Float[Array, "channel sample"],
     gelu: bool,
 ) -> Float[Array, "channel sample *space"]:
-    r"""$f_2 \odot GELU(f_1 \odot a)$, or without the GELU, one channel after the other: for fields that no cache holds.
+    r"""Return $f_2 \odot GELU(f_1 \odot a)$, or the same without the GELU, for fields that no cache holds.
 
-    XLA computes pointwise work again in everything that reads it, each time from all that it is made of, and in the
-    order of the reader. What a loop has written is read as it is. Only a is kept for the way back.
+    XLA repeats pointwise work in every operation that reads its result. The result of a loop, here over channels, is
+    stored once instead. The backward pass keeps only a.
     """
 
     def one(each):

@@ -1,12 +1,7 @@
-r"""Many samples at once: fields of shape (channel, sample, *space), and stages that take them as they are.
-
-A stage is a function of one unbatched field. `BatchedStage` is for those that treat any axes between channel and space
-alike, so that no vmap is needed; they may also have faster ways to the same values and gradients.
-"""
+r"""Many samples at once: fields of shape (channel, sample, *space), and stages that read them without a vmap."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,42 +9,27 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from crossreg.nn.kernels.gelu import by_channel
-from crossreg.nn.noise import GaussianNoise
+from crossreg.nn.kernels.paths import ComputePath
 
-# How the samples are computed. `plain` is JAX throughout and can be differentiated in any way; the others are for
-# gradients in reverse mode: written out where JAX's own are slow, or in kernels for a GPU, of all parameters or of the
-# noise alone, which leaves the weights' out.
-ComputePath = Literal["plain", "reverse", "kernels", "noise kernels"]
-# Of matrix products while training: a GPU rounds their factors to 10 bits, as its kernels do, a CPU does not. What is
-# predicted and scored has full float32.
-TRAINING_PRECISION = "tensorfloat32"
-
-
-_LARGE = 2**20  # elements of fields that a CPU's caches do not hold
+_LARGE = 2**20  # elements of a field that a CPU's caches do not hold
 
 
 class Pending(NamedTuple):
-    r"""Fields with pointwise work that is not yet done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent."""
+    r"""Fields with pointwise work still to be done: $f_2 \odot GELU(f_1 \odot a)$, parts of which may be absent.
+
+    The work waits for the next stage: a fused kernel does it while it reads the fields.
+    """
 
     field: Float[Array, "channel sample *space"]
     first: Float[Array, "channel sample"] | None = None
     gelu: bool = False
     second: Float[Array, "channel sample"] | None = None
 
-    def then(self, stage: Callable, keys) -> "Pending | None":
-        """With one stage more, if it is a GELU or noise that is the same at all points of a channel."""
-        if stage is jax.nn.gelu and not self.gelu:
-            return self._replace(gelu=True)
-        if not isinstance(stage, GaussianNoise) or stage.epsilon_per != "channel":
-            return None
-        if stage.scale.raw.size != stage.scale.raw.shape[0]:  # a σ for every place
-            return None
-        shape = (self.field.shape[0], *self.field.shape[2:])
-        factor = jax.vmap(lambda key: stage.factor(shape, key=key, dtype=self.field.dtype), out_axes=1)(keys)
-        factor = factor.reshape(self.field.shape[:2])
-        if not self.gelu:
-            return self._replace(first=factor if self.first is None else self.first * factor)
-        return self._replace(second=factor if self.second is None else self.second * factor)
+    def times(self, factor: Float[Array, "channel sample"]) -> "Pending":
+        """Add a factor: after the GELU if there is one, else before it."""
+        place = "second" if self.gelu else "first"
+        earlier = getattr(self, place)
+        return self._replace(**{place: factor if earlier is None else earlier * factor})
 
     @property
     def factors(self) -> tuple[Float[Array, "channel sample"], Float[Array, "channel sample"]]:
@@ -58,7 +38,7 @@ class Pending(NamedTuple):
         return ones if self.first is None else self.first, ones if self.second is None else self.second
 
     def done(self, path: ComputePath = "plain") -> Float[Array, "channel sample *space"]:
-        """The fields, with the work done."""
+        """Return the fields with the work done."""
         waits = self.gelu or self.first is not None or self.second is not None
         if path != "plain" and waits and jax.default_backend() == "cpu" and self.field.size >= _LARGE:
             return jnp.asarray(by_channel(self.field, *self.factors, self.gelu))
@@ -66,6 +46,50 @@ class Pending(NamedTuple):
         h = self.field if self.first is None else scale(self.field, self.first)
         h = jax.nn.gelu(h) if self.gelu else h
         return h if self.second is None else scale(h, self.second)
+
+    def through_block(
+        self,
+        real: Float[Array, "*modes out in"],
+        imag: Float[Array, "*modes out in"],
+        pointwise: Float[Array, "out in"],
+        bias: Float[Array, " out"],
+        *,
+        weight_gradients: bool,
+    ) -> Float[Array, "out sample *space"] | None:
+        r"""Return $F^{-1}[W F[h]] + P h + b$ of the finished fields h by fused kernels.
+
+        Args:
+            real: Re W, the weights of the Fourier modes.
+            imag: Im W.
+            pointwise: P, the weights of the pointwise linear map.
+            bias: b.
+            weight_gradients: Whether the backward pass computes the gradients of W, P and b; if not, they are zero.
+
+        Returns:
+            The next fields, or None where the kernels do not take these shapes.
+        """
+        from crossreg.nn.kernels.fused import Weights, can_fuse, fused_block  # Pallas takes long to import
+
+        *modes, out, width = real.shape
+        if self.field.dtype != jnp.float32 or not can_fuse((out, width), tuple(modes), self.field.shape[1:]):
+            return None
+        return fused_block(self.field, *self.factors, Weights(real, imag, pointwise, bias), self.gelu, weight_gradients)
+
+    def through_heads(
+        self, weight: Float[Array, "head width"], bias: Float[Array, " head"]
+    ) -> Float[Array, "head sample *space"] | None:
+        """Return V h + c of the finished fields h for all heads, by a fused kernel, or None where it cannot.
+
+        Args:
+            weight: V.
+            bias: c.
+        """
+        from crossreg.nn.kernels.fused import can_read, fused_read
+
+        heads, width = weight.shape
+        if self.field.dtype != jnp.float32 or not can_read(width, heads, self.field.shape[1:]):
+            return None
+        return jnp.asarray(fused_read(self.field, *self.factors, weight, bias, self.gelu))
 
 
 def _scaled(h: Float[Array, "channel sample *space"], factor: Float[Array, "channel sample"]):
@@ -92,16 +116,16 @@ _scaled_in_reverse.defvjp(_scale_forward, _scale_backward)
 
 
 class BatchedStage(eqx.Module):
-    """A stage for fields with further axes between channel and space."""
+    """A stage that treats any axes between channel and space alike, so that many samples need no vmap."""
 
     @abstractmethod
     def __call__(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
-        """All fields."""
+        """Return the next fields."""
 
     def reverse(self, h: Float[Array, "in *any_space"]) -> Float[Array, "out *any_space"]:
-        """The same, to be differentiated in reverse mode only."""
+        """Return the next fields, to be differentiated in reverse mode only."""
         return self(h)
 
     def fused(self, waiting: Pending, *, weight_gradients: bool) -> Float[Array, "out sample *space"] | None:
-        """The same with the work that waits before it, in kernels, or None where there are none for these shapes."""
+        """Return the next fields by kernels that also do the pending work, or None where there are none."""
         return None
