@@ -96,13 +96,14 @@ def fitted_afterwards() -> str:
     conformal = ("dropout+conformal", "ensemble+conformal")
     assert all(level(m, "ece_mix") and gap(m, "nll").high < 0 and gap(m, "spearman").low > 0 for m in conformal)
     ranks = [short(mean(m, "spearman"), 2) for m in (*conformal, "xreg")]
-    return f"""- **Baselines calibrated on the reg cars after training.** A factor on σ makes the ensemble's NLL the best of all
-        that train on {scores()["train"]} cars ({signed(mean(three, "nll"), 2)}; CRPS
+    return f"""- **Baselines calibrated on the reg cars after training.** A factor on σ makes the ensemble's
+        NLL the best of all that train on {scores()["train"]} cars ({signed(mean(three, "nll"), 2)}; CRPS
         {short(mean(three, "crps"), 3)}), with an ECE of {ece(three)} and a lower rank correlation
         ({short(mean(three, "spearman"), 2)}); on one network it is level in NLL and behind in ECE ({ece(one)}). One
         network with `+temperature` is level in both ({ece("unregularized+temperature")}), though in
-        {WORDS[at_the_end]} of {WORDS[len(factors)]} seeds its factor is at the end of its range, {max(factors):.0f}. Conformal
-        quantiles are as well calibrated (dropout {ece(conformal[0])}, ensemble {ece(conformal[1])}), with a worse
+        {WORDS[at_the_end]} of {WORDS[len(factors)]} seeds its factor is at the end of its range,
+        {max(factors):.0f}. Conformal quantiles are as well calibrated
+        (dropout {ece(conformal[0])}, ensemble {ece(conformal[1])}), with a worse
         likelihood, and rank their errors worse ({ranks[0]} and {ranks[1]}, against {ranks[2]})."""
 
 
@@ -151,8 +152,8 @@ def the_vertex_mean() -> str:
 def the_parts() -> str:
     parts = [short(mean("xreg", f"std_{part}"), 3) for part in ("predictive", "generalization", "mu")]
     assert mean("xreg", "std_mu") > mean("xreg", "std_generalization") / 2
-    return f"""At the output both parts are in use: σ_pred is {parts[0]} in the mean over vertices and σ_gen {parts[1]}, and most of
-        σ_gen, {parts[2]}, is how the mean varies under the noise inside."""
+    return f"""At the output both parts are in use: σ_pred is {parts[0]} in the mean over vertices and σ_gen
+        {parts[1]}, and most of σ_gen, {parts[2]}, is how the mean varies under the noise inside."""
 
 
 def the_sites() -> str:
