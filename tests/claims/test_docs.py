@@ -240,7 +240,7 @@ def test_the_page_says_what_the_rows_say(name: str, claim: Claim):
 
 def test_no_number_on_the_parts_is_without_a_claim():
     said = [claim() for claim in CLAIMS["docs/decomposition.md"]]
-    named = ("It has two sources", "In a map the two look different")
+    named = ("It has two sources", "In a map the two sources look different")
     text = part_of("docs/decomposition.md", "## What each part says", "## Several channels")
     assert unclaimed_numbers(text, said, named) == []
 
