@@ -24,7 +24,7 @@ ABLATIONS = {
 _PAPERS, _OURS = "paper's", "ours"
 DEVIATIONS = (
     (
-        "σ_gen head", "reference regime: noise inside the network, no head", "a σ_gen head besides", _PAPERS,
+        "σ_gen head", "reference regime: noise inside the network, no head", "a σ_gen head too", _PAPERS,
         "noise inside cannot widen hard points without spoiling easy ones"
         " ([choices](choices.md#a-σ_gen-head-beside-the-noise-inside))",
         "{head}",

@@ -48,17 +48,31 @@ from crossreg.runs.sweep_folder import PLAN, asked_rows
 from crossreg.runs.versions import describe_machine
 
 RESULTS = Path("docs/results")
-PAGE, README = Path("docs/results.md"), Path("README.md")
+PAGE = Path("docs/results.md")
+# Pages with the table of the paper's three methods, between the marks; the README may be without.
+SUMMARIES = (Path("README.md"), Path("docs/summary.md"))
 _MARKS = ("<!-- written by benchmarks/publish.py -->", "<!-- end -->")
 FIGURES, REGIME_FIGURES = Path("docs/figures"), Path("docs/figures/regimes")
 DRAWN = ("xreg", "dropout", "ensemble", "unregularized")
 DRAWN_EQUAL_DATA = ("xreg", "dropout", "ensemble", "ensemble+early+conformal", "unregularized+conformal")
 INTRODUCTION = [
-    "Mean ± 95% interval over seeds (Student's t); bold where a method is the best of its regime beyond the interval of"
-    " the difference. Seeds vary weights, batches and noise, not the data, nor the mask where nothing else is said;"
-    " where several masks are compared, the interval is over them."
-    " Rows and how to get them: `docs/results/`. Written by `python benchmarks/publish.py`."
+    "Scores are means ± 95% intervals over seeds (Student's t). Bold marks a method that is the best of its regime"
+    " beyond the interval of the difference. Seeds vary the weights, the batches and the noise, but not the data, and"
+    " the mask only where this is said; where several masks are compared, the interval is over them."
+    " The rows are in `docs/results/`; `python benchmarks/publish.py` writes this page from them."
 ]
+SHORT = [
+    "What these experiments say, in words, is in [results in short](summary.md). Here each has a section: its question,"
+    " the answer, figures, short tables, and the commands that made it. The long tables are pages of their own."
+]
+# What each set of rows answers, in a sentence.
+QUESTIONS = {
+    "equal_data": "Which method is best if all have the same number of trajectories in all, those held out included?",
+    "paper": "How good is the default in the paper's eight regimes, against every baseline?",
+    "confirmation": "Does that hold with masks and seeds on which nothing was chosen?",
+    "regimes": "What do the paper's four regimes look like: noise inside, heads alone, and no learned regularization?",
+    "ablation": "What does each part of the default contribute?",
+}
 TITLES = {
     "equal_data": "Equal data",
     "paper": "The paper's regimes",
@@ -252,8 +266,8 @@ LEADS = {
 }
 
 
-def readme_table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The README's table: test NLL / ECE of the paper's three methods at 10,000 steps."""
+def summary_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of the summary: test NLL / ECE of the paper's three methods at 10,000 steps."""
     shown = {"xreg": "XReg", "dropout": "MC dropout", "ensemble": "3-member ensemble"}
     lines = collect(row for row in rows if row["method"] in shown and row["steps"] == 10_000)
     table = ["| observed, trajectories | " + " | ".join(shown.values()) + " |", "|" + "---|" * (len(shown) + 1)]
@@ -270,11 +284,13 @@ def readme_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     return table
 
 
-def write_readme(rows: Sequence[dict[str, Any]]) -> None:
-    """Put the table between its marks in the README."""
-    text = README.read_text()
-    before, rest = text.split(_MARKS[0])
-    README.write_text("\n".join([before + _MARKS[0], *readme_table(rows), _MARKS[1] + rest.split(_MARKS[1])[1]]))
+def write_summaries(rows: Sequence[dict[str, Any]]) -> None:
+    """Put the table between the marks of every page that has them."""
+    begin, end = _MARKS
+    for path in SUMMARIES:
+        before, found, rest = path.read_text().partition(begin)
+        if found:
+            path.write_text("\n".join([before + begin, *summary_table(rows), end + rest.split(end, 1)[1]]))
 
 
 def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
@@ -315,42 +331,44 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 
 def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """Return the lines about a set of rows on the page of results, and those of the page with all its tables.
+    """Return the lines about one set of rows on the page of results, and those of the page with all of its tables.
 
-    `figures` are the Markdown lines that show its figures.
+    Both say in words what the rows say before they show tables. `figures` are the Markdown lines that show its figures.
     """
     rows, made = rows_of(name), json.loads((RESULTS / f"{name}.json").read_text())
-    parts = [f"## {title}", ""]
+    said, tables, all_tables = [], [], []
+    several = len({row["steps"] for row in rows}) > 1
+    for steps in sorted({row["steps"] for row in rows}):
+        lines = collect(row for row in rows if row["steps"] == steps)
+        if found := verdicts(lines):
+            said += ["", f"**{steps:,} steps**", ""] if several else [""]
+            said += [f"- {sentence}" for sentence in found]
+        if counted := duel_cells(lines):
+            tables += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", piped(counted)]
+        if parted := decomposition_cells(lines):
+            all_tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", piped(parted)]
+            all_tables += ["", note] if (note := in_sample_note(parted)) else []
+        if changed := settings_cells(lines):
+            base = base_setting(lines) or "the default"
+            tables += ["", f"**Difference from {base}, {steps:,} steps**", "", piped(changed)]
+        if shared := common_setting(lines):
+            tables += ["", shared]
+            all_tables += ["", shared]
+        for part_title, part in sections(lines):
+            table = ["", f"**{part_title or title}, {steps:,} steps**", "", as_markdown(part)]
+            all_tables += table
+            tables += table if len(part) <= _SHORT else []
+    parts = [f"## {title}", "", QUESTIONS[name]]
+    if name in LEADS:
+        parts += ["", *LEADS[name](rows)]
+    judged = [sentence for sentence in said if not sentence.startswith(("- Test CRPS", "- Test RMSE"))]
+    parts += [*judged, *(["", *figures] if figures else []), *tables, "", "Made by:", ""]
     for one in made:
         device = one["starts"][-1]
         kept = f" ({one['kept']})" if "kept" in one else ""
         parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.{_other_defaults(one)}")
-    if name in LEADS:
-        parts += ["", *LEADS[name](rows)]
-    if figures:
-        parts += ["", *figures]
-    tables = [f"# {title}: all tables", "", *INTRODUCTION]
-    for steps in sorted({row["steps"] for row in rows}):
-        lines = collect(row for row in rows if row["steps"] == steps)
-        if counted := duel_cells(lines):
-            parts += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", piped(counted)]
-        if parted := decomposition_cells(lines):
-            tables += ["", f"**Residuals and both parts of the uncertainty, {steps:,} steps**", "", piped(parted)]
-            tables += ["", note] if (note := in_sample_note(parted)) else []
-        if changed := settings_cells(lines):
-            title = f"**Difference from {base_setting(lines) or 'the default'}, {steps:,} steps**"
-            parts += ["", title, "", piped(changed)]
-        if shared := common_setting(lines):
-            parts += ["", shared]
-            tables += ["", shared]
-        for part_title, part in sections(lines):
-            table = ["", f"**{part_title or title}, {steps:,} steps**", "", as_markdown(part)]
-            tables += table
-            parts += table if len(part) <= _SHORT else []
-        said = [f"- {sentence}" for sentence in verdicts(lines)]
-        parts += ["", *(sentence for sentence in said if not sentence.startswith(("- Test CRPS", "- Test RMSE")))]
-        tables += ["", *said]
-    return [*parts, "", f"[All tables]({(RESULTS / f'{name}.md').relative_to(PAGE.parent)})"], tables
+    parts += ["", f"[All tables]({(RESULTS / f'{name}.md').relative_to(PAGE.parent)})"]
+    return parts, [f"# {title}: all tables", "", QUESTIONS[name], "", *INTRODUCTION, *said, *all_tables]
 
 
 def drawn(name: str) -> list[str]:
@@ -362,14 +380,14 @@ def drawn(name: str) -> list[str]:
 
 
 def page() -> None:
-    """Write docs/results.md, the tables beside the rows, and the tables of the README and of docs/paper.md."""
-    parts = ["# Results", "", *INTRODUCTION, "", paper_page.BEFORE_THE_FIX]
+    """Write docs/results.md, the tables beside the rows, and the tables of the summaries and of docs/paper.md."""
+    parts = ["# Results by experiment", "", *SHORT, "", *INTRODUCTION, "", paper_page.BEFORE_THE_FIX]
     for name, title in TITLES.items():
         if (RESULTS / f"{name}.jsonl").exists():
             lines, tables = section(name, title, drawn(name))
             parts += ["", *lines]
             (RESULTS / f"{name}.md").write_text("\n".join(tables) + "\n")
-    write_readme(rows_of("paper"))
+    write_summaries(rows_of("paper"))
     paper_page.write({name: rows_of(name) for name in paper_page.SETS}, INTRODUCTION)
     PAGE.write_text("\n".join(parts) + "\n")
     print(PAGE)

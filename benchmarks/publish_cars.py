@@ -1,4 +1,4 @@
-"""Scores of finished car runs into `docs/results/cars.json`, and as tables into `docs/cars.md`.
+"""Scores of finished car runs into `docs/results/cars.json`, and as tables into `docs/cars_results.md`.
 
     crossreg car --profile full --split-seed 1 --methods all --out runs/cars
     python benchmarks/publish_cars.py runs/cars      # several folders of equal settings are read as one
@@ -20,7 +20,8 @@ from crossreg.cars.metrics import SCORE_NAMES
 from crossreg.metrics.intervals import interval
 from crossreg.runs.car_folder import SUMMARY, VERSIONS
 
-RESULTS, PAGE, FIGURE = Path("docs/results/cars.json"), Path("docs/cars.md"), Path("docs/figures/cars_methods.png")
+RESULTS, PAGE = Path("docs/results/cars.json"), Path("docs/cars_results.md")
+FIGURE = Path("docs/figures/cars_methods.png")
 _COLUMNS = ("relative_l2", "nll", "ece_mix", "crps", "spearman")
 _DIFFERENCES = ("relative_l2", "ece_mix", "crps", "spearman")
 _OFF = 3.0  # noise with a larger σ leaves little of what a channel says

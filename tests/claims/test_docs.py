@@ -192,6 +192,12 @@ def looks_and_snapshots() -> str:
         on a CPU, {memory[1]} on a GPU, and {memory[2]} beside 79 others;"""
 
 
+def the_time_of_a_step() -> str:
+    ours, theirs = (1e3 * timed("cpu", "xreg", one)["seconds"][0] for one in ("crossreg", "PyTorch, eager"))
+    return f"""A training step of the default model takes {ours:.1f} ms on two CPU cores, where the same step written in
+        PyTorch takes {theirs:.0f} ms."""
+
+
 def what_the_index_expects() -> str:
     [regimes] = {len(groups("paper"))}
     assert all(mean(group["xreg"], ECE) < 0.02 for group in groups("paper").values())
@@ -215,7 +221,7 @@ def what_the_index_expects_at_equal_data() -> str:
 CLAIMS: dict[str, list[Claim]] = {
     "docs/decomposition.md": [the_parts_with_more_trajectories, what_the_first_row_rests_on, the_spread_of_the_means],
     "docs/method.md": [the_fixed_point, the_sizes_of_the_groups],
-    "docs/speed.md": [the_cost_of_reg_updates, looks_and_snapshots],
+    "docs/speed.md": [the_time_of_a_step, the_cost_of_reg_updates, looks_and_snapshots],
     "docs/choices.md": [
         the_cost_among_the_choices,
         the_table_of_objectives,
@@ -234,7 +240,7 @@ def test_the_page_says_what_the_rows_say(name: str, claim: Claim):
 
 def test_no_number_on_the_parts_is_without_a_claim():
     said = [claim() for claim in CLAIMS["docs/decomposition.md"]]
-    named = ("It has two sources", "In a map the two look different")
+    named = ("It has two sources", "In a map the two sources look different")
     text = part_of("docs/decomposition.md", "## What each part says", "## Several channels")
     assert unclaimed_numbers(text, said, named) == []
 

@@ -25,10 +25,9 @@ def rows():
     return [json.loads(line) for line in ROWS.read_text().splitlines()]
 
 
-def test_the_table_of_the_readme_is_that_of_the_rows(rows):
-    table = (
-        (ROOT / "README.md").read_text().split("<!-- written by benchmarks/publish.py -->")[1].split("<!-- end -->")[0]
-    )
+@pytest.mark.parametrize("name", ["README.md", "docs/summary.md"])
+def test_the_table_of_the_summaries_is_that_of_the_rows(rows, name):
+    table = (ROOT / name).read_text().split("<!-- written by benchmarks/publish.py -->")[1].split("<!-- end -->")[0]
     lines = [line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]]
     assert len(lines) == 8
     for regime, *cells in lines:
@@ -84,6 +83,7 @@ def test_the_page_of_results_holds_these_sets_and_no_others():
     heads = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
     assert heads == list(PUBLISH["TITLES"].values())
     assert flat(PUBLISH["INTRODUCTION"][0]) in flat(page)
+    assert flat(PUBLISH["SHORT"][0]) in flat(page)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,293 @@
+"""Sentences that sum results up, in the README and in the docs: every "ahead" and "level" computed from the rows."""
+
+import json
+import tomllib
+
+import numpy as np
+import pytest
+from claimed import (
+    RESULTS,
+    ROOT,
+    WORDS,
+    ahead,
+    gap,
+    groups,
+    level,
+    mean,
+    of,
+    rows,
+    short,
+    spread,
+    where,
+)
+from cost_of_reg import timed
+
+from crossreg.cars.meshes.surface import Surface
+from crossreg.config import DataConfig, ModelConfig, TrainConfig
+from crossreg.data.pairs import _CALIBRATION_SHARE
+from crossreg.designs.car_study import car_study, methods_of
+from crossreg.designs.grids import REGIMES
+from crossreg.methods.names import ENSEMBLE_SIZE
+from crossreg.report.cars import page as car_page
+from crossreg.report.cars.run import CarRun, Prediction
+from crossreg.report.offline import plotly_script
+from crossreg.report.tables.comparison import with_interval
+
+NLL, ECE, CRPS, RMSE = "test_nll", "test_ece_mix", "test_crps", "test_rmse"
+FULL = (1.0, 50)
+CHANCE = 0.05  # of comparisons between equals, the part that leaves a 95% interval
+CONFORMAL = ("dropout+conformal", "ensemble+conformal", "ensemble+early+conformal", "unregularized+conformal")
+ENSEMBLES = (
+    "ensemble",
+    *(f"ensemble+{w}" for w in ("temperature", "conformal", "early+temperature", "early+conformal")),
+)
+
+
+def counts(name: str, baseline: str, score: str, steps: int = 10_000) -> tuple[int, int]:
+    """In how many regimes XReg is ahead of a baseline, and in how many the two are level."""
+    better = where(name, lambda group: ahead(group, "xreg", baseline, score), steps)
+    return len(better), len(where(name, lambda group: level(group, "xreg", baseline, score), steps))
+
+
+def the_setting() -> str:
+    regimes, [reg_size] = groups("paper"), {row["reg_size"] for row in rows("paper")}
+    assert {line.seeds for group in regimes.values() for line in group.values() if line.by_seed[NLL]} == {10}
+    assert all(len(line.mask_means(NLL)) == 1 for group in regimes.values() for line in group.values())
+    return f"""One setting in the paper's {WORDS[len(regimes)]} regimes, test NLL / ECE, mean ± 95% interval over
+        ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on {reg_size} further
+        trajectories (the paper does not say how many it had for these regimes); plain dropout and ensembles do not
+        use them:"""
+
+
+def the_table() -> str:
+    (nll_dropout, _), (nll_ensemble, nll_level) = counts("paper", "dropout", NLL), counts("paper", "ensemble", NLL)
+    (ece_dropout, ece_level), (ece_ensemble, _) = counts("paper", "dropout", ECE), counts("paper", "ensemble", ECE)
+    [(_, trajectories)] = where("paper", lambda g: level(g, "xreg", "dropout", ECE))
+    full, count = gap(groups("paper")[FULL], "xreg", "ensemble", ECE), len(groups("paper")) * 2 * 2
+    assert round(full.mean, 4) == -round(full.half, 4)
+    return f"""In NLL it is ahead of dropout in {of(nll_dropout, 8)} regimes and of the ensemble in
+        {of(nll_ensemble, 8)}, level in {WORDS[nll_level]}. In ECE it is ahead of dropout in {of(ece_dropout, 8)},
+        level in {WORDS[ece_level]} (with {trajectories} trajectories dropout's seeds differ too much), and of the
+        ensemble in {of(ece_ensemble, 8)}, though at full observation by no more than the interval
+        ({short(full.mean, 4)} ± {short(full.half, 4)}). These are {count} comparisons, not corrected for their
+        number: about {count * CHANCE:.1f} of them would leave the 95% interval by chance."""
+
+
+def the_design_of_the_confirmation() -> str:
+    chosen_on = {(row["seed"], DataConfig.mask_seed) for row in rows("paper")}
+    masks = {row["changes"]["mask_seed"] for row in rows("confirmation")}
+    seeds = {row["seed"] for row in rows("confirmation")}
+    assert not masks & {mask for _, mask in chosen_on}
+    assert not seeds & {seed for seed, _ in chosen_on}
+    lines = [line for at, group in groups("confirmation").items() if at != FULL for line in group.values()]
+    assert all(line.independent(NLL) == list(line.mask_means(NLL).values()) for line in lines)
+    assert {len(line.independent(NLL)) for line in lines} == {len(masks)}
+    assert {len(line.independent(NLL)) for line in groups("confirmation")[FULL].values()} == {len(seeds)}
+    return f"""The setting was chosen on these regimes and trajectories. Nothing was chosen on {WORDS[len(masks)]}
+        other masks with {WORDS[len(seeds)]} other seeds each (the test trajectories are the same). Runs with the
+        same mask are not independent of each other, so there the interval is over the means of the
+        {WORDS[len(masks)]} masks, and at full observation, where there is no mask, over the {WORDS[len(seeds)]}
+        seeds."""
+
+
+def the_confirmation() -> str:
+    found = groups("confirmation")
+    assert counts("confirmation", "dropout", NLL) == counts("confirmation", "dropout", ECE)
+    by_score = [where("confirmation", lambda g, s=score: level(g, "xreg", "ensemble", s)) for score in (NLL, ECE)]
+    assert by_score == [{(0.8, 50), FULL}] * 2
+    [behind] = where("confirmation", lambda g: ahead(g, "ensemble", "xreg", NLL))
+    assert behind[0] == 0.7
+    assert not where("confirmation", lambda g: ahead(g, "ensemble", "xreg", ECE))
+    return f"""XReg's ECE is {spread((mean(group["xreg"], ECE) for group in found.values()), 3)}. It is ahead of
+        dropout in {of(counts("confirmation", "dropout", NLL)[0], 8)} regimes, in NLL and ECE. Of the ensemble it is
+        ahead in {WORDS[counts("confirmation", "ensemble", NLL)[0]]} in NLL and in
+        {WORDS[counts("confirmation", "ensemble", ECE)[0]]} in ECE; both are level at 0.8 observed and at full
+        observation, and with {behind[1]} trajectories XReg is behind by
+        {short(gap(found[behind], "xreg", "ensemble", NLL).mean, 2)} in NLL. These are again {len(found) * 2 * 2}
+        comparisons."""
+
+
+def the_long_runs() -> str:
+    steps = max(row["steps"] for row in rows("paper"))
+    for baseline in ("dropout", "ensemble"):
+        assert all(counts("paper", baseline, score, steps) == (8, 0) for score in (NLL, ECE))
+    eces = [mean(group["xreg"], ECE) for group in groups("paper", steps).values()]
+    assert {row["seed"] for row in rows("paper") if row["steps"] == steps} == {*range(10)}
+    return f"""After {steps:,} steps, with the table's mask and seeds, it is ahead of both everywhere, in NLL and in
+        ECE ({spread(eces, 3)})."""
+
+
+def rivals_at_equal_data() -> list[str]:
+    """The other networks of every case at equal data."""
+    return [m for m in groups("equal_data")[0.4, 25] if not m.startswith(("xreg", "persistence"))]
+
+
+def equal_data_in_likelihood() -> str:
+    baselines, found = rivals_at_equal_data(), groups("equal_data")
+    better = {at: {r for r in baselines if ahead(group, r, "xreg", NLL)} for at, group in found.items()}
+    assert all({*group} >= {*baselines, "xreg"} for group in found.values())
+    partly = {at: names for at, names in better.items() if at[0] < 1}
+    exceptions = {at: names for at, names in partly.items() if names}
+    assert exceptions == {
+        (0.4, 25): {"ensemble+early+conformal", "ensemble+early+temperature"},
+        (0.7, 80): {"ensemble"},
+    }
+    fully = {at[1]: names for at, names in better.items() if at[0] == 1}
+    [everywhere] = set.intersection(*fully.values())
+    assert everywhere == "ensemble+early+conformal"
+    every = min(total for total, names in fully.items() if names >= {*ENSEMBLES})
+    assert all((names >= {*ENSEMBLES}) == (total >= every) for total, names in fully.items())
+    return f"""Each case has {len(baselines)} other networks. Under partial observation none of them has a better
+        likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases; the exceptions
+        are early-stopped ensembles, conformal or with a temperature, with 25 trajectories at 0.4 observed, and the
+        plain ensemble with 80 at 0.7. Where everything is observed, the early-stopped conformal ensemble is better
+        in all {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
+
+
+def equal_data_in_calibration() -> str:
+    found = groups("equal_data")
+    eces = {at: mean(group["xreg"], ECE) for at, group in found.items()}
+    for group in found.values():  # no method is best: none is ahead of all others
+        assert not any(all(ahead(group, a, b, ECE) for b in group if b != a) for a in group)
+    behind = [at for at, group in found.items() if any(ahead(group, r, "xreg", ECE) for r in group if r != "xreg")]
+    worst = max(eces, key=eces.__getitem__)
+    assert worst[0] == 1
+    held_out = {found[worst][m].split[1] for m in ("xreg", *CONFORMAL)}
+    dropout, ensemble, _, single = (short(mean(found[worst][m], ECE), 3) for m in CONFORMAL)
+    return f"""In ECE no method is best: XReg has {spread(eces.values(), 3)}, no other is ahead of it in
+        {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is in {WORDS[len(behind)]}.
+        Its {short(eces[worst], 3)} is at full observation with {worst[1]} trajectories, {WORDS[held_out.pop()]} of
+        them held out. Conformal intervals from the same eight give dropout {dropout}, the ensemble {ensemble} and
+        an unregularized network {single}."""
+
+
+def how_equal_data_are_divided() -> str:
+    for group in groups("equal_data").values():
+        plain = {m: group[m].split[1] for m in ("dropout", "ensemble")}
+        assert set(plain.values()) == {0}
+        for line in (group["xreg"], *(group[m] for m in group if "+" in m)):
+            assert line.split[1] / sum(line.split) == pytest.approx(0.2)
+    return """plain dropout and ensembles train on all of it, and XReg and baselines with early stopping, a temperature
+        or conformal intervals hold out a fifth, the picture is mixed:"""
+
+
+def where_conformal_is_better() -> str:
+    pairs = [(group, m) for group in groups("paper").values() for m in CONFORMAL]
+    eces = [mean(group[m], ECE) for group, m in pairs]
+    below = sum(mean(group[m], ECE) < mean(group["xreg"], ECE) for group, m in pairs)
+    assert below == len(pairs)
+    beyond = sum(ahead(group, m, "xreg", ECE) for group, m in pairs)
+    assert all(ahead(groups("paper")[FULL], m, "xreg", NLL) for m in CONFORMAL if m.startswith("ensemble"))
+    return f"""Conformal intervals on the same held-out trajectories give dropout, ensembles and unregularized
+        models an ECE of {spread(eces, 3)} in the table's regimes, below XReg's in all {below} cases and beyond the
+        interval in {beyond}. A conformal ensemble also has the better likelihood at full observation."""
+
+
+def where_ensembles_are_better() -> str:
+    lower = {s: len(where("equal_data", lambda g, s=s: ahead(g, "ensemble", "xreg", s))) for s in (CRPS, RMSE)}
+    assert not any(where("equal_data", lambda g, s=s: ahead(g, "xreg", "ensemble", s)) for s in (CRPS, RMSE))
+    pooled = where("paper", lambda g: ahead(g, "xreg-ensemble", "xreg", NLL))
+    eces = [mean(group["xreg-ensemble"], ECE) for group in groups("paper").values()]
+    return f"""{WORDS[ENSEMBLE_SIZE].capitalize()} models average their errors: at equal data the plain ensemble has
+        the lower CRPS in {lower[CRPS]} and the lower RMSE in {lower[RMSE]} of the
+        {WORDS[len(groups("equal_data"))]} cases, and XReg in none. Three pooled XReg models have a lower NLL than
+        one in {WORDS[len(pooled)]} of the table's {WORDS[len(groups("paper"))]} regimes, and an ECE of
+        {spread(eces, 2)}."""
+
+
+def where_persistence_is_better() -> str:
+    def beats_all(group, baselines) -> bool:
+        return all(ahead(group, "persistence-masked", m, NLL) for m in ("xreg", *baselines))
+
+    networks = [m for m in groups("paper")[FULL] if not m.startswith(("xreg-", "xreg+", "persistence"))]
+    [(_, few)] = where("paper", lambda g: beats_all(g, networks))
+    in_all = where("equal_data", lambda g: beats_all(g, rivals_at_equal_data()))
+    assert in_all == {(0.4, 25), (0.7, 25), (0.4, 40)}
+    group = groups("paper")[0.7, few]
+    assert ahead(group, "xreg-modes", "persistence-masked", NLL)
+    modes, other = with_interval(group["xreg-modes"].interval(NLL), 2), mean(group["persistence-masked"], NLL)
+    return f"""With few trajectories and hidden points ({few} in the table; 25, or 40 at 0.4 observed, in all) a
+        persistence forecast that is told which points are hidden has a better likelihood than the default and every
+        baseline network. XReg with noise on its Fourier modes instead (`xreg-modes`, dearer) is ahead of it at {few}:
+        {modes.replace("± 0.", "± .")} against {short(other, 2)}."""
+
+
+def the_two_parts() -> str:
+    few, many = (groups("paper")[0.7, size]["xreg"] for size in (20, 70))
+    parts = [[mean(line, f"test_std_{part}") for line in (few, many)] for part in ("predictive", "generalization")]
+    assert all(
+        ahead({"few": few, "many": many}, "many", "few", f"test_std_{p}") for p in ("predictive", "generalization")
+    )
+    (pred_few, pred_many), (gen_few, gen_many) = parts
+    return f"""from 20 to 70 of them the mean √U_pred falls from {pred_few:.3f} to {pred_many:.3f}, and √U_gen from
+        {gen_few:.3f} to {gen_many:.3f}."""
+
+
+def what_there_is_besides() -> str:
+    steps = " and ".join(f"{n:,}" for n in sorted({row["steps"] for row in rows("paper")}))
+    return f"""[All comparisons: equal data, {steps} steps, other masks, variants, the {WORDS[len(REGIMES)]}
+        regimes, the ablation]"""
+
+
+def the_time_of_a_run() -> str:
+    step = timed("cpu", "xreg", "crossreg")["seconds"][0]
+    return f"""`train` runs {TrainConfig.steps:,} steps unless told otherwise, on two cores at about
+        {1e3 * step:.1f} ms a step"""
+
+
+def the_page_of_cars() -> str:
+    made = json.loads((RESULTS / "cars.json").read_text())
+    count, [vertices, _] = made["test"], made["vertices"]
+    body, values = np.zeros((vertices, 3)), np.ones(vertices)
+    faces = np.zeros((2 * vertices - 4, 3), int)  # of a closed surface without a hole
+    car, prediction = Surface("", body, body, values, faces), Prediction(values, values, values, values)
+    methods = [method.name for method in methods_of(car_study("full"))] + ["vertex-mean"]
+    predictions: tuple[Prediction, ...] = (prediction,) * count
+    run = CarRun({}, (car,) * count, dict.fromkeys(methods, predictions), {})
+    room = car_page.LARGEST - car_page._REST - len(plotly_script().encode())
+    return f"""at full size {len(car_page.cars_to_embed(run, room))} of the {count}, so that the file stays below
+        {car_page.LARGEST // 10**6} MB."""
+
+
+def the_methods() -> str:
+    return f"""nothing learned on reg; M = {ENSEMBLE_SIZE} of them pooled; {WORDS[ENSEMBLE_SIZE]} XReg models pooled
+        | | `dropout[-P]`, `dropout-reg` | MC dropout with p = {ModelConfig.dropout_rate} or P, or with the p that
+        reg chooses |"""
+
+
+def the_part_that_wrappers_keep() -> str:
+    share = f"{_CALIBRATION_SHARE:.0%}"
+    return f"where a method has learned on reg itself, {share} of reg, drawn by the seed, are kept from it"
+
+
+def the_hidden_points_of_the_figure() -> str:
+    return f"inputs of which {1 - DataConfig.observed_fraction:.0%} of the points are hidden"
+
+
+def the_python() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return f"They need Python {project['requires-python'].removeprefix('>=')} or newer"
+
+
+def the_summary_in_one_paragraph() -> str:
+    regimes = groups("paper")
+    assert all(mean(group["xreg"], ECE) < 0.02 for group in regimes.values())
+    assert counts("paper", "dropout", NLL) == (len(regimes), 0)
+    assert counts("paper", "ensemble", NLL)[0] > len(regimes) / 2
+    full = [group for at, group in groups("equal_data").items() if at[0] == 1 and at[1] >= 60]
+    assert all(ahead(group, m, "xreg", NLL) for group in full for m in ENSEMBLES)
+    return """With one setting for all of the paper's regimes, XReg is well calibrated (mean test ECE below .02) and has
+        a better likelihood than MC dropout everywhere and than a three-member ensemble in most regimes. It is not the
+        best at everything: ensembles are more accurate, conformal intervals are often better calibrated, and where
+        everything is observed and data are plentiful, ensembles also have the better likelihood."""
+
+
+def the_other_experiments() -> str:
+    made = json.loads((RESULTS / "cars.json").read_text())
+    seeds = made["settings"]["cars"]["seeds"]
+    others = len({row["scenario"] for row in rows("scenarios")})
+    steps = " and ".join(f"{n:,}" for n in sorted({row["steps"] for row in rows("paper")}))
+    return f"""| [Results by experiment](results.md) | equal data, {steps} steps, other masks and seeds, the
+        {WORDS[len(REGIMES)]} regimes, the ablation | | [Further scenarios](scenarios.md) | {WORDS[others]} more
+        equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure on
+        cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""
