@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from crossreg.config import TrainConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.machine.devices import device_bytes
 from crossreg.routing import route
 from crossreg.runs.versions import describe_machine

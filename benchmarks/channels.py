@@ -16,7 +16,8 @@ import numpy as np
 from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import AbstractPairs, make_data
+from crossreg.data.load import make_data
+from crossreg.data.pairs import AbstractPairs
 from crossreg.fitting import fit
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.intervals import interval

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from crossreg.config import Config
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.methods.names import parse_method
 from crossreg.routing import route

@@ -117,7 +117,7 @@ def inside(narrow: int, wide: int, rounds: int) -> dict[str, Any]:
     import numpy as np
 
     from crossreg.data.apebench import load_trajectories
-    from crossreg.data.pairs import make_data
+    from crossreg.data.load import make_data
     from crossreg.routing import route
     from crossreg.runs.versions import describe_machine
     from crossreg.training.cohort import memory_bytes, start_cohort

@@ -27,7 +27,8 @@ import numpy as np
 
 from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
-from crossreg.data.pairs import Data, make_data
+from crossreg.data.load import make_data
+from crossreg.data.pairs import Data
 from crossreg.methods import unregularized, xreg
 from crossreg.methods.names import parse_method
 from crossreg.routing import route
@@ -234,7 +235,7 @@ _FIRST_STEP = """
 import time, jax, jax.numpy as jnp
 from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.methods import xreg
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from crossreg.config import DataConfig, TrainConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.fitting import fit

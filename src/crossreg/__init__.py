@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = importlib.metadata.version("crossreg")
 
 if TYPE_CHECKING:
+    from crossreg import data as data
     from crossreg import export as export
     from crossreg import methods as methods
     from crossreg import metrics as metrics
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from crossreg.config import DataConfig as DataConfig
     from crossreg.config import ModelConfig as ModelConfig
     from crossreg.config import TrainConfig as TrainConfig
+    from crossreg.data.load import load as load
     from crossreg.data.pairs import Data as Data
-    from crossreg.data.pairs import load as load
     from crossreg.designs.presets import preset as preset
     from crossreg.errors import InputError as InputError
     from crossreg.fitting import Fit as Fit
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 # Names are imported on first use, so that `crossreg --help` need not import JAX.
 _HOMES = {
     "config": ("Config", "DataConfig", "ModelConfig", "TrainConfig"),
-    "data.pairs": ("Data", "load"),
+    "data.load": ("load",),
+    "data.pairs": ("Data",),
     "designs.presets": ("preset",),
     "errors": ("InputError",),
     "fitting": ("Fit", "fit"),
@@ -60,25 +62,22 @@ _HOMES = {
     "runs.run_folder": ("Run", "load_run"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_NAMESPACES = ("export", "methods", "metrics", "nn")
-# Until the next release, with a warning: the old name, its home, and the name to use instead.
+_NAMESPACES = ("data", "export", "methods", "metrics", "nn")
+# Old names that work for one more release, with a warning, and the names to use instead.
 _MOVED = {
-    "evaluate_predictor": ("metrics.evaluation", "evaluate"),
-    "load_data": ("data.pairs", "load"),
-    "load_file": ("data.files.load", "load"),
-    "make_data": ("data.pairs", "load"),
-    "Batch": ("data.pairs", "data.Batch"),
-    "Pairs": ("data.pairs", "data.Pairs"),
-    "Trajectories": ("data.trajectories", "load"),
-    "Recalibrated": ("predictive.mixture", "predictive.Recalibrated"),
-    "sigma_per_site": ("metrics.evaluation", "metrics.sigma_per_site"),
-    **{name: ("export", f"export.{name}") for name in ("export_model", "read_model")},
+    "evaluate_predictor": "evaluate",
+    "load_data": "load",
+    "load_file": "load",
+    "Recalibrated": "predictive.mixture.Recalibrated",
+    "sigma_per_site": "metrics.sigma_per_site",
+    **{name: f"data.{name}" for name in ("Batch", "Pairs", "Trajectories", "make_data")},
+    **{name: f"export.{name}" for name in ("export_model", "read_model")},
     **{
-        name: ("methods", f"methods.{name}")
+        name: f"methods.{name}"
         for name in ("EnsemblePredictor", "fit_conformal", "fit_correlation", "fit_persistence", "fit_temperature")
     },
     **{
-        name: ("nn", f"nn.{name}")
+        name: f"nn.{name}"
         for name in (
             "AbstractNoise", "Dropout", "GaussianNoise", "Heads", "Psi", "Rho", "Surrogate", "fno", "gaussian_noise",
             "make_heads",
@@ -95,10 +94,11 @@ def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         return getattr(importlib.import_module(f"crossreg.{_HOME_OF[name]}"), name)
     if name in _MOVED:
-        home, now = _MOVED[name]
-        warnings.warn(f"crossreg.{name} is now crossreg.{now}", DeprecationWarning, stacklevel=2)
-        module = importlib.import_module(f"crossreg.{home}")
-        return getattr(module, name, None) or getattr(module, now)
+        home, _, now = f"crossreg.{_MOVED[name]}".rpartition(".")
+        warnings.warn(f"crossreg.{name} is now {home}.{now}", DeprecationWarning, stacklevel=2)
+        # Two of them took other arguments.
+        home = {"load_data": "crossreg.data.load", "load_file": "crossreg.data.files.load"}.get(name, home)
+        return getattr(importlib.import_module(home), name if name in ("load_data", "load_file") else now)
     raise AttributeError(f"module 'crossreg' has no attribute {name!r}")
 
 

@@ -1,23 +1,28 @@
-"""Fit one model in memory, with a progress display; the result predicts and scores."""
+"""Fit one model in memory, with a progress display; the result predicts, scores, and saves itself as a run folder."""
 
 import dataclasses
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.config.settings import RegObjective
 from crossreg.data.pairs import AbstractPairs, Data
+from crossreg.errors import InputError
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.objectives import RegLoss
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.display import TrainingDisplay
+from crossreg.studies.train import store_run
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
@@ -31,7 +36,7 @@ class Fit(NamedTuple):
         history: One dictionary per evaluation on reg: step, losses, NLL, ECE, σ per site.
         data: The data it was trained on.
         train: The training settings.
-        built_from: The settings that the model was built from; None for a model of your own.
+        built_from: The settings that the model was built from; None where settings do not describe it or its training.
         stopped_at: The step at which Ctrl-C ended the training, None where it was completed.
     """
 
@@ -62,12 +67,39 @@ class Fit(NamedTuple):
             A mixture of `num_samples` Gaussians at every point: `mean`, `std`, `std_predictive`,
             `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
         """
-        key = jax.random.key(0) if key is None else key
         return predict(self.model, jnp.asarray(x), key=key, num_samples=num_samples)
 
     def evaluate(self, pairs: AbstractPairs | None = None, *, num_samples: int = 30) -> dict[str, object]:
         """Score the model on a split, by default on `data.test`; see [`evaluate`][crossreg.evaluate]."""
         return evaluate(self.model, self.data.test if pairs is None else pairs, num_samples=num_samples)
+
+    def save(self, folder: Path | str, *, progress: bool = True) -> dict[str, Any]:
+        """Save the model as a run folder, as `crossreg train` writes it, with its scores on all splits.
+
+        Args:
+            folder: The folder: new, or without files of a run.
+            progress: Show progress while the model is scored.
+
+        Returns:
+            The scores on test, reg and train, and σ per site.
+
+        Raises:
+            InputError: If the folder holds a run; or if settings do not describe the model or its data, which a model
+                of your own, an optimizer or reg objective of your own, and data that `load` did not make have in
+                common. `xr.export.export_model` writes a model of your own.
+
+        Example:
+            >>> result.save("runs/mine")
+            >>> xr.load_run("runs/mine").model
+        """
+        if self.built_from is None or self.data.config is None:
+            which = "model" if self.built_from is None else "data"
+            raise InputError(
+                f"save: a run folder stores settings, and these do not describe the {which}; use"
+                " crossreg.export.export_model, or equinox.tree_serialise_leaves"
+            )
+        config = Config(self.data.config, self.built_from, self.train)
+        return store_run(self.model, self.history, self.data, config, Path(folder), progress=progress)
 
 
 def fit(
@@ -75,6 +107,8 @@ def fit(
     model: Surrogate | ModelConfig | None = None,
     config: TrainConfig | None = None,
     *,
+    optimizer: optax.GradientTransformation | None = None,
+    reg_objective: RegLoss | RegObjective | None = None,
     progress: bool = True,
     **fields: Any,
 ) -> Fit:
@@ -89,6 +123,10 @@ def fit(
         model: The settings of the Fourier neural operator to build, by default those of the paper; or a surrogate of
             your own (see [`cross_regularize`][crossreg.cross_regularize]).
         config: Training settings.
+        optimizer: An Optax transformation that updates θ and ψ instead of Adam, for example `optax.adamw(1e-3)`. ρ
+            keeps its own Adam.
+        reg_objective: The loss on reg that ρ minimises: a name, as in the settings, or a function
+            (mixture, y, weight) ↦ scalar of the standardised fields.
         progress: Show step, losses, reg ECE, σ per site and the time left.
         **fields: Fields of [`TrainConfig`][crossreg.TrainConfig] that replace those of `config`, such as `steps` and
             `seed`.
@@ -110,6 +148,8 @@ def fit(
         data, model = model, data  # pyright: ignore[reportAssignmentType]
     if not isinstance(data, Data):
         raise TypeError(f"fit learns from a Data, which has train and reg (see load), not a {type(data).__name__}")
+    if isinstance(reg_objective, str):
+        fields["reg_objective"], reg_objective = reg_objective, None
     train = dataclasses.replace(config or TrainConfig(), **fields)
     if isinstance(model, Surrogate):
         check_reads(model, data.train)
@@ -123,7 +163,7 @@ def fit(
     report = stopped_at = None
     try:
         with TrainingDisplay({"fit": train.steps}, enabled=progress) as display:
-            for report in train_replicas(models, tasks, program):
+            for report in train_replicas(models, tasks, program, optimizer=optimizer, reg_objective=reg_objective):
                 if report.record is not None:
                     history.append(report.record.of(0))
                 display.update("fit", report)
@@ -133,4 +173,6 @@ def fit(
         stopped_at = report.step
         print(f"crossreg: fit: stopped at step {stopped_at:,} of {train.steps:,}; its model is kept", file=sys.stderr)
     assert report is not None  # a config has at least one step
+    if optimizer is not None or reg_objective is not None:
+        built_from = None  # settings do not say how it was trained
     return Fit(unstack(report.models, 0), history, data, train, built_from, stopped_at)

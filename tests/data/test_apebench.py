@@ -10,7 +10,7 @@ import pytest
 from crossreg.config import DataConfig
 from crossreg.data import cache
 from crossreg.data.apebench import cached_file, generate, load_trajectories
-from crossreg.data.pairs import load
+from crossreg.data.load import load
 from crossreg.data.trajectories import digest
 from crossreg.errors import InputError
 
@@ -38,7 +38,7 @@ def test_the_protocols_facts(ks):
 
 def test_persistence_at_full_observation_scores_what_the_protocol_says(ks):
 
-    from crossreg.data.pairs import make_data
+    from crossreg.data.load import make_data
     from crossreg.metrics.evaluation import evaluate
     from crossreg.predictors.persistence import fit_persistence
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
+from crossreg.data.load import make_data
 from crossreg.data.observation import draw_mask, masks_of
-from crossreg.data.pairs import make_data, replica_axes, stack_pairs
+from crossreg.data.pairs import replica_axes, stack_pairs
 from crossreg.data.split import REG_POOL, split_trajectories
 from crossreg.errors import InputError
 

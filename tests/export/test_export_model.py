@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 import crossreg
 from crossreg.config import DataConfig, ModelConfig
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.data.units import Units

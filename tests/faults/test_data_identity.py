@@ -15,7 +15,7 @@ from crossreg.data.files.load import load_file, load_files
 from crossreg.data.files.split import split_source
 from crossreg.data.formats import source as source_module
 from crossreg.data.formats.source import open_source
-from crossreg.data.pairs import make_data, trajectories_of
+from crossreg.data.load import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.runs.manifest import vouch
 from crossreg.runs.saving import Saving

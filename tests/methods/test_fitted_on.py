@@ -10,7 +10,7 @@ import pytest
 
 from crossreg.config import DataConfig
 from crossreg.data.keys import calibration_key, evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.designs.grids import plan
 from crossreg.methods import readout, unregularized
 from crossreg.methods.early import Trained

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.methods.early import Trained
 from crossreg.methods.names import config_of, parse_method
 from crossreg.methods.readout import read_out

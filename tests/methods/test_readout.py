@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crossreg.data.keys import calibration_key, evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE
 from crossreg.methods import dropout
 from crossreg.methods.early import Trained

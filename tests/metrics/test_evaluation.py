@@ -12,7 +12,7 @@ from scipy.stats import norm, spearmanr
 from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.files.load import load_file
 from crossreg.data.keys import calibration_key, evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.metrics.calibration import ece
 from crossreg.metrics.evaluation import evaluate, mean_nll, point_scores, sigma_per_site
 from crossreg.nn.build import build_model

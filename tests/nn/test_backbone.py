@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig, ModelConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.data.units import Units

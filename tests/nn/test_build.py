@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig, ModelConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.nn.backbone import cross_regularize

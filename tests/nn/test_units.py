@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.fitting import fit

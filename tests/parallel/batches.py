@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from crossreg.config import Config
-from crossreg.data.pairs import load_data
+from crossreg.data.load import load_config
 from crossreg.machine.devices import use_devices
 from crossreg.runs.snapshots import HistoryLines, Resumable
 from crossreg.training.checkpoint import named_arrays
@@ -40,7 +40,7 @@ def config_of(folder: Path, *, in_memory: bool) -> Config:
 
 def train(folder: Path, name: str, *, in_memory: bool) -> None:
     config = config_of(folder, in_memory=in_memory)
-    started = start_cohort([config], [load_data(config.data)])
+    started = start_cohort([config], [load_config(config.data)])
     training = Resumable(*started, HistoryLines(None, lambda record: []), layout=over_batches())
     records = [report.record for report in training.reports() if report.record is not None]
     found = {name: np.asarray(array) for name, array in named_arrays(training.snapshot).items()}

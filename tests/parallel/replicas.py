@@ -14,7 +14,7 @@ import numpy as np
 from fields import made_trajectories
 
 from crossreg.config import Config
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.errors import InputError
 from crossreg.machine.devices import use_devices
 from crossreg.runs.saving import Saving

@@ -13,7 +13,7 @@ from crossreg.cli.main import main
 from crossreg.config import DataConfig
 from crossreg.data.files.load import load_file
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.metrics.calibration import LEVELS as NOMINAL

@@ -9,7 +9,7 @@ import pytest
 
 from crossreg.cli.main import main
 from crossreg.config import Config, save_yaml
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.designs import grids
 from crossreg.methods.names import parse_method

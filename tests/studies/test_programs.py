@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from crossreg.config import Config, changed_fields, to_dict
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.designs.grids import Trial, plan
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method

@@ -9,7 +9,7 @@ import pytest
 from crossreg.cli import quickstart as module
 from crossreg.cli.main import main
 from crossreg.config import load_yaml, to_dict
-from crossreg.data.pairs import load_data
+from crossreg.data.load import load_config
 from crossreg.designs.grids import plan
 from crossreg.errors import InputError
 from crossreg.metrics.evaluation import evaluate
@@ -45,7 +45,7 @@ def test_summary_figures_and_runs(small, tiny, tmp_path, capsys):
     assert all(name in shown.err for name in ("xreg", "dropout", "unregularized"))
 
     assert set(summary["references"]) == {"persistence-masked"}
-    data = load_data(tiny.data)
+    data = load_config(tiny.data)
     persistence = ((summary["methods"]["persistence"], False), (summary["references"]["persistence-masked"], True))
     for scores, knows_mask in persistence:
         predictor = fit_persistence(data.train, knows_mask=knows_mask)

@@ -10,7 +10,7 @@ from crossreg.cli.main import main
 from crossreg.config import DataConfig, save_yaml
 from crossreg.data.files.load import load_file
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.designs.grids import plan
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.evaluation import evaluate, point_scores

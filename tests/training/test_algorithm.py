@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 from crossreg.config import Config, DataConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM, evaluation_key
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.fitting import fit
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict

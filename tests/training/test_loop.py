@@ -11,7 +11,8 @@ import pytest
 
 from crossreg.config import DataConfig, TrainConfig
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Pairs, make_data
+from crossreg.data.load import make_data
+from crossreg.data.pairs import Pairs
 from crossreg.fitting import fit
 from crossreg.methods.names import config_of
 from crossreg.metrics.calibration import ece

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from crossreg.data.keys import TRAIN_STREAM
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.data.units import Units
 from crossreg.nn.surrogate import predict
 from crossreg.objectives import batch_mean, train_objective

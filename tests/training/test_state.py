@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crossreg.data import keys as streams
-from crossreg.data.pairs import make_data
+from crossreg.data.load import make_data
 from crossreg.nn.build import build_model
 from crossreg.routing import route
 from crossreg.training import loop

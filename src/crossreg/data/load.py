@@ -1,5 +1,6 @@
 """From any source of trajectories, an APEBench scenario, files or arrays, to the pairs of train, reg and test."""
 
+import dataclasses
 import difflib
 import os
 import warnings
@@ -14,7 +15,7 @@ import numpy as np
 from crossreg.config import DataConfig
 from crossreg.data.apebench import cached_file, load_trajectories, scenario_names
 from crossreg.data.checks import check_trajectories
-from crossreg.data.files.load import load_files, load_source, own_config
+from crossreg.data.files.load import load_files, load_source, own_config, resolved
 from crossreg.data.files.pool import pool_of, pool_trajectories, shared_data
 from crossreg.data.formats.numpy_files import open_arrays
 from crossreg.data.formats.source import open_files
@@ -57,22 +58,35 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
             names = () if cached_file(config).exists() else scenario_names()
             if names and source not in names:
                 raise _unknown(source)
-            return load_config(config)
+            return _with_settings(load_config(config), config)
         if not Path(source).exists():
             raise _unknown(str(source))
-        return load_config(own_config(str(source), fields))
+        config = own_config(str(source), fields)
+        return _with_settings(load_config(config), config)
     if isinstance(source, Mapping | np.ndarray | jax.Array):
         config = own_config("array", fields)
         if config.field is not None:
             raise InputError(f"field is {config.field}: names an array of a file, and `source` is an array")
-        return load_source(open_arrays(source, config.axes), config)
+        return _with_settings(load_source(open_arrays(source, config.axes), config), config)
     if isinstance(source, Sequence) and source and all(isinstance(path, str | os.PathLike) for path in source):
         config = own_config(", ".join(map(str, source)), fields)
-        return load_source(open_files([Path(path) for path in source], field=config.field, axes=config.axes), config)
+        files = open_files([Path(path) for path in source], field=config.field, axes=config.axes)
+        return _with_settings(load_source(files, config), config)
     raise InputError(
         "source: expected the name of a scenario, the path of a file, a list of paths, an array, or a dictionary of"
         f" arrays, not a {type(source).__name__}"
     )
+
+
+def _with_settings(data: Data, config: DataConfig) -> Data:
+    """Return data that know the settings they were loaded with, with the sizes that their files or arrays have."""
+    if config.data is not None and Path(config.data).exists():
+        config = resolved(config)
+    elif config.data is not None and config.split == "trajectory":
+        sizes = {name: int(getattr(data, name).num_rows) for name in ("train", "reg", "test")}
+        horizons = {f"{name}_horizon": getattr(data, name).pairs_per_row for name in ("train", "test")}
+        config = dataclasses.replace(config, **{f"{name}_size": size for name, size in sizes.items()}, **horizons)
+    return dataclasses.replace(data, config=config)
 
 
 def _names_a_scenario(source: str) -> bool:

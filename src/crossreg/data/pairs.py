@@ -5,7 +5,6 @@ batch of those that are asked for. A batch follows from a key alone, so that tra
 """
 
 import dataclasses
-import importlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -80,6 +79,11 @@ class AbstractPairs(eqx.Module):
     @abstractmethod
     def of(self, numbers: Sequence[int]) -> "AbstractPairs":
         """Return the pairs of some rows, given by their numbers."""
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Int[np.ndarray, " batch"]) -> Batch:
+        """Return a batch of pairs: `pairs[:3]`, `pairs[7]` or `pairs[[0, 7]]`, read from their files if necessary."""
+        numbers = np.atleast_1d(np.arange(int(self.num_pairs))[index])
+        return self.hold(numbers).gather(jnp.asarray(numbers))
 
     @property
     def max_pairs(self) -> int:
@@ -266,6 +270,7 @@ class Data(Generic[Some]):
         calibration: the part of reg that was split off for calibration, if any.
         names: names of the channels, where the data have them.
         axes: letters of the axes in the file, as in "btyx".
+        config: the settings that they were loaded with, where `load` made them.
     """
 
     train: Some
@@ -275,6 +280,7 @@ class Data(Generic[Some]):
     calibration: Some | None = None
     names: tuple[str, ...] = ()
     axes: str = ""
+    config: DataConfig | None = None
 
     @property
     def held_out(self) -> Some:
@@ -399,10 +405,3 @@ def replica_axes(pairs: Some) -> Some:
     """Return the `in_axes` with which vmap maps stacked pairs over replicas: 0, and None for shared arrays."""
     axes = jax.tree.map(lambda _: 0, pairs)
     return _with_shared(axes, [None] * len(pairs.shared))
-
-
-def __getattr__(name: str) -> Any:
-    # Until other modules import these from their new home.
-    if name in ("load", "load_data", "make_data", "trajectories_of", "check_split"):
-        return getattr(importlib.import_module("crossreg.data.load"), name)
-    raise AttributeError(f"module 'crossreg.data.pairs' has no attribute {name!r}")

@@ -9,3 +9,20 @@ tensors     the trained arrays as safetensors, and a surrogate read back from th
 check       run the written programs, and compare them with `crossreg predict`
 readme      the README of an exported folder; examples/ holds the servers copied into it
 """
+
+from typing import TYPE_CHECKING
+
+from crossreg.lazy import public_names
+
+if TYPE_CHECKING:
+    from crossreg.export.tensors import read_model as read_model
+    from crossreg.export.write import export_model as export_model
+    from crossreg.export.write import export_run as export_run
+
+__getattr__, __dir__, __all__ = public_names(
+    __name__,
+    {
+        "tensors": ["read_model"],
+        "write": ["export_model", "export_run"],
+    },
+)

@@ -8,3 +8,25 @@ test_times.py     scores on test times within and beyond those of train
 
 Imports packages from `errors` to `predictors`.
 """
+
+from typing import TYPE_CHECKING
+
+from crossreg.lazy import public_names
+
+if TYPE_CHECKING:
+    from crossreg.metrics.calibration import coverage as coverage
+    from crossreg.metrics.calibration import ece_from_coverage as ece_from_coverage
+    from crossreg.metrics.evaluation import evaluate as evaluate
+    from crossreg.metrics.evaluation import evaluate_all as evaluate_all
+    from crossreg.metrics.evaluation import sigma_per_site as sigma_per_site
+    from crossreg.metrics.intervals import Interval as Interval
+    from crossreg.metrics.intervals import interval as interval
+
+__getattr__, __dir__, __all__ = public_names(
+    __name__,
+    {
+        "evaluation": ["evaluate", "evaluate_all", "sigma_per_site"],
+        "calibration": ["coverage", "ece_from_coverage"],
+        "intervals": ["Interval", "interval"],
+    },
+)

@@ -9,3 +9,35 @@
 
 May import from `errors`, `files`, `machine`, `config` and `data`, and, for what `predict` returns, from `predictive`.
 """
+
+from typing import TYPE_CHECKING
+
+from crossreg.lazy import public_names
+
+if TYPE_CHECKING:
+    from crossreg.nn.backbone import cross_regularize as cross_regularize
+    from crossreg.nn.build import build_model as build_model
+    from crossreg.nn.fno import fno as fno
+    from crossreg.nn.groups import Psi as Psi
+    from crossreg.nn.groups import Rho as Rho
+    from crossreg.nn.heads import Heads as Heads
+    from crossreg.nn.heads import make_heads as make_heads
+    from crossreg.nn.noise import AbstractNoise as AbstractNoise
+    from crossreg.nn.noise import Dropout as Dropout
+    from crossreg.nn.noise import GaussianNoise as GaussianNoise
+    from crossreg.nn.noise import gaussian_noise as gaussian_noise
+    from crossreg.nn.surrogate import Surrogate as Surrogate
+    from crossreg.nn.surrogate import predict as predict
+
+__getattr__, __dir__, __all__ = public_names(
+    __name__,
+    {
+        "backbone": ["cross_regularize"],
+        "build": ["build_model"],
+        "fno": ["fno"],
+        "groups": ["Psi", "Rho"],
+        "heads": ["Heads", "make_heads"],
+        "noise": ["AbstractNoise", "Dropout", "GaussianNoise", "gaussian_noise"],
+        "surrogate": ["Surrogate", "predict"],
+    },
+)

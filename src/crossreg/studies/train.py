@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,37 @@ def train_side_by_side(
         name: _store(trainings[name], started[name][0], folders[name], identity(config, data[name]))
         for name, config in configs.items()
     }
+
+
+def store_run(
+    model: Surrogate,
+    history: Sequence[Mapping[str, Any]],
+    data: Data,
+    config: Config,
+    folder: Path,
+    *,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Write a model that was trained in memory as a run folder, and score it.
+
+    Args:
+        model: The trained model, built from `config.model`.
+        history: The lines of its history.
+        data: The data that it was trained on.
+        config: Every setting of the run.
+        folder: The folder, to be created.
+        progress: Whether progress is shown.
+
+    Returns:
+        The contents of `metrics.json`.
+
+    Raises:
+        InputError: If the folder holds a file that a run has.
+    """
+    open_run(folder, config, data, own := identity(config, data))
+    with locked(folder, "save"):
+        _store_model(folder, model, "".join(json.dumps(line) + "\n" for line in history).encode(), own)
+        return _score(model, data, config, folder, progress=progress)
 
 
 def identity(config: Config, data: Data) -> str:
@@ -213,8 +246,12 @@ def _store(training: Resumable, models: Surrogate, folder: Path, identity: str) 
     """Return the trained model; store it and its history."""
     state = training.snapshot.state
     model = unstack(merge(Routed(state.theta_psi.tree(), state.rho.tree(), route(models).static)), 0)
+    _store_model(folder, model, training.history, identity)
+    return model
+
+
+def _store_model(folder: Path, model: Surrogate, history: bytes, identity: str) -> None:
     with recorded(folder, HISTORY) as file:
-        file.write(training.history)
+        file.write(history)
     with entered(folder, MODEL) as entry:
         save_model(folder / MODEL, model, identity=identity, announce=entry)
-    return model

@@ -10,7 +10,7 @@ import pytest
 from crossreg.cli.main import main
 from crossreg.config import DataConfig, load_yaml
 from crossreg.data.files.load import load_file
-from crossreg.data.pairs import make_data, trajectories_of
+from crossreg.data.load import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.runs.run_folder import load_run
 from crossreg.runs.sweep_folder import load_trials

@@ -1,0 +1,144 @@
+"""The public interface: names, what old names do, and a result that is saved and loaded."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import crossreg as xr
+from crossreg.fitting import fit
+from crossreg.objectives import scaled_crps
+from made_fields import fields
+
+SMALL = xr.ModelConfig(width=4, num_blocks=2, num_modes=3)
+QUICK = {"steps": 20, "batch_size": 4, "num_samples": 3, "evaluation_samples": 4, "evaluate_every": 10}
+NAMES = {
+    "Config", "Data", "DataConfig", "Fit", "InUnits", "InputError", "Mixture", "ModelConfig", "Run", "TrainConfig",
+    "build_model", "cross_regularize", "data", "evaluate", "export", "fit", "load", "load_run", "methods", "metrics",
+    "nn", "predict", "preset",
+}  # fmt: skip
+
+
+def test_the_public_names():
+    assert set(dir(xr)) == NAMES
+    for name in NAMES:
+        assert getattr(xr, name) is not None
+    for package in (xr.data, xr.export, xr.methods, xr.metrics, xr.nn):
+        assert all(getattr(package, name) is not None for name in dir(package))
+        with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):
+            _ = package.nothing
+    with pytest.raises(AttributeError, match="module 'crossreg' has no attribute 'nothing'"):
+        _ = xr.nothing
+
+
+@pytest.mark.parametrize("name", sorted(xr._MOVED))
+def test_an_old_name_is_the_new_one_and_warns(name):
+    with pytest.warns(DeprecationWarning, match=f"crossreg.{name} is now crossreg.{xr._MOVED[name]}"):
+        old = getattr(xr, name)
+    assert name in ("load_data", "load_file") or old is eval(f"xr.{xr._MOVED[name]}")
+
+
+def test_importing_the_package_imports_no_jax():
+    program = "import sys, crossreg.data, crossreg.methods, crossreg.metrics, crossreg.nn, crossreg.export;"
+    subprocess.run([sys.executable, "-c", f"{program} assert 'jax' not in sys.modules"], check=True)
+
+
+def test_the_old_order_of_fit_works_with_a_warning(tmp_path):
+    """Without the type checks of the tests, as a user runs it."""
+    np.save(tmp_path / "u.npy", fields(channels=1, samples=12))
+    program = """
+import sys, warnings
+import crossreg as xr
+warnings.simplefilter("ignore")
+data = xr.load_file(sys.argv[1])
+model = xr.build_model(xr.ModelConfig(width=2, num_blocks=1, num_modes=2), data.train)
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    old = xr.fit(model, data, steps=2, num_samples=2, progress=False)
+assert "fit(model, data) is now fit(data, model)" in [str(w.message) for w in found], found
+new = xr.fit(data, model, steps=2, num_samples=2, progress=False)
+assert old.evaluate() == new.evaluate()
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "u.npy")], check=True)
+
+
+@pytest.fixture(scope="module")
+def trajectories() -> np.ndarray:
+    return fields(samples=20, times=7)
+
+
+@pytest.fixture(scope="module")
+def data(trajectories) -> xr.Data:
+    return xr.load(trajectories, observed_fraction=0.8)
+
+
+@pytest.fixture(scope="module")
+def result(data) -> xr.Fit:
+    return fit(data, SMALL, **QUICK, progress=False)
+
+
+def test_a_result_is_saved_as_a_run_and_loaded(result, data, tmp_path):
+    scores = result.save(tmp_path / "run", progress=False)
+    run = xr.load_run(tmp_path / "run")
+    x = data.test[:3].x
+    np.testing.assert_array_equal(xr.predict(run.model, x).means, result.predict(x).means)
+    assert run.config.model == SMALL
+    assert (run.config.train.steps, run.config.data.observed_fraction) == (20, 0.8)
+    assert (run.config.data.train_size, run.config.data.reg_size, run.config.data.test_size) == (14, 2, 4)
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == scores
+    assert scores["test"] == result.evaluate(num_samples=4)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == result.history
+    assert [line["step"] for line in lines] == [10, 20]
+    with pytest.raises(xr.InputError, match="holds .* already"):
+        result.save(tmp_path / "run", progress=False)
+
+
+def test_a_result_that_settings_do_not_describe_is_not_saved(result, data, tmp_path):
+    own = fit(data, xr.build_model(SMALL, data.train), **QUICK, progress=False)
+    plain = result._replace(data=result.data.split_off_calibration(0).__class__(data.train, data.reg, data.test, ""))
+    tuned = fit(data, SMALL, optimizer=optax.sgd(1e-3), **QUICK, progress=False)
+    for odd, said in ((own, "the model"), (tuned, "the model"), (plain, "the data")):
+        with pytest.raises(xr.InputError, match=f"these do not describe {said}"):
+            odd.save(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_objective_and_an_optimizer_reach_the_training(result, data):
+    def leaves(done: xr.Fit):
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(done.model) if hasattr(leaf, "dtype")]
+
+    named, same = (fit(data, SMALL, reg_objective=how, **QUICK, progress=False) for how in ("crps", scaled_crps))
+    for ours, theirs in zip(leaves(same), leaves(result), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert named.train.reg_objective == "crps"
+    still = fit(data, SMALL, optimizer=optax.set_to_zero(), **QUICK, progress=False)
+    start = xr.build_model(SMALL, data.train)
+    kernels = [model.stages[1].spectral.weight_real for model in (still.model, result.model)]
+    assert kernels[0].shape == start.stages[1].spectral.weight_real.shape
+    for other in (named, still):
+        assert any((a != b).any() for a, b in zip(leaves(other), leaves(result), strict=True))
+
+
+def test_pairs_are_indexed(data):
+    batch, index = data.test[2:9:3], np.array([2, 5, 8])
+    for ours, theirs in zip(batch, data.test.gather(jax.numpy.asarray(index)), strict=True):
+        if ours is not None:
+            np.testing.assert_array_equal(ours, theirs)
+    assert data.test[7].x.shape == (1, 2, 20)
+    np.testing.assert_array_equal(data.test[[0, 7]].y[1], data.test[7].y[0])
+    np.testing.assert_array_equal(data.test[-1].y, data.test[int(data.test.num_pairs) - 1].y)
+    with pytest.raises(IndexError):
+        data.test[10_000]
+
+
+def test_a_surrogate_is_a_predictor_wherever_one_is_taken(result, data):
+    for wrap in (xr.methods.fit_conformal, xr.methods.fit_temperature):
+        ours = xr.evaluate(wrap(result.model, data.reg, num_samples=4), data.test)
+        theirs = xr.evaluate(wrap(xr.methods.EnsemblePredictor([result.model], 4), data.reg), data.test)
+        assert ours == theirs
+        assert ours != xr.evaluate(result.model, data.test, num_samples=4)
