@@ -94,7 +94,7 @@ def test_a_result_is_saved_as_a_run_and_loaded(result, data, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert lines == result.history
     assert [line["step"] for line in lines] == [10, 20]
-    with pytest.raises(xr.InputError, match="holds .* already"):
+    with pytest.raises(xr.InputError, match="already; choose another folder"):
         result.save(tmp_path / "run", progress=False)
 
 
@@ -117,9 +117,7 @@ def test_an_objective_and_an_optimizer_reach_the_training(result, data):
         np.testing.assert_array_equal(ours, theirs)
     assert named.train.reg_objective == "crps"
     still = fit(data, SMALL, optimizer=optax.set_to_zero(), **QUICK, progress=False)
-    start = xr.build_model(SMALL, data.train)
-    kernels = [model.stages[1].spectral.weight_real for model in (still.model, result.model)]
-    assert kernels[0].shape == start.stages[1].spectral.weight_real.shape
+
     for other in (named, still):
         assert any((a != b).any() for a, b in zip(leaves(other), leaves(result), strict=True))
 
