@@ -10,7 +10,7 @@ import pytest
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
-from crossreg.nn.fno import fno
+from crossreg.nn.fourier import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict

@@ -16,7 +16,7 @@ from crossreg.data.trajectories import Trajectories, digest
 from crossreg.data.units import Units
 from crossreg.fitting import fit
 from crossreg.nn.backbone import cross_regularize
-from crossreg.nn.fno import fno
+from crossreg.nn.fourier import fno
 from crossreg.nn.noise import Dropout, noises, site_sigmas
 from crossreg.nn.surrogate import predict
 from foreign_modules import FOREIGN, WIDTH, Perceptron, resnet

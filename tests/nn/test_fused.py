@@ -11,7 +11,7 @@ import pytest
 
 from crossreg.config import ModelConfig
 from crossreg.nn.build import build_model
-from crossreg.nn.fno import SpectralBlock
+from crossreg.nn.fourier import SpectralBlock
 from crossreg.nn.kernels.fused import Weights, can_fuse, can_read, fused_block
 from crossreg.nn.kernels.pending import Pending
 from crossreg.nn.pointwise import PointwiseLinear

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.nn.fno import fno
+from crossreg.nn.fourier import fno
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.spectral import (
     SpectralConv,

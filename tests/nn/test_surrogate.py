@@ -8,7 +8,7 @@ import pytest
 
 from crossreg.config.sites import site_names
 from crossreg.nn.build import build_model
-from crossreg.nn.fno import fno
+from crossreg.nn.fourier import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import NoiseChain, gaussian_noise, is_stochastic, site_sigmas
 from crossreg.nn.surrogate import Surrogate, predict

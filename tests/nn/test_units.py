@@ -15,7 +15,7 @@ from crossreg.errors import InputError
 from crossreg.fitting import fit
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model, check_reads
-from crossreg.nn.fno import fno
+from crossreg.nn.fourier import fno
 from crossreg.nn.heads import Moments
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict

@@ -19,7 +19,6 @@ from crossreg.lazy import public_names
 
 if TYPE_CHECKING:
     from crossreg.data.apebench import load_trajectories as load_trajectories
-    from crossreg.data.load import load as load
     from crossreg.data.load import make_data as make_data
     from crossreg.data.pairs import Batch as Batch
     from crossreg.data.pairs import Data as Data
@@ -30,7 +29,7 @@ __getattr__, __dir__, __all__ = public_names(
     __name__,
     {
         "apebench": ["load_trajectories"],
-        "load": ["load", "make_data"],
+        "load": ["make_data"],
         "pairs": ["Batch", "Data", "Pairs"],
         "trajectories": ["Trajectories"],
     },

@@ -4,7 +4,7 @@
 - `bounds.py`, `noise.py`: bounded log σ, and the noise sites that multiply features by 1 + σε.
 - `pointwise.py`, `spectral.py`, `heads.py`: the layers.
 - `surrogate.py`: `Surrogate`, and `predict`, which samples it.
-- `fno.py`, `backbone.py`, `build.py`: a Fourier neural operator; any Equinox module with noise; models from a config.
+- `fourier.py`, `backbone.py`, `build.py`: a Fourier neural operator; any module with noise; models from a config.
 - `kernels/`: the speed layer.
 
 May import from `errors`, `files`, `machine`, `config` and `data`, and, for what `predict` returns, from `predictive`.
@@ -17,7 +17,7 @@ from crossreg.lazy import public_names
 if TYPE_CHECKING:
     from crossreg.nn.backbone import cross_regularize as cross_regularize
     from crossreg.nn.build import build_model as build_model
-    from crossreg.nn.fno import fno as fno
+    from crossreg.nn.fourier import fno as fno
     from crossreg.nn.groups import Psi as Psi
     from crossreg.nn.groups import Rho as Rho
     from crossreg.nn.heads import Heads as Heads
@@ -34,7 +34,7 @@ __getattr__, __dir__, __all__ = public_names(
     {
         "backbone": ["cross_regularize"],
         "build": ["build_model"],
-        "fno": ["fno"],
+        "fourier": ["fno"],
         "groups": ["Psi", "Rho"],
         "heads": ["Heads", "make_heads"],
         "noise": ["AbstractNoise", "Dropout", "GaussianNoise", "gaussian_noise"],

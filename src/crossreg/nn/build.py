@@ -15,7 +15,7 @@ from crossreg.config.sites import site_names
 from crossreg.data.pairs import AbstractPairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.nn.fno import fno
+from crossreg.nn.fourier import fno
 from crossreg.nn.noise import (
     AbstractNoise,
     Dropout,
