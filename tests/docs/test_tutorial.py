@@ -114,8 +114,8 @@ def test_the_readme_and_the_first_page_in_python(diff_ks, tmp_path, monkeypatch,
     # The first page of the site has the same lines up to the training, and then its own.
     (page,) = (block.text for block in blocks_of("docs/index.md") if block.language == "python")
     trained, used = page.split("prediction = ")
-    first = [line.partition("  #")[0] for line in readme.splitlines()]
-    assert [line.partition("  #")[0] for line in trained.splitlines()] == first[: len(trained.splitlines())]
+    first = [line.partition("  #")[0].rstrip() for line in readme.splitlines()]
+    assert [line.partition("  #")[0].rstrip() for line in trained.splitlines()] == first[: len(trained.splitlines())]
     exec("prediction = " + used, namespace)
     assert namespace["prediction"].mean.shape == (8, 1, 32)
 
