@@ -8,7 +8,7 @@ import pytest
 
 from crossreg.cli import commands
 from crossreg.cli import main as cli
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.designs import presets
 from crossreg.export import write
 from crossreg.runs import prediction, run_folder
@@ -129,7 +129,7 @@ def test_a_sweep_has_the_seeds_steps_and_settings_that_were_asked_for(called, ti
     kept, put = called
     put(sweep, "run_sweep", [])
     put(sweep, "describe_sweep", "")
-    save_yaml(tiny.replace(batch_size=3), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny.replace(batch_size=3)))
     flags = [
         "--grid",
         "k_reg=2,5",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crossreg.config import Config, save_yaml
+from crossreg.config import Config, to_yaml
 from crossreg.data import cache
 from crossreg.data.trajectories import Trajectories
 
@@ -24,5 +24,5 @@ def waves(trajectories: Trajectories, tmp_path_factory):
 @pytest.fixture(scope="module")
 def config_file(tiny: Config, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("config") / "c.yaml"
-    save_yaml(tiny.replace(evaluate_every=20), path)
+    path.write_text(to_yaml(tiny.replace(evaluate_every=20)))
     return path

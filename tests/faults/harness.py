@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.config import Config, save_yaml
+from crossreg.config import Config, to_yaml
 from crossreg.data.pairs import Pairs
 from crossreg.studies.sweep import programs
 
@@ -29,7 +29,7 @@ def commands(config: Config, folder: Path) -> dict[str, list[str]]:
     A step takes a millisecond, and every 20 of them there is a look: most of the time a snapshot is being written.
     """
     small = config.replace(num_blocks=1, width=3, num_samples=2, evaluate_every=20, steps=300)
-    save_yaml(small, folder / "c.yaml")
+    (folder / "c.yaml").write_text(to_yaml(small))
     common = ["--config", str(folder / "c.yaml"), "--save-every", "0", "--quiet"]
     asked = "sweep grid --grid mask_seed=3 --methods xreg,unregularized+early --seeds 2 --steps 300"
     return {"train": ["train", *common, "--seed", "3"], "sweep": [*asked.split(), *common]}

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness import spoil_seeds
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.sweep import run as sweep
 from long_tests import amount, long
@@ -39,7 +39,7 @@ def test_thousands_of_replicas(waves, tiny, tmp_path, monkeypatch, capsys):
     # Many programs of equal shape: what each of them leaves behind would add up.
     monkeypatch.setattr("crossreg.studies.sweep.programs._MOST_REPLICAS", RUNS // 20)
     small = tiny.replace(width=2, num_blocks=2, num_modes=3, num_samples=2, evaluate_every=10, test_size=1, reg_size=2)
-    save_yaml(small, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(small))
     command = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", "unregularized", "--seeds", str(RUNS)]
     command += ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out", str(tmp_path / "s")]
     assert main([*command, "--max-diverged", "0.05"]) == 0

@@ -6,7 +6,7 @@ import pytest
 from tiny_sweep import ENGINES, METHODS, MOST, OFTEN, STEPS, Killer, check_whole, engine, workers
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.studies.sweep.run import run_sweep
 from long_tests import long
 
@@ -41,7 +41,7 @@ def test_the_job_of_a_killed_worker_is_done_by_another(name, trials, wanted, tmp
 def test_a_job_that_always_fails_is_said_and_the_others_end(name, small, wanted, tmp_path, capfd):
     bad = min(Path(file).stem for file in wanted.files)
     folder = tmp_path / "s"
-    save_yaml(small, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(small))
     command = ["sweep", "grid", "--grid", "mask_seed=3", "--seeds", "2", "--steps", str(STEPS), "--quiet"]
     command += ["--config", str(tmp_path / "c.yaml"), "--out", str(folder), "--most-replicas", str(MOST), "--methods"]
     assert main([*command, "persistence"]) == 0

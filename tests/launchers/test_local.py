@@ -11,7 +11,7 @@ import pytest
 from tiny_sweep import METHODS, MOST, STEPS, check_whole
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.errors import InputError
 from crossreg.studies.launchers import local
 from crossreg.studies.launchers.local import worker_environments
@@ -21,7 +21,7 @@ from long_tests import long
 
 @pytest.fixture
 def command(small, trials, tmp_path) -> list[str]:
-    save_yaml(small, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(small))
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
     asked += ["--config", str(tmp_path / "c.yaml"), "--quiet", "--most-replicas", str(MOST), "--workers", "2"]
     return [*asked, "--out", str(tmp_path / "s")]

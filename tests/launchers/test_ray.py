@@ -12,7 +12,7 @@ import pytest
 from tiny_sweep import METHODS, MOST, OFTEN, STEPS, check_whole, workers
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.errors import InputError
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep import run as sweep
@@ -94,7 +94,7 @@ def _ancestors(pid: int) -> list[int]:
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_cancels_the_tasks_and_the_sweep_goes_on(by, small, trials, wanted, tmp_path):
     """With a cluster of its own, which ends with it."""
-    save_yaml(small, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(small))
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
     asked += [
         "--config",

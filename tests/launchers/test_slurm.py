@@ -16,7 +16,7 @@ import pytest
 from tiny_sweep import METHODS, MOST, OFTEN, STEPS, Killer, check_whole
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.errors import InputError
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep.run import run_sweep
@@ -199,7 +199,7 @@ def test_preempted_tasks_are_sent_again_however_often(slurm, quick, trials, want
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
 def test_a_driver_that_ends_leaves_no_jobs_to_the_next(by, slurm, small, trials, wanted, tmp_path):
     """A stop cancels the jobs at once; those of a driver that was killed are cancelled by the next."""
-    save_yaml(small, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(small))
     asked = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", METHODS, "--seeds", "2", "--steps", str(STEPS)]
     asked += ["--config", str(tmp_path / "c.yaml"), "--quiet", "--most-replicas", str(MOST), "--save-every", "0"]
     asked += ["--launcher", "slurm", "--workers", "2", "--worker-memory", "1", "--out", str(tmp_path / "s")]

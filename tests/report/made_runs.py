@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crossreg.config import Config, save_yaml
+from crossreg.config import Config, to_yaml
 from crossreg.metrics.calibration import LEVELS
 from crossreg.runs.fields.regions import Region
 from crossreg.runs.fields.test_fields import LEVELS as QUANTILES
@@ -64,7 +64,7 @@ def fields(number: float = 0.0) -> StoredFields:
 def write_run(folder: Path, config: Config, number: float = 0.0, *, with_fields: bool = True) -> Path:
     """A finished run."""
     folder.mkdir(parents=True)
-    save_yaml(config, folder / "config.yaml")
+    (folder / "config.yaml").write_text(to_yaml(config))
     metrics = {split: scores(number + 0.3 * i) for i, split in enumerate(("test", "reg", "train"))}
     sigma = {site: [0.1 * (i + 1) for i in range(count)] for site, count in SITES.items()}
     (folder / "metrics.json").write_text(json.dumps(metrics | {"sigma": sigma}))

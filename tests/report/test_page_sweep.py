@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.keys import evaluation_key
 from crossreg.metrics.evaluation import point_scores
@@ -23,7 +23,7 @@ from crossreg.studies.sweep.scoring import trainings_of
 
 @pytest.fixture
 def sweep(cached_waves, tiny, tmp_path):
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     flags = ["--methods", "xreg,ensemble-2,persistence,ensemble-2+temperature", "--seeds", "2", "--steps", "20"]
     flags += ["--grid", "observed_fraction=0.5,0.8", "--config", str(tmp_path / "c.yaml"), "--quiet"]
     assert main(["sweep", "grid", "--out", str(tmp_path / "sweep"), *flags]) == 0

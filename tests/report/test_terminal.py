@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
-from crossreg.config import save_yaml
+from crossreg.config import to_yaml
 from crossreg.progress import display as progress
 from crossreg.progress.display import CountDisplay
 
@@ -85,7 +85,7 @@ def test_predict_says_what_it_has_written(trained, tmp_path, capsys):
 
 def test_a_training_ends_with_what_to_do_next(trained, tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CROSSREG_CACHE", str(trained.parents[1] / "cache"))
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     out = tmp_path / "a run"
     flags = ["--config", str(tmp_path / "c.yaml"), "--steps", "20", "--quiet"]
     assert main(["train", "--out", str(out), *flags]) == 0

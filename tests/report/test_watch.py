@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from watch_folders import SCORES, SITES, history, jsonl, write_run
 
-from crossreg.config import Config, save_yaml, to_dict
+from crossreg.config import Config, to_dict, to_yaml
 from crossreg.methods.names import config_of
 from crossreg.progress.display import TrainingDisplay
 from crossreg.progress.history import geometric_mean, history_line
@@ -186,7 +186,7 @@ def test_settings_that_grow_when_read_are_none(tmp_path):
     for text in ("".join(levels) + "data: {scenario: *x5}\n", "data: " + "[" * 60_000, "data: " + "{a: " * 15_000):
         path.write_text(text)
         assert read_settings(inside, ("config.yaml",)) == {}
-    save_yaml(Config(), path)
+    path.write_text(to_yaml(Config()))
     assert read_settings(inside, ("config.yaml",)) == to_dict(Config())
 
 

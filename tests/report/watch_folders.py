@@ -5,7 +5,7 @@ import json
 import socket
 from pathlib import Path
 
-from crossreg.config import Config, save_yaml, to_dict
+from crossreg.config import Config, to_dict, to_yaml
 from crossreg.designs.grids import plan
 from crossreg.methods.names import config_of
 from crossreg.report.watch.server import WatchServer
@@ -38,7 +38,7 @@ SCORES = {"nll": -2.25, "ece_mix": 0.0125, "crps": 0.03, "rmse": 0.07, "std_mu":
 
 def write_run(folder: Path, config: Config, *lines: dict, finished: bool = True) -> Path:
     folder.mkdir(parents=True)
-    save_yaml(config, folder / "config.yaml")
+    (folder / "config.yaml").write_text(to_yaml(config))
     (folder / "metrics.jsonl").write_text(jsonl(*lines))
     if finished:
         (folder / "metrics.json").write_text(json.dumps({"test": SCORES, "reg": SCORES, "train": SCORES, "sigma": {}}))

@@ -297,11 +297,11 @@ def test_bad_configs_say_what_and_where(values, message):
 
 
 def test_configs_survive_yaml(tmp_path):
-    from crossreg.config import save_yaml
+    from crossreg.config import to_yaml
 
     for name in PRESETS:
         config = preset(name).replace(sites=("block1", "pre_head"), num_points=32)
-        save_yaml(config, tmp_path / "c.yaml")
+        (tmp_path / "c.yaml").write_text(to_yaml(config))
         assert load_yaml(tmp_path / "c.yaml") == config
     assert from_dict(to_dict(Config())) == Config()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
-from crossreg.config import Config, save_yaml
+from crossreg.config import Config, to_yaml
 from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.designs import grids
@@ -78,7 +78,7 @@ def test_reg_updates_are_those_of_the_whole_run():
 
 
 def test_a_plan_says_what_would_be_run_and_writes_nothing(cached_waves, tiny, tmp_path, capsys, monkeypatch):
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     command = ["sweep", "grid", "--grid", "k_reg=2,3", "--methods", "xreg,ensemble", "--seeds", "2", "--steps", "20"]
     command += ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out"), "--plan"]
     monkeypatch.setattr(cost, "rates_of", lambda device: (0.5, 0.0, 0.0, 0.0, 0.0, 0.0))
@@ -99,7 +99,7 @@ def test_rates_of_another_processor_are_named_as_such(here, differs, cached_wave
     for module in (cost, run, plan):
         monkeypatch.setattr(module, "describe_processor", lambda: here)
     assert cost.measured_elsewhere() == (MEASURED if differs else None)
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     command = ["sweep", "grid", "--grid", "k_reg=2", "--methods", "xreg", "--seeds", "1", "--config"]
     assert main([*command, str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out"), "--plan"]) == 0
     said = f"times are those measured on {MEASURED}; on this machine ({here}) they differ"

@@ -14,7 +14,7 @@ import pytest
 
 from crossreg.cli.commands import Plan, Sweep
 from crossreg.cli.main import main
-from crossreg.config import Config, load_yaml, save_yaml
+from crossreg.config import Config, load_yaml, to_yaml
 from crossreg.designs.grids import plan
 from crossreg.designs.presets import SCENARIOS
 from crossreg.errors import InputError
@@ -246,7 +246,7 @@ def _plain(config: Config) -> dict:
 
 
 def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
-    save_yaml(Config().replace(steps=123, width=4), tmp_path / "mine.yaml")
+    (tmp_path / "mine.yaml").write_text(to_yaml(Config().replace(steps=123, width=4)))
     made = make_plan(Asked(str(tmp_path / "mine.yaml"), seeds=3), "gpu:1")
     assert [(jobs["label"], jobs["replicas"], jobs["steps"]) for jobs in made["jobs"]] == [("mine", 3, 123)]
     assert load_yaml(tmp_path / "mine.yaml").train.steps == 123
@@ -256,7 +256,7 @@ def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
     assert made["replicas"] == 4
     made = make_plan(Asked("unregularized", seeds=2, steps=50, grid=["train_size=20,30,40"]), "gpu:1")
     assert [(jobs["label"], jobs["replicas"]) for jobs in made["jobs"]] == [("unregularized", 6)]
-    save_yaml(Config().replace(data="flow.npy"), tmp_path / "own.yaml")
+    (tmp_path / "own.yaml").write_text(to_yaml(Config().replace(data="flow.npy")))
     with pytest.raises(InputError, match=r"own\.yaml: is for your data \(flow\.npy\), which plans do not support"):
         make_plan(Asked(str(tmp_path / "own.yaml")), "gpu:1")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import _parse, main
-from crossreg.config import Config, save_yaml, to_dict
+from crossreg.config import Config, to_dict, to_yaml
 from crossreg.designs.grids import ALL_METHODS, Trial, plan
 from crossreg.errors import InputError
 from crossreg.methods import dropout
@@ -126,7 +126,7 @@ def test_a_killed_sweep_goes_on_where_it_was(at, cached_waves, tiny, tmp_path, m
 
 def test_a_sweep_survives_sigkill(cached_waves, tiny, tmp_path):
     """The real thing: a process that is shot as soon as its first program has ended."""
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     arguments = ["grid", "--grid", "mask_seed=3", "--methods", "unregularized,xreg", "--seeds", "2"]
     arguments += ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet", "--out"]
     assert main(["sweep", *arguments, str(tmp_path / "whole")]) == 0
@@ -258,7 +258,7 @@ def test_a_settings_file_that_says_nothing_of_steps_leaves_the_sweep_its_own(tmp
 
 
 def test_command_line(tiny, cached_waves, tmp_path, capsys):
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     out = tmp_path / "s"
     arguments = ["grid", "--grid", "train-size=3,7", "--methods", "persistence,unregularized", "--seeds", "2"]
     common = ["--steps", "10", "--config", str(tmp_path / "c.yaml"), "--quiet"]
@@ -300,7 +300,7 @@ def test_every_grid_flag_counts():
 
 
 def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, capsys):
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     sweep = ["grid", "--grid", "observed_fraction=0.5,1.0", "--methods", "xreg,ensemble", "--seeds", "2"]
     common = ["--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet"]
     assert main(["sweep", *sweep, *common, "--out", str(tmp_path / "s")]) == 0
@@ -345,7 +345,7 @@ def test_another_command_says_what_it_replaces(tiny, cached_waves, tmp_path, cap
 
 
 def test_rows_say_what_was_set_and_idle_settings_train_nothing_twice(cached_waves, tiny, tmp_path, capsys):
-    save_yaml(tiny.replace(test_size=2), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny.replace(test_size=2)))
     command = ["sweep", "grid", "--seeds", "2", "--steps", "20", "--config", str(tmp_path / "c.yaml"), "--quiet"]
     out = str(tmp_path / "s")
     grid = ["--grid", "k_reg=2,5", "--methods", "xreg,unregularized"]

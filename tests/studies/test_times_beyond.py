@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
-from crossreg.config import DataConfig, save_yaml
+from crossreg.config import DataConfig, to_yaml
 from crossreg.data.files.load import load_file
 from crossreg.data.keys import evaluation_key
 from crossreg.data.load import make_data
@@ -74,7 +74,7 @@ def test_pairs_that_are_not_scored_are_in_no_part(data, tiny, predictor):
 
 
 def test_train_evaluate_and_the_page_say_it(tiny, cached_waves, tmp_path, capsys):
-    save_yaml(tiny.replace(steps=10), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny.replace(steps=10)))
     out = tmp_path / "run"
     assert main(["train", "--config", str(tmp_path / "c.yaml"), "--out", str(out), "--quiet"]) == 0
     said = capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_train_evaluate_and_the_page_say_it(tiny, cached_waves, tmp_path, capsys
 
 
 def test_a_sweep_says_it_and_its_rows_have_both_parts(tiny, cached_waves, tmp_path, capsys):
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     out = tmp_path / "s"
     sweep = ["sweep", "grid", "--grid", "observed_fraction=0.5", "--steps", "10", "--config", str(tmp_path / "c.yaml")]
     sweep += ["--methods", "xreg,persistence", "--quiet", "--out", str(out), "--seeds"]

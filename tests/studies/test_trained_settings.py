@@ -7,7 +7,7 @@ import pytest
 from crossreg.cars import study as car_module
 from crossreg.cars.study import run_car
 from crossreg.cli.main import main
-from crossreg.config import Config, save_yaml
+from crossreg.config import Config, to_yaml
 from crossreg.designs.car_study import car_study
 from crossreg.designs.grids import ALL_METHODS
 from crossreg.errors import InputError
@@ -123,7 +123,7 @@ def test_a_grid_may_vary_a_method_but_not_contradict_its_name(method, change, is
 
 
 def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path, capsys, monkeypatch):
-    save_yaml(tiny.replace(generalization_head=False, reg_objective="moment-matched"), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny.replace(generalization_head=False, reg_objective="moment-matched")))
     common = ["--config", str(tmp_path / "c.yaml"), "--methods", "unregularized,xreg"]
     out = tmp_path / "s"
     grid = ["sweep", "grid", "--grid", "mask_seed=3", "--out", str(out)]
@@ -133,7 +133,7 @@ def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path
         assert "--methods xreg: this method sets generalization_head to true, not false" in said
         assert said.count("\n") == 1
     assert main(["plan", "protocol", "--on", "h200:1", "--methods", "xreg"]) == 2
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     contradiction = ["--grid", "reg_objective=crps", "--methods", "xreg-mm", "--out", str(out), *common[:2]]
     assert main(["sweep", "grid", *contradiction]) == 2
     assert "--methods xreg-mm: this method sets reg_objective" in capsys.readouterr().err
@@ -147,7 +147,9 @@ def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path
 
 def test_rows_say_what_was_trained(tiny, cached_waves, tmp_path):
     """Of every row, what its trained replicas were made with, whatever of it the method, the file and the grid set."""
-    save_yaml(tiny.replace(generalization_head=False, reg_objective="moment-matched", k_reg=3), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(
+        to_yaml(tiny.replace(generalization_head=False, reg_objective="moment-matched", k_reg=3))
+    )
     command = ["sweep", "grid", "--grid", "dropout_rate=0.1,0.4", "--methods", "xreg-internal-mm,dropout,persistence"]
     flags = ["--seeds", "1", "--steps", "10", "--config", str(tmp_path / "c.yaml"), "--quiet"]
     assert main([*command, *flags, "--out", str(tmp_path / "s")]) == 0
@@ -175,7 +177,7 @@ def test_rows_say_what_was_trained(tiny, cached_waves, tmp_path):
 
 def test_a_row_says_which_candidate_was_chosen(tiny, cached_waves, tmp_path, monkeypatch):
     monkeypatch.setattr(dropout, "RATES", (0.05, 0.4))
-    save_yaml(tiny, tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
     command = ["sweep", "grid", "--grid", "mask_seed=3", "--methods", "dropout-reg", "--seeds", "2", "--steps", "10"]
     assert main([*command, "--config", str(tmp_path / "c.yaml"), "--quiet", "--out", str(tmp_path / "s")]) == 0
     for row in read_rows(tmp_path / "s"):
@@ -197,7 +199,7 @@ def test_a_row_says_which_candidate_was_chosen(tiny, cached_waves, tmp_path, mon
     ],
 )
 def test_what_a_sweep_would_replace_is_refused(sweep, setting, said, tmp_path, capsys):
-    save_yaml(Config().replace(**setting), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(Config().replace(**setting)))
     command = ["sweep", sweep, "--plan", "--seeds", "1", "--config", str(tmp_path / "c.yaml")]
     assert main([*command, "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
@@ -205,7 +207,7 @@ def test_what_a_sweep_would_replace_is_refused(sweep, setting, said, tmp_path, c
 
 def test_what_a_sweep_leaves_to_some_runs_or_to_the_grid_is_not_refused(tmp_path, capsys):
     """An ablation changes the samples of some rows; of a field in --grid, the flag counts for more than the file."""
-    save_yaml(Config().replace(num_samples=7, k_reg=4), tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text(to_yaml(Config().replace(num_samples=7, k_reg=4)))
     command = ["sweep", "ablation", "--plan", "--seeds", "1", "--config", str(tmp_path / "c.yaml")]
     assert main([*command, "--out", str(tmp_path / "out")]) == 0
     command[1] = "paper-observed"

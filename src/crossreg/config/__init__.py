@@ -119,11 +119,6 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(to_dict(config), sort_keys=False)
 
 
-def save_yaml(config: Config, path: Path) -> None:
-    """Write all settings of a run."""
-    path.write_text(to_yaml(config))
-
-
 def load_stored(path: Path) -> Config:
     """Read the settings of a run folder, where no link to another file is followed."""
     return _load(path, None, follow_links=False)
