@@ -2,6 +2,8 @@
 #
 #   make quickstart   train XReg and its baselines side by side, with figures (about 3 minutes, set-up included)
 #   make test         the whole test suite
+#
+# and one for every commit: make check, lint, types and a few quick tests in about a minute.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,13 +12,18 @@ READY := .venv/ready
 # Every n-th mutant of those that `make mutants` tries.
 EVERY ?= 1
 
-.PHONY: quickstart test mutants faults paper bench docs lint types lock
+.PHONY: quickstart test check mutants faults paper bench docs lint types lock
 
 quickstart: $(READY)
 	$(BIN)/crossreg quickstart
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
+
+# What is worth knowing before a commit.
+check: lint types
+	$(BIN)/python -m pytest -n 2 tests/test_defaults.py tests/test_commands.py tests/test_objectives.py \
+	  tests/test_predictive.py tests/test_interface.py tests/mutants/test_list.py tests/claims/test_readme_prose.py
 
 # Whether the tests notice: small changes of meaning, one at a time, each with the tests that must fail then.
 mutants: $(READY)
@@ -74,7 +81,7 @@ docs: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 types: $(READY)
 	$(BIN)/pyright

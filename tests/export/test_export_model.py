@@ -127,16 +127,16 @@ def _network(model) -> str:
 
 def _assert_it_comes_back(folder, model, data):
     with pytest.raises(InputError, match=r"module of your own \(.*DeepONet\): give `like`"):
-        crossreg.read_model(folder)
+        crossreg.export.read_model(folder)
     make, where, _ = MODULES["deeponet"]
     module, key = make(3, 16, key=jax.random.key(8)), jax.random.key(9)
-    again = crossreg.read_model(folder, like=cross_regularize(module, where, data.train, config=CONFIG, key=key))
+    again = crossreg.export.read_model(folder, like=cross_regularize(module, where, data.train, config=CONFIG, key=key))
     assert jax.tree.structure(again) == jax.tree.structure(model)
     for a, b in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True):
         np.testing.assert_array_equal(a, b) if eqx.is_array(a) else None
     other = cross_regularize(module, lambda m: m.branch.layers[1], data.train, key=key)
     with pytest.raises(InputError, match="expected an array"):
-        crossreg.read_model(folder, like=other)
+        crossreg.export.read_model(folder, like=other)
 
 
 def test_masks_of_their_own_and_units(tmp_path):
@@ -157,7 +157,7 @@ def test_masks_of_their_own_and_units(tmp_path):
     ):
         for name in wanted:
             np.testing.assert_allclose(found[name] / scale, wanted[name] / scale, rtol=1e-5, atol=1e-5, err_msg=name)
-    assert crossreg.read_model(tmp_path / "out", like=_model("mlp", data)).units == units
+    assert crossreg.export.read_model(tmp_path / "out", like=_model("mlp", data)).units == units
 
 
 class Spectrum(eqx.Module):

@@ -78,7 +78,7 @@ def data(tmp_path_factory) -> xr.Data:
     return xr.load(path, train_size=10, reg_size=600, test_size=30)
 
 
-def predictor(batch: xr.Batch, keys) -> Mixture:
+def predictor(batch: xr.data.Batch, keys) -> Mixture:
     """The truth: components that share a wave, as instances of a model do, and the σ of the errors in two parts."""
     shared = jax.vmap(lambda k: jax.random.normal(k, (100, 1, batch.y.shape[-1])), out_axes=1)(keys)
     shared = (shared - shared.mean(0)) / shared.std(0) * SHARED

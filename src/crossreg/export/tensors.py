@@ -49,7 +49,7 @@ def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
     """Rebuild the surrogate of an exported folder from its tensors and its description.
 
     Args:
-        folder: a folder written by `crossreg export` or [`export_model`][crossreg.export_model].
+        folder: a folder written by `crossreg export` or [`export_model`][crossreg.export.export_model].
         like: for a module of your own, a surrogate made by `cross_regularize` in the same way; its values do not
             matter.
 
@@ -61,7 +61,7 @@ def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
 
     Example:
         ```python
-        model = crossreg.read_model("exported")
+        model = crossreg.export.read_model("exported")
         ```
     """
     if importlib.util.find_spec("safetensors") is None:

@@ -99,7 +99,7 @@ def export_model(
 
     Example:
         ```python
-        crossreg.export_model(done.model, data.test, "exported", levels=(0.05, 0.5, 0.95))
+        crossreg.export.export_model(done.model, data.test, "exported", levels=(0.05, 0.5, 0.95))
         ```
     """
     output = Path(output)

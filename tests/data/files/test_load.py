@@ -155,7 +155,7 @@ def test_scores_of_other_units_differ_by_the_units_alone(plain, large):
 def test_a_network_in_units_is_the_network_between_two_maps():
     """μ = o + s μ', σ = s σ' of the same network on (x − o)/s; a mask channel is left alone."""
     units = Units((3.0, -20.0), (0.5, 4.0))
-    inner = xr.fno(1, 3, 2, width=4, num_blocks=2, num_modes=4, key=jax.random.key(0), predict_increment=True)
+    inner = xr.nn.fno(1, 3, 2, width=4, num_blocks=2, num_modes=4, key=jax.random.key(0), predict_increment=True)
     outer = dataclasses.replace(inner, units=units)
     offset, scale = (jnp.asarray(part)[:, None] for part in units)
     z = jax.random.normal(jax.random.key(1), (5, 3, 16))
