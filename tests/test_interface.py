@@ -1,5 +1,6 @@
 """The public interface: names, what old names do, and a result that is saved and loaded."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,8 +13,10 @@ import optax
 import pytest
 
 import crossreg as xr
+from crossreg.data.load import ARRAYS
 from crossreg.fitting import fit
 from crossreg.objectives import scaled_crps
+from crossreg.studies import train
 from made_fields import fields
 
 SMALL = xr.ModelConfig(width=4, num_blocks=2, num_modes=3)
@@ -88,7 +91,8 @@ def test_a_result_is_saved_as_a_run_and_loaded(result, data, tmp_path):
     scores = result.save(tmp_path / "run", progress=False)
     run = xr.load_run(tmp_path / "run")
     x = data.test[:3].x
-    np.testing.assert_array_equal(xr.predict(run.model, x).means, result.predict(x).means)
+    np.testing.assert_array_equal(xr.predict(run.model, x).means, result.predict(data.test[:3]).means)
+    np.testing.assert_array_equal(run.predict(x).means, result.predict(x, num_samples=4).means)
     assert run.config.model == SMALL
     assert (run.config.train.steps, run.config.data.observed_fraction) == (20, 0.8)
     assert (run.config.data.train_size, run.config.data.reg_size, run.config.data.test_size) == (14, 2, 4)
@@ -97,17 +101,20 @@ def test_a_result_is_saved_as_a_run_and_loaded(result, data, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert lines == result.history
     assert [line["step"] for line in lines] == [10, 20]
-    with pytest.raises(xr.InputError, match="already; choose another folder"):
+    with pytest.raises(xr.InputError, match="already holds a run"):
         result.save(tmp_path / "run", progress=False)
 
 
 def test_a_result_that_settings_do_not_describe_is_not_saved(result, data, tmp_path):
     own = fit(data, xr.build_model(SMALL, data.train), **QUICK, progress=False)
     plain = result._replace(data=result.data.split_off_calibration(0).__class__(data.train, data.reg, data.test, ""))
+    part = result._replace(data=data.split_off_calibration(0))
     tuned = fit(data, SMALL, optimizer=optax.sgd(1e-3), **QUICK, progress=False)
-    for odd, said in ((own, "the model"), (tuned, "the model"), (plain, "the data")):
+    for odd, said in ((own, "the model"), (tuned, "the model"), (plain, "the data"), (part, "the data")):
         with pytest.raises(xr.InputError, match=f"these do not describe {said}"):
             odd.save(tmp_path / "none")
+    with pytest.raises(xr.InputError, match="stopped at step 9 of 20"):
+        result._replace(stopped_at=9).save(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -119,6 +126,9 @@ def test_an_objective_and_an_optimizer_reach_the_training(result, data):
     for ours, theirs in zip(leaves(same), leaves(result), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert named.train.reg_objective == "crps"
+    plain = dataclasses.replace(SMALL, feature_noise="none", generalization_head=False)
+    with pytest.raises(xr.InputError, match="reg_objective: nothing in this model learns on reg"):
+        fit(data, plain, reg_objective=scaled_crps, **QUICK, progress=False)
     still = fit(data, SMALL, optimizer=optax.set_to_zero(), **QUICK, progress=False)
 
     for other in (named, still):
@@ -143,3 +153,46 @@ def test_a_surrogate_is_a_predictor_wherever_one_is_taken(result, data):
         theirs = xr.evaluate(wrap(xr.methods.EnsemblePredictor([result.model], 4), data.reg), data.test)
         assert ours == theirs
         assert ours != xr.evaluate(result.model, data.test, num_samples=4)
+
+
+def test_a_save_that_is_interrupted_leaves_nothing(result, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "final_metrics", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            result.save(tmp_path / "run", progress=False)
+    assert list(tmp_path.iterdir()) == []
+    result.save(tmp_path / "run", progress=False)
+    assert xr.load_run(tmp_path / "run").config.train.steps == 20
+
+
+def test_a_folder_called_like_the_data_is_not_read(trajectories, tmp_path, monkeypatch):
+    """Neither is an array a scenario: a run of it is not compared with runs of another system."""
+    monkeypatch.chdir(tmp_path)
+    for name in (ARRAYS, "array"):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "other.npy", fields(samples=40, times=4))
+    config = xr.load(trajectories).config
+    assert config is not None
+    assert (config.scenario, config.data, config.sizes, config.horizons) == (ARRAYS, ARRAYS, (14, 2, 4), (6, 6))
+    parts = xr.load(trajectories, split="time", train_size=2, reg_size=1, test_size=1)
+    assert parts.config is not None
+    assert parts.config.sizes == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda u: xr.load(data="u.npy"), "data: is what `source` says; write load('u.npy', …)"),
+        (lambda u: xr.load(u, scenario="diff_ks"), "scenario: is what `source` says"),
+        (lambda u: xr.load(u, trainsize=3), "trainsize: no such setting of data; did you mean train_size?"),
+        (lambda u: fit(xr.load(u), stepz=3), "stepz: no such setting of training; did you mean steps?"),
+        (lambda u: fit(xr.load(u), width=3), "width: no such setting of training; those of the model go into"),
+    ],
+)
+def test_a_slip_is_named(call, said, trajectories):
+    with pytest.raises(xr.InputError) as found:
+        call(trajectories)
+    assert str(found.value).startswith(said)

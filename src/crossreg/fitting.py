@@ -1,6 +1,7 @@
 """Fit one model in memory, with a progress display; the result predicts, scores, and saves itself as a run folder."""
 
 import dataclasses
+import difflib
 import sys
 import warnings
 from pathlib import Path
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.config.settings import RegObjective
-from crossreg.data.pairs import AbstractPairs, Data
+from crossreg.data.pairs import AbstractPairs, Batch, Data
 from crossreg.errors import InputError
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
@@ -26,6 +27,8 @@ from crossreg.studies.train import store_run
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
+
+_FIELDS = {known.name for known in dataclasses.fields(TrainConfig)}
 
 
 class Fit(NamedTuple):
@@ -53,12 +56,18 @@ class Fit(NamedTuple):
         return bool(self.history) and self.history[-1]["diverged_at"] >= 0
 
     def predict(
-        self, x: Float[Array | np.ndarray, "batch in *space"], *, key: PRNGKeyArray | None = None, num_samples: int = 30
+        self,
+        x: Float[Array | np.ndarray, "batch in *space"] | Batch,
+        *,
+        key: PRNGKeyArray | None = None,
+        num_samples: int = 30,
     ) -> Mixture | InUnits:
         """Predict the next fields, one step ahead.
 
         Args:
-            x: Inputs of shape (batch, channel, *space), as `data.test` gives them: hidden points 0.
+            x: A batch, or inputs of shape (batch, channel, *space) as batches of `data.test` have them: with hidden
+                points already 0, or, in data with units, at the offset of their channel. No mask is applied here;
+                `crossreg predict` on a saved run applies the run's.
             key: Key of the model instances that are drawn; equal keys give equal predictions. By default always the
                 same one.
             num_samples: Model instances.
@@ -67,7 +76,8 @@ class Fit(NamedTuple):
             A mixture of `num_samples` Gaussians at every point: `mean`, `std`, `std_predictive`,
             `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
         """
-        return predict(self.model, jnp.asarray(x), key=key, num_samples=num_samples)
+        x = x.x if isinstance(x, Batch) else jnp.asarray(x)
+        return predict(self.model, x, key=key, num_samples=num_samples)
 
     def evaluate(self, pairs: AbstractPairs | None = None, *, num_samples: int = 30) -> dict[str, object]:
         """Score the model on a split, by default on `data.test`; see [`evaluate`][crossreg.evaluate]."""
@@ -77,23 +87,28 @@ class Fit(NamedTuple):
         """Save the model as a run folder, as `crossreg train` writes it, with its scores on all splits.
 
         Args:
-            folder: The folder: new, or without files of a run.
+            folder: The folder: new, or empty. It is written whole or not at all.
             progress: Show progress while the model is scored.
 
         Returns:
             The scores on test, reg and train, and σ per site.
 
         Raises:
-            InputError: If the folder holds a run; or if settings do not describe the model or its data, which a model
-                of your own, an optimizer or reg objective of your own, and data that `load` did not make have in
-                common. `xr.export.export_model` writes a model of your own.
+            InputError: If the folder holds anything; if training was stopped; or if settings do not describe the model
+                and its data: a model, an optimizer or a reg objective of your own, or data that `load` did not make.
+                `xr.export.export_model` writes such a model.
 
         Example:
             >>> result.save("runs/mine")
             >>> xr.load_run("runs/mine").model
         """
+        if self.stopped_at is not None:
+            raise InputError(
+                f"save: the training was stopped at step {self.stopped_at:,} of {self.train.steps:,}, and a run folder"
+                " would say that it was completed; use crossreg.export.export_model"
+            )
         if self.built_from is None or self.data.config is None:
-            which = "model" if self.built_from is None else "data"
+            which = "model and its training" if self.built_from is None else "data"
             raise InputError(
                 f"save: a run folder stores settings, and these do not describe the {which}; use"
                 " crossreg.export.export_model, or equinox.tree_serialise_leaves"
@@ -123,8 +138,8 @@ def fit(
         model: The settings of the Fourier neural operator to build, by default those of the paper; or a surrogate of
             your own (see [`cross_regularize`][crossreg.cross_regularize]).
         config: Training settings.
-        optimizer: An Optax transformation that updates θ and ψ instead of Adam, for example `optax.adamw(1e-3)`. ρ
-            keeps its own Adam.
+        optimizer: An Optax transformation that updates θ and ψ instead of Adam, for example `optax.adamw(1e-3)`. The
+            settings `learning_rate`, `schedule` and `clip` then do not act on θ and ψ. ρ keeps its own Adam.
         reg_objective: The loss on reg that ρ minimises: a name, as in the settings, or a function
             (mixture, y, weight) ↦ scalar of the standardised fields.
         progress: Show step, losses, reg ECE, σ per site and the time left.
@@ -150,6 +165,12 @@ def fit(
         raise TypeError(f"fit learns from a Data, which has train and reg (see load), not a {type(data).__name__}")
     if isinstance(reg_objective, str):
         fields["reg_objective"], reg_objective = reg_objective, None
+    if unknown := [name for name in fields if name not in _FIELDS]:
+        close = difflib.get_close_matches(unknown[0], _FIELDS, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"{unknown[0]}: no such setting of training{hint}; those of the model go into a ModelConfig")
+    if not isinstance(model, Surrogate | ModelConfig | None):
+        raise TypeError(f"fit builds a model from a ModelConfig or trains a Surrogate, not a {type(model).__name__}")
     train = dataclasses.replace(config or TrainConfig(), **fields)
     if isinstance(model, Surrogate):
         check_reads(model, data.train)

@@ -307,7 +307,10 @@ def test_cars_of_mixed_sizes_are_trained_on_and_scored_together(tmp_path, capsys
 
 def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
     for flags, expected in (
-        (["--methods", "persistence"], "--methods persistence: a car's input is no pressure"),
+        (
+            ["--methods", "persistence"],
+            "--methods persistence: the input of a car is not a pressure that",
+        ),
         (["--methods", "lucky"], "fixed-noise[-SIGMA][-all-data]\n"),
         (["--methods", "xreg-all-data"], "--methods xreg-all-data: xreg needs held-out data"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),

@@ -112,15 +112,15 @@ def test_a_worker_is_asked_for_its_memory(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"workers": 0}, "--workers 0: must be 1 or more"),
-        ({"most_replicas": 0}, "--most-replicas 0: must be 1 or more"),
-        ({"worker_memory": float("nan")}, "--worker-memory nan: must be a number of GiB"),
+        ({"workers": 0}, "workers is 0: must be 1 or more"),
+        ({"most_replicas": 0}, "most_replicas is 0: must be 1 or more"),
+        ({"worker_memory": float("nan")}, "worker_memory is nan: must be a number of GiB"),
         ({"worker_gpus": 1}, "--worker-cpus and --worker-gpus: are for --workers 2 or more"),
-        ({"ray_address": "auto"}, "--ray-address auto: is for --launcher ray"),
+        ({"ray_address": "auto"}, "ray_address is auto: is for --launcher ray"),
         ({"slurm_partition": "gpu"}, "--slurm-partition and --slurm-options: are for --launcher slurm"),
-        ({"launcher": "slurm"}, "--launcher slurm: needs --worker-memory"),
+        ({"launcher": "slurm"}, "launcher is slurm: needs --worker-memory"),
         ({"launcher": "slurm", "worker_memory": 8.0, "slurm_options": "account"}, "expected key=value"),
-        ({"launcher": "slurm", "worker_memory": 8.0, "slurm_time": 0}, "--slurm-time 0: must be 1 minute or more"),
+        ({"launcher": "slurm", "worker_memory": 8.0, "slurm_time": 0}, "slurm_time is 0: must be 1 minute or more"),
     ],
 )
 def test_what_cannot_be_is_refused(settings, said):
@@ -132,6 +132,6 @@ def test_what_cannot_be_is_refused(settings, said):
 def test_a_missing_extra_is_one_line(engine, package, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        InputError, match=rf"^--launcher {engine}: needs {package}; .*`pip install 'crossreg\[{engine}\]'`$"
+        InputError, match=rf"^launcher is {engine}: needs {package}; .*`pip install 'crossreg\[{engine}\]'`$"
     ):
         Workers(launcher=engine, worker_memory=8.0).checked()

@@ -15,7 +15,7 @@ from made_runs import STEPS, fields, inside, write_run
 from crossreg.cli.main import main
 from crossreg.config import Config, load_yaml
 from crossreg.report.page.data_names import data_names, with_names
-from crossreg.report.page.folders import Found, Sweep
+from crossreg.report.page.folders import Found, Sweep, find
 from crossreg.report.page.write import write_report
 from crossreg.runs.fields.stored_fields import TEST_FIELDS, write_test_fields
 
@@ -150,3 +150,16 @@ def test_a_page_of_a_sweep_names_its_file(tmp_path):
     [sweep] = with_names(found, names).sweeps
     assert sweep.asked["config"]["data"]["data"] == sweep.rows[0]["settings"]["data"] == "flow.npz"
     assert with_names(found, names).problems == [("x", "flow.npz: gone")]
+
+
+def test_a_report_of_an_older_run(tmp_path):
+    folder = write_run(tmp_path / "run", Config(), with_fields=False)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    wanted = metrics["test"]["std"]
+    for part in (metrics["test"], metrics["reg"]):
+        part["sharpness"] = part.pop("std")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "manifest.json").unlink(missing_ok=True)
+    [run] = find(folder).runs
+    assert run.row["test"]["std"] == wanted
+    assert "sharpness" not in run.row["test"]

@@ -71,7 +71,7 @@ def test_a_region_of_a_trajectory_that_is_not_stored_is_shown_in_its_window(page
 def test_the_sentence_about_what_is_kept_is_true(page):
     said = page.inner_text("#chosen")
     assert "This page holds 3 whole test trajectories of each of 2 of 2 runs" in said
-    assert "and windows around the other regions that are listed" in said
+    assert "and windows around the other listed regions" in said
 
 
 def test_sliders_stay_in_sight_of_the_picture(page):

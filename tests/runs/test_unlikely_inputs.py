@@ -304,7 +304,7 @@ def test_every_pair_is_looked_at_until_one_is_measured(tmp_path, monkeypatch):
     fields[:, :-2] = np.nan  # the last pair of each trajectory is whole
     pairs = load_file(_saved(tmp_path, fields)).train
     assert int(train.num_pairs) == int(pairs.num_pairs)
-    monkeypatch.setattr("crossreg.data.files.measured._VALUES", 1)
+    monkeypatch.setattr("crossreg.data.pairs._VALUES", 1)
     assert unmeasured(pairs) == []
 
 

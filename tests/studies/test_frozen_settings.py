@@ -242,7 +242,7 @@ def test_what_the_quickstart_trains(asked, steps, evaluate_every, data, tmp_path
         raise AskedError(configs, folders)
 
     loaded = []
-    monkeypatch.setattr(quickstart_module, "load_data", lambda config: loaded.append(config) or data)
+    monkeypatch.setattr(quickstart_module, "load_config", lambda config: loaded.append(config) or data)
     monkeypatch.setattr(quickstart_module, "train_side_by_side", ask)
     with pytest.raises(AskedError) as stopped:
         quickstart_module.quickstart(tmp_path / "out", **asked)

@@ -1,6 +1,7 @@
 """Programs of a sweep: which trainings share one, what identifies them, and equal numbers for equal settings."""
 
 import dataclasses
+import json
 import queue
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from crossreg.designs.grids import Trial, plan
 from crossreg.methods import xreg
 from crossreg.methods.names import parse_method
 from crossreg.metrics.evaluation import evaluate, sigma_per_site
-from crossreg.runs.programs import FORMAT, Training, digest_of
+from crossreg.runs.programs import FORMAT, Program, Training, describe_program, described_program, digest_of
 from crossreg.runs.sweep_folder import trial_key
 from crossreg.studies.sweep import programs
 from crossreg.studies.sweep import run as module
@@ -143,3 +144,11 @@ def test_programs_compiled_ahead_give_the_same_rows(cached_waves, tiny, tmp_path
     monkeypatch.setattr(module, "memory_bytes", lambda: 2**20)
     run_sweep(trials, tmp_path / "little memory", progress=False)
     assert compiled.empty()
+
+
+def test_a_program_is_stored_under_the_names_of_the_first_versions(tiny):
+    """What an older version stored is read: names on disk do not follow those of the code."""
+    training = Training(tiny, member=2, splits_off_calibration=True)
+    [stored] = describe_program(Program("p", {"k": training}))
+    assert stored == {"key": "k", "config": to_dict(tiny), "member": 2, "keeps_part_of_reg": True}
+    assert described_program("p", json.loads(json.dumps([stored]))) == Program("p", {"k": training})

@@ -132,7 +132,7 @@ def test_a_sweep_says_it_and_its_rows_have_both_parts(tiny, cached_waves, tmp_pa
     rows = {(row["method"], row["seed"]): row for row in read_rows(out)}
     assert rows.pop((old["method"], old["seed"])) == old
     assert [row["test_times"]["tested"] for row in rows.values()] == 3 * [TESTED]
-    assert capsys.readouterr().out.splitlines().count(sentence) == 1
+    assert capsys.readouterr().out.splitlines().count(f"- {sentence}") == 1
     page = write_report(out, None, progress=False).read_text()
     ours = [row["test_times"] for row in rows.values() if row["method"] == "xreg"]
     beyond = np.mean([times["beyond"]["nll"] for times in ours])

@@ -9,13 +9,16 @@ import dataclasses
 import re
 from collections.abc import Collection
 from dataclasses import field, make_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 
+from crossreg.cli import commands
 from crossreg.config import default_settings
 from crossreg.designs.car_study import CarStudy
 from crossreg.errors import InputError
+from crossreg.studies.launchers.settings import Workers
 
 Settings = TypeVar("Settings")
 # An argument in backticks, alone or with a value: `axes` or `axes='btx'`.
@@ -28,7 +31,8 @@ def in_flags(message: str) -> str:
     Messages name fields as Python does, in the forms that are replaced here: `train_size is 9 and reg_size is 3: …`,
     `data u.npy: …`, and, anywhere, a field in backticks, with a value or without.
     """
-    fields = {*default_settings(), *(known.name for known in dataclasses.fields(CarStudy))}
+    kinds = [CarStudy, Workers, *(kind for kind in vars(commands).values() if dataclasses.is_dataclass(kind))]
+    fields = {*default_settings(), *(known.name for kind in kinds for known in dataclasses.fields(kind))}
 
     def flag(name: str) -> str:
         return "--" + name.replace("_", "-")
@@ -42,7 +46,7 @@ def in_flags(message: str) -> str:
     head, colon, rest = message.partition(": ")
     if head.partition(" is ")[0] in fields:
         head = re.sub(r"(^|, | and )(\w+) is ", leading, head)
-    elif head.startswith("data "):
+    elif head.startswith("data ") and not Path(head).exists():  # not the name of a folder
         head = f"--{head}"
     return _QUOTED.sub(quoted, f"{head}{colon}{rest}")
 

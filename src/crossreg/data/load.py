@@ -24,6 +24,10 @@ from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 
+# What the settings of a run call data that were arrays in memory.
+ARRAYS = "arrays in memory"
+_FIELDS = {known.name for known in dataclasses.fields(DataConfig)} - {"data", "scenario"}
+
 
 def load(source: Any = "diff_ks", **fields: Any) -> Data:
     """Return the train, reg and test pairs of an APEBench scenario, of files, or of arrays.
@@ -52,41 +56,50 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
         data = xr.load(np.load("flow.npy"), split="time")
         ```
     """
+    for name in ("data", "scenario"):
+        if name in fields:
+            raise InputError(f"{name}: is what `source` says; write load({fields[name]!r}, …)")
+    if unknown := [name for name in fields if name not in _FIELDS]:
+        close = difflib.get_close_matches(unknown[0], _FIELDS, 1)
+        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(_FIELDS))}"
+        raise InputError(f"{unknown[0]}: no such setting of data{hint}")
     if isinstance(source, str | os.PathLike):
         if isinstance(source, str) and _names_a_scenario(source):
             config = DataConfig(scenario=source, **fields)
             names = () if cached_file(config).exists() else scenario_names()
             if names and source not in names:
                 raise _unknown(source)
-            return _with_settings(load_config(config), config)
+            return dataclasses.replace(load_config(config), config=config)
         if not Path(source).exists():
             raise _unknown(str(source))
-        config = own_config(str(source), fields)
-        return _with_settings(load_config(config), config)
+        config = resolved(own_config(str(source), fields))
+        return dataclasses.replace(load_config(config), config=config)
     if isinstance(source, Mapping | np.ndarray | jax.Array):
-        config = own_config("array", fields)
+        config = own_config(ARRAYS, fields)
         if config.field is not None:
             raise InputError(f"field is {config.field}: names an array of a file, and `source` is an array")
-        return _with_settings(load_source(open_arrays(source, config.axes), config), config)
+        return _described(load_source(open_arrays(source, config.axes), config), config)
     if isinstance(source, Sequence) and source and all(isinstance(path, str | os.PathLike) for path in source):
-        config = own_config(", ".join(map(str, source)), fields)
-        files = open_files([Path(path) for path in source], field=config.field, axes=config.axes)
-        return _with_settings(load_source(files, config), config)
+        paths = [Path(path) for path in source]
+        config = own_config(", ".join(str(path.resolve()) for path in paths), fields)
+        return _described(load_source(open_files(paths, field=config.field, axes=config.axes), config), config)
     raise InputError(
         "source: expected the name of a scenario, the path of a file, a list of paths, an array, or a dictionary of"
         f" arrays, not a {type(source).__name__}"
     )
 
 
-def _with_settings(data: Data, config: DataConfig) -> Data:
-    """Return data that know the settings they were loaded with, with the sizes that their files or arrays have."""
-    if config.data is not None and Path(config.data).exists():
-        config = resolved(config)
-    elif config.data is not None and config.split == "trajectory":
-        sizes = {name: int(getattr(data, name).num_rows) for name in ("train", "reg", "test")}
-        horizons = {f"{name}_horizon": getattr(data, name).pairs_per_row for name in ("train", "test")}
-        config = dataclasses.replace(config, **{f"{name}_size": size for name, size in sizes.items()}, **horizons)
-    return dataclasses.replace(data, config=config)
+def _described(data: Data, config: DataConfig) -> Data:
+    """Return data that know the settings they were loaded with, with the sizes that their arrays or files have."""
+    splits = {"train": data.train, "reg": data.reg, "test": data.test}
+    by_time = config.split == "time"
+    sizes = {
+        f"{n}_size": pairs.pairs_per_row * (int(pairs.num_rows) > 0) if by_time else int(pairs.num_rows)
+        for n, pairs in splits.items()
+    }
+    horizons = {} if by_time else {f"{n}_horizon": splits[n].pairs_per_row for n in ("train", "test")}
+    scenario = config.data if config.data == ARRAYS else ", ".join(Path(p).name for p in str(config.data).split(", "))
+    return dataclasses.replace(data, config=dataclasses.replace(config, scenario=scenario, **sizes, **horizons))
 
 
 def _names_a_scenario(source: str) -> bool:

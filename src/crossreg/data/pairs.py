@@ -311,7 +311,7 @@ class Data(Generic[Some]):
                 f"reg_size is {size}: a part of reg to learn from, or to calibrate on, has nothing that was measured;"
                 " hold out more"
             )
-        return dataclasses.replace(self, reg=learned, calibration=calibration)
+        return dataclasses.replace(self, reg=learned, calibration=calibration, config=None)
 
 
 def unmeasured(pairs: AbstractPairs) -> list[str]:

@@ -14,7 +14,7 @@ class Trajectories(NamedTuple):
         train: the pool that train and reg trajectories are taken from.
         test: trajectories that are only scored.
         origin: what generated them.
-        digest: SHA-256 of both arrays (see [`digest`][crossreg.data.trajectories.digest]).
+        digest: SHA-256 of both arrays.
     """
 
     train: Float[np.ndarray, "sample time channel *space"]

@@ -11,6 +11,7 @@ from crossreg.predictive.in_units import InUnits, Predictive
 from crossreg.predictive.mixture import Mixture
 
 Predictor = Callable[[Batch, Key[Array, " batch"]], Predictive]
+"""Anything that turns a batch, and a key for each of its pairs, into a predictive distribution at every point."""
 
 
 class SurrogatePredictor(eqx.Module):

@@ -174,7 +174,9 @@ def begin_again(folder: Path, *names: str) -> None:
     _write(folder, _digests(folder, names))
 
 
-def adopt(folder: Path, names: Sequence[str], sealed: Callable[[], Iterable[str]] = lambda: ()) -> None:
+def adopt(
+    folder: Path, names: Sequence[str], sealed: Callable[[], Iterable[str]] = lambda: (), *, empty: bool = False
+) -> None:
     """Make sure that a folder, which an earlier process may have left, has a good manifest.
 
     Args:
@@ -183,9 +185,10 @@ def adopt(folder: Path, names: Sequence[str], sealed: Callable[[], Iterable[str]
             are listed.
         sealed: Names the files that can be checked without a manifest. Where the manifest is corrupted, they alone are
             listed, and a warning is printed.
+        empty: Whether a folder without any of these files gets a manifest too.
     """
     try:
-        if read_manifest(folder) is None and names:
+        if read_manifest(folder) is None and (names or empty):
             vouch(folder, *names)
     except InputError as error:
         print(f"crossreg: {error}; what cannot be checked is made again", file=sys.stderr)

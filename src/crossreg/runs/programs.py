@@ -138,14 +138,17 @@ def program_in(path: Path) -> Program:
 
 def describe_program(program: Program) -> list[dict[str, Any]]:
     """Return a program as plain values, for its file and for workers."""
-    return [{"key": key} | t._asdict() | {"config": to_dict(t.config)} for key, t in program.trainings.items()]
+    return [
+        {"key": key, "config": to_dict(t.config), "member": t.member, "keeps_part_of_reg": t.splits_off_calibration}
+        for key, t in program.trainings.items()
+    ]
 
 
 def described_program(name: str, description: list[dict[str, Any]]) -> Program:
     """Return the program of a description."""
 
     def training(item: dict[str, Any]) -> Training:
-        return Training(from_dict(item["config"]), item["member"], item["splits_off_calibration"])
+        return Training(from_dict(item["config"]), item["member"], item["keeps_part_of_reg"])
 
     return Program(name, {item["key"]: training(item) for item in description})
 

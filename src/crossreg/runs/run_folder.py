@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from crossreg.config import Config, load_stored
 from crossreg.data.checks import check_mask
@@ -33,7 +34,9 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line
 from crossreg.files.whole import check_is_folder, read_array, read_json
 from crossreg.nn.build import model_like
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.mixture import Mixture
 from crossreg.progress.history import last_line
 from crossreg.runs.input_range import InputRange, stored_range
 from crossreg.runs.kinds import CONFIG, kind_of
@@ -68,6 +71,18 @@ class Run(NamedTuple):
     digest: str
     input_range: InputRange | None = None
     axes: str = ""
+
+    def predict(
+        self, x: Float[Array | np.ndarray, "batch in *space"], *, key: PRNGKeyArray | None = None
+    ) -> Mixture | InUnits:
+        """Predict the next fields, one step ahead, with as many samples as the run is scored with.
+
+        Args:
+            x: Inputs of shape (batch, channel, *space), hidden points already 0 or, in data with units, at the offset
+                of their channel. The run's mask is not applied here, as `crossreg predict` does.
+            key: Key of the model instances; by default always the same one.
+        """
+        return predict(self.model, jnp.asarray(x), key=key, num_samples=self.config.train.evaluation_samples)
 
     def load_data(self, path: Path | None = None) -> Data:
         """Load the splits of the run.

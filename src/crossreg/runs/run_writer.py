@@ -31,14 +31,14 @@ _STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS, TEST_FIELDS)
 OWN = {*_STORED, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 
 
-def check_free(folder: Path) -> None:
+def check_free(folder: Path, flag: str = "--out") -> None:
     """Raise InputError if a folder holds a run, or anything else: nothing is ever overwritten."""
     check_not_file(folder)
     if (folder / CONFIG).exists():
         state = "a run" if (folder / MODEL).exists() else "an unfinished run"
-        raise InputError(f"--out {folder}: already holds {state}; choose another folder or remove it")
+        raise InputError(f"{flag} {folder}: already holds {state}; choose another folder or remove it")
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
+        raise InputError(f"{flag} {folder}: is not empty; choose a new or empty folder")
 
 
 def check_same(folder: Path, config: Config) -> None:

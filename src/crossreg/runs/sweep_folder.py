@@ -123,7 +123,7 @@ def _mend(folder: Path, digest: str) -> set[str]:
         good = (p for p in stored if is_sealed(p, p.stem) or (p.suffix == ".json" and _is_plan(p, digest)))
         return map(names.__getitem__, good)
 
-    adopt(folder, [*names.values(), *([PLAN] if (folder / PLAN).exists() else [])], sealed)
+    adopt(folder, [*names.values(), *([PLAN] if (folder / PLAN).exists() else [])], sealed, empty=True)
     if (folder / PLAN).exists() and not is_sound(folder, PLAN):
         print(f"crossreg: {folder / PLAN}: is corrupted; written again", file=sys.stderr)
     corrupted = set()

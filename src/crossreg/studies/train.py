@@ -13,6 +13,7 @@ from crossreg.data.files.load import resolved
 from crossreg.data.files.streamed import check_unchanged
 from crossreg.data.load import load_config
 from crossreg.data.pairs import Data
+from crossreg.files.whole import made_whole
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts
 from crossreg.machine.stopping import stopped_together
@@ -27,7 +28,7 @@ from crossreg.runs.locks import locked
 from crossreg.runs.manifest import drop, entered, is_sound, record_json, recorded
 from crossreg.runs.programs import Training
 from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, VERSIONS, load_run, read_metrics
-from crossreg.runs.run_writer import check_same, open_run, reopen, write_beginning
+from crossreg.runs.run_writer import check_free, check_same, open_run, reopen, write_beginning
 from crossreg.runs.saving import USUAL, Saving
 from crossreg.runs.snapshots import SNAPSHOTS, HistoryLines, Resumable, SnapshotStore
 from crossreg.runs.versions import check_versions, describe_machine, source_digest
@@ -84,19 +85,21 @@ def store_run(
         history: The lines of its history.
         data: The data that it was trained on.
         config: Every setting of the run.
-        folder: The folder, to be created.
+        folder: The folder: new, or empty. It is written whole or not at all.
         progress: Whether progress is shown.
 
     Returns:
         The contents of `metrics.json`.
 
     Raises:
-        InputError: If the folder holds a file that a run has.
+        InputError: If the folder holds anything.
     """
-    open_run(folder, config, data, own := identity(config, data))
-    with locked(folder, "save"):
-        _store_model(folder, model, "".join(json.dumps(line) + "\n" for line in history).encode(), own)
-        return _score(model, data, config, folder, progress=progress)
+    check_free(folder, "folder")
+    own = identity(config, data)
+    with made_whole(folder, "folder") as made:
+        write_beginning(made, config, data, own)
+        _store_model(made, model, "".join(json.dumps(line) + "\n" for line in history).encode(), own)
+        return _score(model, data, config, made, progress=progress)
 
 
 def identity(config: Config, data: Data) -> str:

@@ -124,6 +124,8 @@ def train_replicas(
     static = route(models).static
     snapshot = first_snapshot(models, optimizer) if start is None else start
     learns_on_reg = bool(snapshot.state.rho.vector.size)
+    if reg_objective is not None and not learns_on_reg:
+        raise InputError("reg_objective: nothing in this model learns on reg, so that it would never be computed")
     placed = _placed(snapshot, static, tasks, layout)
     feed = Feed(tasks, placed[2], config, layout, learns_on_reg=learns_on_reg)
     try:

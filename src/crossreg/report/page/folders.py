@@ -32,12 +32,12 @@ from crossreg.report.shared.stored import DEPTH
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
 from crossreg.runs.kinds import CONFIG, PLAN, SUMMARY, TEST_CARS, Kind, kind_by, read_sections
+from crossreg.runs.older_names import with_current_names
 from crossreg.runs.programs import TRAINED_FOLDER
 from crossreg.runs.run_folder import HISTORY, METRICS, VERSIONS, check_scored
 from crossreg.runs.sweep_folder import ROWS, all_rows, asked_rows, load_trials, trial_key
 from crossreg.studies.sweep.scoring import trainings_of
 
-_DEPTH = 6
 _MOST_RUNS = 1000
 _LONGEST_REASON = 300
 # What a reader may raise on a file that is not what its name says.
@@ -160,7 +160,9 @@ def _references(folder: Path, runs: list[Run]) -> list[Row]:
     return [
         row
         for parent, first in reversed(firsts.items())
-        for row in reference_rows(parent.relative_to(folder.parent).as_posix(), read_json(parent / SUMMARY), first)
+        for row in reference_rows(
+            parent.relative_to(folder.parent).as_posix(), with_current_names(read_json(parent / SUMMARY)), first
+        )
     ]
 
 
@@ -202,7 +204,7 @@ def read_run(name: str, folder: Path) -> Items:
         check_scored(folder)
     except InputError as error:
         return [unfinished_run(name, folder, reason_of(error))]
-    metrics = read_json(folder / METRICS)
+    metrics = with_current_names(read_json(folder / METRICS))
     try:
         config = load_stored(folder / CONFIG)
     except InputError as error:
