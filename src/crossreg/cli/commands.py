@@ -89,7 +89,7 @@ class DataFiles:
     axes: str | None = None
     """A letter for each axis: b sample, t time, c channel, x y z space."""
     picture: Path = Path("data_check.png")
-    """PNG file to write; an existing one is replaced."""
+    """PNG file to write; an earlier one is replaced."""
     json: bool = False
     """Print one JSON object instead of text."""
 
