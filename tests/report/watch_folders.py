@@ -9,6 +9,7 @@ from crossreg.config import Config, to_dict, to_yaml
 from crossreg.designs.grids import plan
 from crossreg.methods.names import config_of
 from crossreg.report.watch.server import WatchServer
+from crossreg.runs.programs import Program, describe_program
 from crossreg.runs.sweep_folder import trial_key
 from crossreg.studies.sweep.scoring import trainings_of
 
@@ -50,7 +51,7 @@ def write_sweep(folder: Path) -> tuple[list, Path]:
     trials = plan("grid", methods="xreg,ensemble-2", seeds=2, steps=20, grid=["observed_fraction=0.4"])
     trainings = [(t.key("d"), t) for p in trials for members in trainings_of(p) for t in members]
     (folder / "trained").mkdir(parents=True)
-    described = [{"key": k} | t._asdict() | {"config": to_dict(t.config)} for k, t in trainings]
+    described = describe_program(Program("abc", dict(trainings)))
     (folder / "trained" / "abc.json").write_text(json.dumps(described))
     lines = [
         {"training": key} | history(step, shift=float(number), diverged_at=15 if number == 1 and step == 20 else -1)

@@ -46,7 +46,7 @@ def test_a_stop_keeps_what_was_trained(model, data, tiny, monkeypatch, capsys):
 
 
 def test_a_stop_before_the_first_report_keeps_nothing(model, data, tiny, monkeypatch):
-    def nothing_yet(*_):
+    def nothing_yet(*_, **__):
         raise KeyboardInterrupt
         yield
 
