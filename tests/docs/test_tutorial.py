@@ -127,7 +127,7 @@ def test_a_backbone_of_another_package(diff_ks, capsys):
     namespace: dict[str, Any] = {}
     exec(smaller(before, SCENARIO), namespace)
     assert after.startswith("crossreg.fit(data, model, ")
-    assert set(xr.sigma_per_site(namespace["model"])) == UNET_SITES
+    assert set(xr.metrics.sigma_per_site(namespace["model"])) == UNET_SITES
 
 
 def test_the_page_on_extending(data):
