@@ -182,25 +182,65 @@ def predict(
     if at is not None and at.shape[0] != x.shape[0]:
         raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")
     key = jax.random.key(0) if key is None else key
-    keys = key if key.ndim == 1 else jax.random.split(key, x.shape[0])
+    keys = sample_keys(key if key.ndim == 1 else jax.random.split(key, x.shape[0]), num_samples)
     with jax.default_matmul_precision("float32" if path == "plain" else TRAINING_PRECISION):
-        moments = _only_at(at, _sample_moments(model, x, keys, num_samples, path))
-        instances = None
-        if has_predictive_noise(model.stages):
-            # The part of the means' spread that is ω's alone. XLA removes this where `instance_means` is not used.
-            muted = eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
-            instances = _only_at(at, _sample_moments(muted, x, keys, num_samples)).mean
+        moments = _only_at(at, _sample_moments(model, x[None], keys, path))
+        # The part of the means' spread that is ω's alone. XLA removes this where `instance_means` is not used.
+        quiet = without_psi_noise(model)
+        instances = None if quiet is None else _only_at(at, _sample_moments(quiet, x[None], keys)).mean
+    mixture = _mixture_of(moments, instances)
+    if model.units is None:
+        return mixture
+    num_dims = mixture.means.ndim - 3
+    return InUnits(mixture, model.units.offsets(num_dims), model.units.scales(num_dims))
+
+
+def predict_each(
+    model: Surrogate,
+    x: Float[Array, "sample batch in *space"],
+    keys: Key[Array, "sample batch"],
+    *,
+    path: ComputePath = "plain",
+) -> Mixture:
+    """Return the mixture whose component s is model instance s applied to an input of its own.
+
+    This is one step of a rollout, where instances have gone different ways. Equal inputs, and keys from `sample_keys`,
+    give the mixture of `predict`.
+
+    Args:
+        model: A surrogate without units.
+        x: One input for each component, standardised.
+        keys: The key of each component's noise. A model without noise inside is its own only instance, so that
+            components then differ in their inputs alone.
+        path: How the numbers are computed, as in `predict`.
+
+    Returns:
+        A mixture of arrays (sample, batch, channel, *space), in the network's units.
+    """
+    with jax.default_matmul_precision("float32" if path == "plain" else TRAINING_PRECISION):
+        return _mixture_of(_sample_moments(model, x, keys, path))
+
+
+def sample_keys(keys: Key[Array, " batch"], num_samples: int) -> Key[Array, "sample batch"]:
+    """Return the keys of the model instances that `predict` draws for inputs with these keys."""
+    return jax.vmap(lambda key: jax.random.split(key, num_samples), out_axes=1)(keys)
+
+
+def without_psi_noise(model: Surrogate) -> Surrogate | None:
+    """Return the model in which the noise of the instance ω alone is left, or None if ψ owns no noise inside."""
+    if not has_predictive_noise(model.stages):
+        return None
+    return eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
+
+
+def _mixture_of(moments: Moments, instances: Float[Array, "..."] | None = None) -> Mixture:
     gen = moments.log_sigma_gen
-    mixture = Mixture(
+    return Mixture(
         moments.mean,
         jnp.exp(2 * moments.log_sigma_pred),
         jnp.zeros_like(moments.mean) if gen is None else jnp.exp(2 * gen),
         instances,
     )
-    if model.units is None:
-        return mixture
-    num_dims = mixture.means.ndim - 3
-    return InUnits(mixture, model.units.offsets(num_dims), model.units.scales(num_dims))
 
 
 def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> None:
@@ -235,19 +275,21 @@ def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
     return jax.tree.map(gather, moments)
 
 
-def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: ComputePath = "plain") -> Moments:
-    """Sample S Gaussians for each input, (sample, batch, channel, *space).
+def _sample_moments(model: Surrogate, x, keys: Key[Array, "sample batch"], path: ComputePath = "plain") -> Moments:
+    """Sample S Gaussians for each input, (sample, batch, channel, *space), of inputs (sample or 1, batch, in, *space).
 
     Samples and batch meet only here: both are folded into one axis, each (sample, input) with its own noise. That axis
-    comes second, after the channels, so that a pointwise layer stays one 2-D matrix product without a transpose.
+    comes second, after the channels, so that a pointwise layer stays one 2-D matrix product without a transpose. Where
+    all samples share an input, what comes before the first noise is computed once.
     """
-    if not model.is_stochastic:
-        num_samples = 1
-    batch = x.shape[0]
-    x = model.to_network(jnp.moveaxis(x, 0, 1))
-    sample_keys = jax.vmap(lambda k: jax.random.split(k, num_samples), out_axes=1)(keys).reshape(-1)
+    own, batch = x.shape[:2]
+    num_samples = keys.shape[0] if model.is_stochastic else own
+    x = jnp.moveaxis(x, 2, 0)
+    x = model.to_network(x.reshape(x.shape[0], own * batch, *x.shape[3:]))
 
     def fold(field):
+        if own == num_samples:
+            return field
         repeated = jnp.broadcast_to(field[:, None], (field.shape[0], num_samples, *field.shape[1:]))
         return repeated.reshape(field.shape[0], num_samples * batch, *field.shape[2:])
 
@@ -256,6 +298,6 @@ def _sample_moments(model: Surrogate, x, keys, num_samples: int, path: ComputePa
 
     first = model._first_stochastic
     h = _run_many(model.stages[:first], x, None, path).done()
-    features = _run_many(model.stages[first:], fold(h), sample_keys, path)
+    features = _run_many(model.stages[first:], fold(h), keys[:num_samples].reshape(-1), path)
     moments = model.step_from(fold(x), _through(model.heads, features, path))
     return jax.tree.map(unfold, moments)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.nn.surrogate import Surrogate
-from crossreg.predictive.in_units import Predictive, standardized, with_standard
+from crossreg.predictive.in_units import InUnits, Predictive, with_standard
 from crossreg.predictive.mixture import Mixture, Recalibrated
 from crossreg.predictors.batches import batches_of
 from crossreg.predictors.predictor import Predictor, as_predictor
@@ -46,8 +46,11 @@ class Conformal(eqx.Module):
     tail: Float[Array, ""]
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Predictive:
-        predictive = self.predictor(batch, keys)
-        mixture, _ = standardized(predictive, batch.y)
+        return self.recalibrate(self.predictor(batch, keys))
+
+    def recalibrate(self, predictive: Predictive) -> Predictive:
+        """Return a mixture with the fitted levels."""
+        mixture = predictive.standard if isinstance(predictive, InUnits) else predictive
         assert isinstance(mixture, Mixture)
         return with_standard(predictive, Recalibrated(mixture, self.knots, self.targets, self.tail))
 

@@ -38,7 +38,16 @@ class EnsemblePredictor(eqx.Module):
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         parts = []
         for number, member in enumerate(self.members):
-            own = keys if number == 0 else jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(keys)
-            parts.append(member(batch, own))
-        components = (standardized_as(part, parts[0]) for part in parts)  # each member may have its own units
-        return with_standard(parts[0], jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *components))
+            parts.append(member(batch, member_keys(number, keys)))
+        return pooled(parts)
+
+
+def member_keys(number: int, keys: Key[Array, " batch"]) -> Key[Array, " batch"]:
+    """Return the keys that a member draws its samples with; those of the first are the ensemble's own."""
+    return keys if number == 0 else jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
+
+
+def pooled(parts: Sequence[Mixture | InUnits]) -> Mixture | InUnits:
+    """Return the mixture of all components of several mixtures, in the units of the first; each may have its own."""
+    components = (standardized_as(part, parts[0]) for part in parts)
+    return with_standard(parts[0], jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *components))

@@ -39,7 +39,11 @@ class Tempered(eqx.Module):
     form: Form = eqx.field(static=True, default="stretch")
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
-        return _widened(self.predictor(batch, keys), self.temperature, self.form)  # pyright: ignore[reportArgumentType]
+        return self.recalibrate(self.predictor(batch, keys))  # pyright: ignore[reportArgumentType]
+
+    def recalibrate(self, mixture: Mixture | InUnits) -> Mixture | InUnits:
+        """Return a mixture with the fitted scale."""
+        return _widened(mixture, self.temperature, self.form)
 
 
 def _widened(mixture: Mixture | InUnits, temperature: Float[Array, ""], form: Form) -> Mixture | InUnits:

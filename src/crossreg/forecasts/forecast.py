@@ -1,0 +1,159 @@
+"""The result of a rollout: a predictive distribution at every lead time."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from crossreg.errors import InputError
+from crossreg.predictive.in_units import InUnits, Predictive
+from crossreg.predictive.mixture import Mixture, Recalibrated
+
+# What a forecast is scored against, at every lead.
+Field = Float[Array | np.ndarray, "lead batch channel *space"]
+
+
+class Limits(NamedTuple):
+    """The range that particles are expected to stay in, for each channel, in the fields' units."""
+
+    low: Float[np.ndarray, " channel"]
+    high: Float[np.ndarray, " channel"]
+
+    @classmethod
+    def around(cls, fields: Float[Array | np.ndarray, "batch channel *space"], widths: float) -> "Limits":
+        """Return the range of some fields, widened on both sides by a number of its own widths."""
+        values = np.moveaxis(np.asarray(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)
+        low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
+        size = np.maximum(np.abs(low), np.abs(high))
+        width = np.where(high > low, high - low, np.where(size > 0, size, 1.0))  # a constant field has a size at least
+        return cls(low - widths * width, high + widths * width)
+
+
+class Forecast(eqx.Module):
+    """A predictive distribution at every lead time of a rollout. Make one with [`rollout`][].
+
+    Its arrays are (lead, batch, channel, *space), in the fields' units.
+
+    Attributes:
+        predictive: The distribution, with the lead time as the first axis of the fields.
+        lost_at: The step at which each particle left `limits` or was no longer finite; 0 if it never did. Such
+            particles stay in the distribution, and `lost` counts them.
+        limits: The range that particles are expected to stay in.
+        leads: The lead times, in steps from 1.
+        names: The names of the channels, where they are known.
+
+    Example:
+        ```python
+        forecast = xr.rollout(result.model, x0, steps=50)
+        forecast.mean[9], forecast.std[9]       # ten steps ahead
+        forecast.at(10).quantile(0.95)          # the same lead, as a mixture
+        forecast.crps(truth).mean((1, 2, 3))    # by lead, for truth (lead, batch, channel, *space)
+        ```
+    """
+
+    predictive: Predictive
+    lost_at: Int[Array, "particle batch"]
+    limits: Limits
+    leads: tuple[int, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True, default=())
+
+    @property
+    def mean(self) -> Float[Array, "lead batch channel *space"]:
+        """The mean."""
+        return _by_lead(self.predictive, lambda at: at.mean)
+
+    @property
+    def std(self) -> Float[Array, "lead batch channel *space"]:
+        """The total standard deviation, √U_tot."""
+        return _by_lead(self.predictive, lambda at: at.std)
+
+    @property
+    def std_predictive(self) -> Float[Array, "lead batch channel *space"]:
+        """√U_pred."""
+        return _by_lead(self.predictive, lambda at: at.std_predictive)
+
+    @property
+    def std_generalization(self) -> Float[Array, "lead batch channel *space"]:
+        """√U_gen."""
+        return _by_lead(self.predictive, lambda at: at.std_generalization)
+
+    @property
+    def particles(self) -> Float[Array, "particle lead batch channel *space"]:
+        """The field of each particle, which is what the next step read."""
+        means = components(self.predictive).means
+        if isinstance(self.predictive, InUnits):
+            return self.predictive.offset + self.predictive.scale * means
+        return means
+
+    @property
+    def lost(self) -> Int[np.ndarray, " lead"]:
+        """How many of the particles of all trajectories are lost at each lead."""
+        lost_at = np.asarray(self.lost_at)
+        return np.asarray([np.sum((lost_at > 0) & (lost_at <= lead)) for lead in self.leads])
+
+    def quantile(self, level: float) -> Float[Array, "lead batch channel *space"]:
+        """Return the value below which the distribution has the probability `level`, at every lead."""
+        if not 0 < level < 1:
+            raise InputError(f"the level {level:g} must lie in (0, 1)")
+        return _by_lead(self.predictive, lambda at, level: at.quantile(level), level=jnp.asarray(level))
+
+    def cdf(self, y: Field) -> Float[Array, "lead batch channel *space"]:
+        """The distribution function; at the truth it is the PIT."""
+        return _by_lead(self.predictive, lambda at, y: at.cdf(y), self._checked(y))
+
+    def log_prob(self, y: Field) -> Float[Array, "lead batch channel *space"]:
+        """The log-density at every point."""
+        return _by_lead(self.predictive, lambda at, y: at.log_prob(y), self._checked(y))
+
+    def crps(self, y: Field) -> Float[Array, "lead batch channel *space"]:
+        """The continuous ranked probability score at every point."""
+        return _by_lead(self.predictive, lambda at, y: at.crps(y), self._checked(y))
+
+    def at(self, lead: int) -> Predictive:
+        """Return the distribution at one lead, as the prediction of one step is.
+
+        Raises:
+            InputError: If the forecast does not keep this lead.
+        """
+        if lead not in self.leads:
+            raise InputError(f"lead is {lead}: the forecast keeps {_listed(self.leads)}")
+        return at_index(self.predictive, self.leads.index(lead))
+
+    def __repr__(self) -> str:
+        count, shape = components(self.predictive).num_samples, components(self.predictive).means.shape[2:]
+        lost = f", {self.lost[-1]} lost" if self.lost[-1] else ""
+        return f"Forecast(leads {_listed(self.leads)}, fields {shape}, {count} particles{lost})"
+
+    def _checked(self, y: Any) -> Float[Array, "lead batch channel *space"]:
+        y, expected = jnp.asarray(y), components(self.predictive).means.shape[1:]
+        if y.shape != expected:
+            raise InputError(f"y has shape {y.shape}; expected {expected}, (lead, batch, channel, *space)")
+        return y
+
+
+def _listed(leads: tuple[int, ...]) -> str:
+    if len(leads) > 2 and leads == tuple(range(leads[0], leads[-1] + 1)):
+        return f"{leads[0]} to {leads[-1]}"
+    return ", ".join(map(str, leads))
+
+
+def components(predictive: Predictive) -> Mixture:
+    """Return the mixture whose components are the particles."""
+    standard = predictive.standard if isinstance(predictive, InUnits) else predictive
+    return standard.mixture if isinstance(standard, Recalibrated) else standard
+
+
+def at_index(predictive: Predictive, index: int | Int[Array, ""]) -> Predictive:
+    """Return the distribution at one place of the lead axis."""
+    return eqx.tree_at(components, predictive, jax.tree.map(lambda array: array[:, index], components(predictive)))
+
+
+@eqx.filter_jit
+def _by_lead(predictive: Predictive, of: Callable[..., Array], *fields: Array, **same: Array) -> Array:
+    """Return a quantity at every lead, computed one lead at a time: some take many times the memory of a field."""
+    leads = components(predictive).means.shape[1]
+    return jax.lax.map(lambda row: of(at_index(predictive, row[0]), *row[1:], **same), (jnp.arange(leads), *fields))

@@ -1,0 +1,222 @@
+r"""Particles: model instances that a rollout feeds their own output.
+
+Particle p is one model instance $\omega_p$: a member of an ensemble, its noise, its dropout masks. It follows
+
+$$ x^p_{k+1} = \mu(x^p_k; \omega_p), \qquad
+   p(x_k) = \frac1P \sum_p \mathcal N(\mu^p_k, \sigma_{pred,p,k}^2 + \sigma_{gen,p,k}^2). $$
+
+What is fed back is the mean: σ says how far single points stray, not how they stray together, and added as white noise
+it excites scales that the field does not have. States are standardised, so that a large offset costs no digits.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from crossreg.data.pairs import Batch
+from crossreg.errors import InputError
+from crossreg.nn.surrogate import Surrogate, predict, predict_each, sample_keys, without_psi_noise
+from crossreg.predictive.in_units import InUnits, Predictive, standardized_as
+from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictors.conformal import Conformal
+from crossreg.predictors.ensemble import EnsemblePredictor, member_keys
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor
+from crossreg.predictors.temperature import Tempered
+
+Mask = Bool[Array, "batch 1 *space"] | None
+# Offset o and scale s of the fields u = o + s z whose z is the state of a particle; None where they are the state.
+Affine = tuple[Float[Array, "channel *ones"], Float[Array, "channel *ones"]] | None
+
+
+class SurrogateStep(eqx.Module):
+    """One step of a surrogate: particle p is its instance with the noise of key p."""
+
+    model: Surrogate
+    reads_mask: bool = eqx.field(static=True)
+
+    def __call__(
+        self,
+        x: Float[Array, "particle batch channel *space"],
+        keys: Key[Array, "particle batch"],
+        numbers: Int[Array, " particle"],
+        mask: Mask,
+    ) -> Mixture:
+        """Return the mixture whose component p is particle p, one step on."""
+        if mask is not None:
+            x = jnp.where(mask, x, 0.0)
+        if self.reads_mask:
+            seen = jnp.ones_like(x[:, :, :1]) if mask is None else jnp.broadcast_to(mask, x[:, :, :1].shape)
+            x = jnp.concatenate([x, seen.astype(x.dtype)], axis=2)
+        return predict_each(self.model, x, keys)
+
+
+class CallableStep(eqx.Module):
+    """One step of any predictor: particle p follows component p of the mixture that its own state is given."""
+
+    predictor: Predictor
+    reads_mask: bool = eqx.field(static=True)
+    components: int = eqx.field(static=True)
+    units: Affine = None
+
+    def __call__(
+        self,
+        x: Float[Array, "particle batch channel *space"],
+        keys: Key[Array, "particle batch"],
+        numbers: Int[Array, " particle"],
+        mask: Mask,
+    ) -> Mixture:
+        """Return the mixture whose component p is particle p, one step on."""
+        particles, size = x.shape[:2]
+        seen = jnp.ones((size, 1, *x.shape[3:]), bool) if mask is None else mask
+        x = jnp.where(seen, x, 0.0)
+        fields = in_fields_units(x, self.units).reshape(-1, *x.shape[2:])
+        seen = jnp.tile(seen, (particles, *(1,) * (seen.ndim - 1)))
+        inputs = jnp.concatenate([fields, seen.astype(x.dtype)], axis=1) if self.reads_mask else fields
+        weight = jnp.ones((fields.shape[0], *(1,) * (fields.ndim - 1)), x.dtype)
+        predictive = self.predictor(Batch(inputs, fields, seen, weight), keys.reshape(-1))
+        mixture = _with_components(predictive)
+        if isinstance(mixture, InUnits):
+            mixture = standardized_as(mixture, mixture)
+        row = jnp.arange(particles * size)
+
+        def own(values: Float[Array, "component row *field"]) -> Float[Array, "particle batch *field"]:
+            component = jnp.repeat(numbers % self.components, size)
+            return values[component, row].reshape(particles, size, *values.shape[2:])
+
+        return jax.tree.map(own, mixture)
+
+
+class Member(NamedTuple):
+    """Particles that share a network.
+
+    Attributes:
+        step: Takes one step of all of them.
+        quiet: The same without the noise of ψ, where there is any: the model instance ω alone.
+        keys: The key of each particle's noise, for each trajectory.
+        units: Offset and scale of the fields that the state standardises; None where it does not.
+    """
+
+    step: SurrogateStep | CallableStep
+    quiet: SurrogateStep | None
+    keys: Key[Array, "particle batch"]
+    units: Affine
+
+
+def standardized_fields(u: Float[Array, "*shape"], units: Affine) -> Float[Array, "*shape"]:
+    """Return the state z of a field u."""
+    return u if units is None else (u - units[0]) / units[1]
+
+
+def in_fields_units(z: Float[Array, "*shape"], units: Affine) -> Float[Array, "*shape"]:
+    """Return the field u = o + s z of a state."""
+    return z if units is None else units[0] + units[1] * z
+
+
+Recalibrate = Callable[[Any], Predictive]
+
+
+def members_of(
+    predictor: Surrogate | Predictor, particles: int, keys: Key[Array, " batch"], batch: Batch
+) -> tuple[list[Member], Recalibrate]:
+    """Return the particles of a predictor, and what recalibrates their mixture at each lead.
+
+    Args:
+        predictor: Any predictor.
+        particles: How many particles all members share. A network without noise inside has one.
+        keys: A key for each trajectory. Particles are the samples that the predictor draws with these keys.
+        batch: The fields that the rollout starts from, without a mask channel.
+
+    Raises:
+        InputError: If the predictor cannot read the fields, or its mixture has no components to follow.
+    """
+    if isinstance(predictor, Tempered | Conformal):
+        members, recalibrate = members_of(predictor.predictor, particles, keys, batch)
+        return members, lambda mixture: predictor.recalibrate(recalibrate(mixture))  # pyright: ignore[reportArgumentType]
+    if isinstance(predictor, EnsemblePredictor):
+        each = -(-particles // len(predictor.members))
+        members = [
+            _surrogate_member(member.model, each, member_keys(number, keys), batch)
+            for number, member in enumerate(predictor.members)
+        ]
+        return members, _unchanged
+    if isinstance(predictor, SurrogatePredictor):
+        predictor = predictor.model
+    if isinstance(predictor, Surrogate):
+        return [_surrogate_member(predictor, particles, keys, batch)], _unchanged
+    return [_callable_member(predictor, particles, keys, batch)], _unchanged
+
+
+def _unchanged(mixture: Any) -> Any:
+    return mixture
+
+
+def _surrogate_member(model: Surrogate, particles: int, keys: Key[Array, " batch"], batch: Batch) -> Member:
+    """Return the particles of one surrogate, whose states are in the units of its network."""
+
+    def reads(with_mask: bool) -> Any:
+        return jax.eval_shape(
+            lambda x: predict(model, x, key=jax.random.key(0), num_samples=1).means, _inputs(batch, with_mask)
+        )
+
+    reads_mask = _reads_mask(reads, batch)
+    standard = dataclasses.replace(model, units=None)
+    quiet = without_psi_noise(standard)
+    num_dims = batch.x.ndim - 2
+    units = None if model.units is None else (model.units.offsets(num_dims), model.units.scales(num_dims))
+    return Member(
+        SurrogateStep(standard, reads_mask),
+        None if quiet is None else SurrogateStep(quiet, reads_mask),
+        sample_keys(keys, particles if model.is_stochastic else 1),
+        units,
+    )
+
+
+def _callable_member(predictor: Predictor, particles: int, keys: Key[Array, " batch"], batch: Batch) -> Member:
+    """Return the particles of any predictor; what its mixture is like is seen from one prediction."""
+    first = jax.tree.map(lambda array: array[:1], batch)
+
+    def reads(with_mask: bool) -> Any:
+        x = _inputs(first, with_mask)
+        return eqx.filter_eval_shape(lambda x: _with_components(predictor(first._replace(x=x), keys[:1])).means, x)
+
+    reads_mask = _reads_mask(reads, first)
+    seen = predictor(first._replace(x=_inputs(first, reads_mask)), keys[:1])
+    units = (seen.offset, seen.scale) if isinstance(seen, InUnits) else None
+    components = _with_components(seen).num_samples
+    particles = min(particles, components)
+    same = jnp.broadcast_to(keys, (particles, keys.shape[0]))  # all components come from one draw
+    return Member(CallableStep(predictor, reads_mask, components, units), None, same, units)
+
+
+def _with_components(predictive: Predictive) -> Mixture | InUnits:
+    standard = predictive.standard if isinstance(predictive, InUnits) else predictive
+    if isinstance(standard, Recalibrated):
+        raise InputError("rollout: the predictor gives a recalibrated distribution, which has no components to follow")
+    return predictive  # pyright: ignore[reportReturnType]
+
+
+def _inputs(batch: Batch, with_mask: bool) -> Float[Array, "batch in *space"]:
+    """Return the inputs as a network with or without a mask channel reads them."""
+    if not with_mask:
+        return batch.x
+    return jnp.concatenate([batch.x, jnp.broadcast_to(batch.mask, batch.x[:, :1].shape).astype(batch.x.dtype)], axis=1)
+
+
+def _reads_mask(reads: Callable[[bool], Any], batch: Batch) -> bool:
+    """Return whether a predictor reads a mask after the channels of the fields that it predicts."""
+    said = ""
+    for with_mask in (False, True):
+        try:
+            means = reads(with_mask)
+        except (TypeError, ValueError, IndexError) as error:
+            said = said or str(error).splitlines()[0]
+            continue
+        if means.shape[1:] == batch.x.shape:
+            return with_mask
+        said = said or f"it gives fields of shape {means.shape[2:]}"
+    raise InputError(f"rollout: the predictor does not step fields of shape {batch.x.shape[1:]} ({said})")

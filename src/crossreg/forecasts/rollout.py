@@ -1,0 +1,237 @@
+"""Rollouts: feed a predictor its own output, and keep a predictive distribution at every lead."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
+
+from crossreg.data.pairs import Batch
+from crossreg.errors import InputError
+from crossreg.forecasts.forecast import Forecast, Limits
+from crossreg.forecasts.particles import Mask, Member, members_of, standardized_fields
+from crossreg.nn.surrogate import Surrogate
+from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.ensemble import pooled
+from crossreg.predictors.predictor import Predictor
+
+# Values of all particles that are stepped together: bounds memory and stays in a CPU's cache. Changes no number but by
+# rounding, since each particle has its own noise.
+_VALUES_PER_CALL = {"cpu": 2**17, "accelerator": 2**24}
+# Without better knowledge, a particle is lost where it is this many widths of the first fields beyond their range.
+_WIDTHS = 10.0
+
+
+def rollout(
+    predictor: Surrogate | Predictor,
+    x0: Float[Array | np.ndarray, "..."] | Batch,
+    steps: int,
+    particles: int = 60,
+    *,
+    key: PRNGKeyArray | Key[Array, "..."] | None = None,
+    leads: Sequence[int] | None = None,
+    mask: Bool[Array | np.ndarray, "..."] | None = None,
+    hide_own: bool = True,
+    redraw: bool = False,
+    limits: Limits | None = None,
+    names: Sequence[str] = (),
+) -> Forecast:
+    r"""Forecast fields many steps ahead.
+
+    A particle is one model instance ω (a member of an ensemble and its noise), held fixed along the whole rollout: a
+    model that is wrong errs the same way at each step. Each step reads the particle's own mean; at every lead, the
+    forecast is the mixture of all particles' Gaussians. One step is the prediction of [`predict`][] with the same key.
+
+    Args:
+        predictor: A surrogate; a predictor: an ensemble, a recalibrated one; or any function of a batch and keys whose
+            mixture has components. Its own number of samples does not count here.
+        x0: The fields to start from, (batch, channel, *space), in their units; hidden points hold 0, or their channel's
+            offset, as in a batch of the data. A batch brings its mask along.
+        steps: How many steps ahead.
+        particles: Model instances, of all members together. A network without noise inside is one particle.
+        key: One key, or one key for each trajectory, whose noise then does not depend on the rest of the batch. The
+            default is `jax.random.key(0)`.
+        leads: The lead times to keep, from 1 to `steps`; by default all of them. Memory grows with their number.
+        mask: Where the network sees its input, for all fields (*space), or for each (batch, 1, *space); by default
+            everywhere, or as the batch says. Steps may have masks of their own, (step, batch, 1, *space).
+        hide_own: Whether the mask hides the network's own predictions too, as it hides the fields in training; if not,
+            it is applied to `x0` alone.
+        redraw: Whether each step draws its own model instance. Independent errors then average out, and the forecast is
+            too sure of itself wherever a model errs the same way at each step.
+        limits: The range that particles are expected to stay in. The default is that of `x0`, and ten of its widths on
+            both sides.
+        names: Names of the channels.
+
+    Returns:
+        The forecast. `lost` counts the particles that left the limits, by lead.
+
+    Raises:
+        InputError: If the predictor cannot step these fields, or an argument is out of range.
+
+    Example:
+        ```python
+        forecast = rollout(result.model, data.test[::data.test.horizon], steps=100, leads=[1, 10, 100])
+        forecast.mean, forecast.std  # (3, batch, channel, *space) each
+        ```
+    """
+    if steps < 1:
+        raise InputError(f"steps is {steps}: expected at least 1")
+    if particles < 1:
+        raise InputError(f"particles is {particles}: expected at least 1")
+    kept = tuple(range(1, steps + 1)) if leads is None else tuple(leads)
+    if not kept or list(kept) != sorted(set(kept)) or kept[0] < 1 or kept[-1] > steps:
+        raise InputError(f"leads are {', '.join(map(str, kept)) or 'none'}: expected increasing numbers, 1 to {steps}")
+    batch = _start(x0, mask)
+    masks = _masks(batch, mask, steps if hide_own else 1)
+    key = jax.random.key(0) if key is None else key
+    if key.ndim and key.shape != batch.x.shape[:1]:
+        raise InputError(f"key has shape {key.shape}: expected one key, or one for each of {batch.x.shape[0]} fields")
+    keys = key if key.ndim else jax.random.split(key, batch.x.shape[0])
+    members, recalibrate = members_of(predictor, particles, keys, batch)
+    limits = Limits.around(batch.x, _WIDTHS) if limits is None else limits
+    if len(limits.low) != batch.x.shape[1] or len(limits.high) != batch.x.shape[1]:
+        raise InputError(f"limits have {len(limits.low)} channels: the fields have {batch.x.shape[1]}")
+    parts, lost_at = zip(
+        *(_roll_member(member, batch.x, masks, kept, limits, hide_own, redraw) for member in members), strict=True
+    )
+    predictive = recalibrate(pooled(parts))
+    return Forecast(predictive, jnp.concatenate(lost_at), limits, kept, tuple(names))
+
+
+def _start(x0, mask) -> Batch:
+    """Return the fields to start from as a batch, without a mask channel."""
+    if isinstance(x0, Batch):
+        if x0.at is not None:
+            raise InputError("rollout: these pairs are not steps in time")
+        return x0._replace(x=x0.x[:, : x0.y.shape[1]])
+    x = jnp.asarray(x0)
+    if x.ndim < 3:
+        raise InputError(f"x0 has shape {x.shape}; expected (batch, channel, *space)")
+    if not x.size:
+        raise InputError(f"x0 is empty: it has shape {x.shape}")
+    if not bool(jnp.isfinite(x).all()):
+        raise InputError("x0 is not finite everywhere; a hidden point holds 0, or the offset of its channel")
+    seen = jnp.ones((x.shape[0], 1, *x.shape[2:]), bool)
+    return Batch(x, x, seen, jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), x.dtype))
+
+
+def _masks(batch: Batch, mask, steps: int) -> Bool[Array, "step batch 1 *space"] | None:
+    """Return the masks of the inputs of the first steps, the last of which serves all further ones; None if all see."""
+    shape = batch.mask.shape
+    if mask is None:
+        return None if bool(batch.mask.all()) else batch.mask[None]
+    masks = jnp.asarray(mask, bool)
+    if masks.shape == shape[2:]:
+        masks = masks[None, None]
+    if masks.ndim == len(shape):
+        masks = masks[None]
+    wanted = (steps, *shape)
+    if masks.ndim != len(wanted) or any(own not in (1, size) for own, size in zip(masks.shape, wanted, strict=True)):
+        raise InputError(f"mask has shape {jnp.shape(mask)}; expected {shape[2:]}, {shape} or {wanted}")
+    return jnp.broadcast_to(masks, (masks.shape[0], *shape))
+
+
+def _roll_member(
+    member: Member, x0, masks, leads: tuple[int, ...], limits: Limits, hide_own: bool, redraw: bool
+) -> tuple[Mixture | InUnits, Int[Array, "particle batch"]]:
+    """Roll out the particles of one member, as many at once as memory is meant for."""
+    particles, size = member.keys.shape
+    on_cpu = jax.default_backend() == "cpu"
+    together = max(1, _VALUES_PER_CALL["cpu" if on_cpu else "accelerator"] // math.prod(x0.shape[1:]))
+    of_particles = min(particles, together)
+    of_batch = min(size, max(1, together // of_particles))
+    ones = (-1, *(1,) * (x0.ndim - 2))
+    low, high = (standardized_fields(jnp.asarray(side, x0.dtype).reshape(ones), member.units) for side in limits)
+    state = standardized_fields(x0, member.units)
+    gaps = jnp.diff(jnp.asarray((0, *leads)))
+    rows = []
+    for start in range(0, size, of_batch):
+        # The last chunk starts early enough to be full, so that one program serves all.
+        begin = min(start, size - of_batch)
+        chosen = slice(begin, begin + of_batch)
+        columns = []
+        for first in range(0, particles, of_particles):
+            begin_p = min(first, particles - of_particles)
+            own = slice(begin_p, begin_p + of_particles)
+            mixture, lost = _roll(
+                member._replace(keys=member.keys[own, chosen]),
+                jnp.arange(particles)[own],
+                state[chosen],
+                None if masks is None else masks[:, chosen],
+                gaps,
+                (low, high),
+                hide_own,
+                redraw,
+            )
+            columns.append(jax.tree.map(lambda a, new=first - begin_p: a[new:], (mixture, lost)))
+        row = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *columns)
+        rows.append((jax.tree.map(lambda a, new=start - begin: a[:, :, new:], row[0]), row[1][:, start - begin :]))
+    mixtures, lost = zip(*rows, strict=True)
+    mixture = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *mixtures)
+    predictive = mixture if member.units is None else InUnits(mixture, *member.units)
+    return predictive, jnp.concatenate(lost, axis=1)
+
+
+class _State(NamedTuple):
+    """All particles between two steps: their last mixture, and when each was lost."""
+
+    mixture: Mixture
+    lost_at: Int[Array, "particle batch"]
+    step: Int[Array, ""]
+
+
+@eqx.filter_jit
+def _roll(
+    member: Member,
+    numbers: Int[Array, " particle"],
+    x0: Float[Array, "batch channel *space"],
+    masks: Bool[Array, "step batch 1 *space"] | None,
+    gaps: Int[Array, " lead"],
+    limits: tuple[Array, Array],
+    hide_own: bool,
+    redraw: bool,
+) -> tuple[Mixture, Int[Array, "particle batch"]]:
+    """Return the mixture at the leads that are `gaps` apart, (particle, lead, batch, channel, *space)."""
+
+    def mask_of(step) -> Mask:
+        if masks is None:
+            return None
+        mask = masks[jnp.minimum(step, masks.shape[0] - 1)]
+        return mask if hide_own else mask | (step > 0)
+
+    def advance(state: _State) -> _State:
+        mask = mask_of(state.step)
+        # Step 0 of both ways draws the same instance, so that one step is always the prediction.
+        again = redraw & (state.step > 0)
+        redrawn = jax.vmap(jax.vmap(lambda key: jax.random.fold_in(key, state.step)))(member.keys)
+        keys = jax.random.wrap_key_data(
+            jnp.where(again, jax.random.key_data(redrawn), jax.random.key_data(member.keys)),
+            impl=jax.random.key_impl(member.keys),
+        )
+        mixture = member.step(state.mixture.means, keys, numbers, mask)
+        if member.quiet is not None and (instances := state.mixture.instance_means) is not None:
+            quiet = member.quiet(instances, keys, numbers, mask)
+            mixture = eqx.tree_at(lambda m: m.instance_means, mixture, quiet.means, is_leaf=lambda node: node is None)
+        low, high = limits
+        # Of a value that is not a number, both comparisons are false.
+        inside = jnp.all((mixture.means >= low) & (mixture.means <= high), axis=tuple(range(2, mixture.means.ndim)))
+        step = state.step + 1
+        lost_at = jnp.where((state.lost_at == 0) & ~inside, step, state.lost_at)
+        return _State(mixture, lost_at, step)
+
+    def to_next_lead(state: _State, gap) -> tuple[_State, Mixture]:
+        state = jax.lax.fori_loop(0, gap, lambda _, state: advance(state), state)
+        return state, state.mixture
+
+    particles = member.keys.shape[0]
+    start = jnp.broadcast_to(x0, (particles, *x0.shape))
+    zeros = jnp.zeros_like(start)
+    instances = None if member.quiet is None else start
+    state = _State(Mixture(start, zeros, zeros, instances), jnp.zeros(member.keys.shape, jnp.int32), jnp.asarray(0))
+    state, mixtures = jax.lax.scan(to_next_lead, state, gaps)
+    return jax.tree.map(lambda array: jnp.moveaxis(array, 0, 1), mixtures), state.lost_at
