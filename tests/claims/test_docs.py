@@ -204,8 +204,8 @@ def what_the_index_expects() -> str:
     counts = [
         len(where("paper", lambda g, r=baseline: ahead(g, "xreg", r, NLL))) for baseline in ("dropout", "ensemble")
     ]
-    return f"""In the paper's {WORDS[regimes]} regimes, one setting for all, its mean test ECE is below .02, and its
-        likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
+    return f"""In the paper's {WORDS[regimes]} regimes, with one setting for all, the mean test ECE of XReg is below
+        .02, and its likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
         {of(counts[1], regimes)}"""
 
 
@@ -214,8 +214,8 @@ def what_the_index_expects_at_equal_data() -> str:
         assert len(where("equal_data", lambda g, s=score: ahead(g, "ensemble", "xreg", s))) >= 10
     fully = [group for at, group in groups("equal_data").items() if at[0] == 1]
     assert all(any(ahead(group, m, "xreg", NLL) for m in group if m.startswith("ensemble")) for group in fully)
-    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and where everything is
-        observed the better likelihood too;"""
+    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and the better likelihood where
+        everything is observed;"""
 
 
 CLAIMS: dict[str, list[Claim]] = {
