@@ -69,8 +69,8 @@ def what_the_first_row_rests_on() -> str:
     assert ahead({"few": few, "many": many}, "many", "few", STD["generalization"])
     falls = {part: mean(many, score) / mean(few, score) for part, score in STD.items()}
     assert falls["generalization"] < falls["predictive"]
-    return """Of the first row it is measured that √U_gen falls with more trajectories, faster than √U_pred; the
-        share of U_gen in the mean variance does not clearly fall."""
+    return """For the first row it was measured that √U_gen falls with more trajectories, and faster than √U_pred;
+        the share of U_gen in the mean variance does not clearly fall."""
 
 
 def the_spread_of_the_means() -> str:
@@ -88,7 +88,7 @@ def the_spread_of_the_means() -> str:
     assert all(gen)
     return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more
         observed points it falls in every step; with more trajectories it falls too, though at 10,000 steps only
-        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. Of
+        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. For
         √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
 
 
