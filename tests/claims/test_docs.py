@@ -162,10 +162,10 @@ def the_two_forms_of_the_crps() -> str:
     assert where("paper", lambda g: ahead(g, "xreg", "xreg-crps", NLL)) == {(1.0, 50)}
     better = sorted(size for _, size in where("paper", lambda g: ahead(g, "xreg-crps", "xreg", ECE)))
     assert ahead(found[1.0, 50], "ensemble", "xreg-crps", NLL)
-    return f"""Only the last two keep an ECE below .02 everywhere. The CRPS weighs points by their error's size and
-        gives away NLL at well predicted points for it: {min(dearer):.2f} to {max(dearer):.2f} in
-        {WORDS[len(dearer)]} regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it
-        gains {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
+    return f"""Only the last two keep an ECE below .02 everywhere. The CRPS weighs points by the size of their error,
+        which costs NLL at well predicted points: {min(dearer):.2f} to {max(dearer):.2f} in {WORDS[len(dearer)]}
+        regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it gains
+        {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
         {better[1]} trajectories). The scaled one is the default because at full observation the CRPS is behind a
         3-member ensemble in NLL."""
 
