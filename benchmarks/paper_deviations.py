@@ -31,7 +31,7 @@ DEVIATIONS = (
     ),
     (
         "reg objective", "NLL of the moment-matched Gaussian, or of the mixture", "scaled CRPS", _PAPERS,
-        "a likelihood of ten samples is biased, and widens the middle to pay for heavy tails"
+        "a likelihood of ten samples is biased, and fits heavy tails by widening the middle"
         " ([choices](choices.md#what-ρ-minimises))",
         "{objective}",
     ),
@@ -85,7 +85,7 @@ DEVIATIONS = (
     ),
     (
         "what a mask hides", "a fraction of the input and target fields", "inputs only; all targets are learned and"
-        " scored", _OURS, "only so do the paper's numbers come out ([evidence](#what-the-mask-hides))",
+        " scored", _OURS, "only this reproduces the paper's numbers ([evidence](#what-the-mask-hides))",
         "scoring visible points only, or hiding targets: 0.8 to 1.5 in NLL from the paper's (a prototype; no rows)",
     ),
     (

@@ -234,7 +234,8 @@ def table_of_deviations(rows: Mapping[str, Rows]) -> list[str]:
 
 def all_tables(rows: Rows, introduction: Sequence[str]) -> list[str]:
     """The page with every score of `paper_exact`, a table for each setting."""
-    out = ["# As the paper trains: all tables", "", *introduction]
+    said = "What these tables say, in words, is in [paper and product](../paper.md#what-came-out)."
+    out = ["# As the paper trains: all tables", "", said, "", *introduction]
     for start, steps in SETTINGS:
         lines = collect(r for r in rows if (r["steps"], r["changes"]["log_sigma_pred_start"]) == (steps, start))
         known = [(line.regime["observed_fraction"], line.split[0]) in paper.PAPER for line in lines]

@@ -43,7 +43,7 @@ from crossreg.report.tables.comparison_tables import (
     settings_cells,
 )
 from crossreg.report.tables.layout import piped
-from crossreg.report.tables.verdicts import base_setting, verdicts
+from crossreg.report.tables.verdicts import against_default, base_setting, verdicts
 from crossreg.runs.sweep_folder import PLAN, asked_rows
 from crossreg.runs.versions import describe_machine
 
@@ -62,24 +62,26 @@ INTRODUCTION = [
     " The rows are in `docs/results/`; `python benchmarks/publish.py` writes this page from them."
 ]
 SHORT = [
-    "What these experiments say, in words, is in [results in short](summary.md). Here each has a section: its question,"
-    " the answer, figures, short tables, and the commands that made it. The long tables are pages of their own."
+    "[Results in short](summary.md) says in words what these experiments show. Here each experiment has a section: its"
+    " question, the answer, figures, short tables, and the commands that made it. The long tables are pages of their"
+    " own."
 ]
 # What each set of rows answers, in a sentence.
 QUESTIONS = {
-    "equal_data": "Which method is best if all have the same number of trajectories in all, those held out included?",
+    "equal_data": "Which method is best if all have the same total number of trajectories, including those held out?",
     "paper": "How good is the default in the paper's eight regimes, against every baseline?",
-    "confirmation": "Does that hold with masks and seeds on which nothing was chosen?",
+    "confirmation": "Is the default as good with masks and seeds on which nothing was chosen?",
     "regimes": "What do the paper's four regimes look like: noise inside, heads alone, and no learned regularization?",
     "ablation": "What does each part of the default contribute?",
 }
 TITLES = {
     "equal_data": "Equal data",
     "paper": "The paper's regimes",
-    "confirmation": "The paper's regimes, with masks and seeds that nothing was chosen on",
+    "confirmation": "The paper's regimes, with masks and seeds on which nothing was chosen",
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
+_SCORE_NAMES = {"test_nll": "NLL", "test_ece_mix": "ECE"}
 PAPERS_ROWS = ("paper_exact", "gradient", "dropout_samples")  # docs/paper.md has their tables
 _DIGITS = 4
 _SHORT = 20  # lines of a table that the page itself shows
@@ -174,12 +176,12 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
                 clear = sum(gap is not None and gap.high < 0 for gap in gaps)
                 said.append(
                     f"- Mean {name} on test with {field}: {' → '.join(f'{m:.4f}' for m in means)};"
-                    f" {clear} of {len(gaps)} steps fall beyond the 95% interval."
+                    f" the fall is beyond the 95% interval in {clear} of {len(gaps)} steps."
                 )
     return [
         *said,
-        "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`): the"
-        " numbers of `xreg` are those of a setting that was looked for here.",
+        "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`), so"
+        " the numbers of `xreg` are those of a setting that was tuned on them.",
     ]
 
 
@@ -199,15 +201,16 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
                 for score in ("train_rmse", "reg_rmse", "reg_rms_predictive", "reg_rms_generalization")
             )
             said.append(
-                f"  Medians over seeds: residuals r_train = {train**0.5:.4f} and r_reg = {reg**0.5:.4f} would have"
+                f"  With the residuals r_train = {train**0.5:.4f} and r_reg = {reg**0.5:.4f}, the fixed point has"
                 f" √U_pred = {((reg + train) / 2) ** 0.5:.4f} and √U_gen = {(max(reg - train, 0) / 2) ** 0.5:.4f}"
-                f" on reg; they are {pred**0.5:.4f} and {gen**0.5:.4f}."
+                f" on reg; measured are {pred**0.5:.4f} and {gen**0.5:.4f} (all medians over seeds)."
             )
     said.append(
-        "- The fixed point, U_pred = (r_reg² + r_train²)/2 and U_gen = (r_reg² − r_train²)/2, is that of Gaussian"
-        " errors of one size and of likelihoods. Here σ varies from point to point, ρ learns on the scaled CRPS, and a"
-        " few points with a large σ weigh most in a mean square: both parts come out larger than it, most at 0.7"
-        " observed. A seed with a mean NLL far from the others' has test points at which both σ are far too small."
+        "- The fixed point, U_pred = (r_reg² + r_train²)/2 and U_gen = (r_reg² − r_train²)/2, holds for"
+        " Gaussian errors of one size and for likelihoods. Here σ varies from point to point, ρ learns on the scaled"
+        " CRPS, and a few points with a large σ weigh most in a mean square: both parts are larger than at the fixed"
+        " point, most at 0.7 observed. A seed with a mean NLL far from the others' has test points at which both σ are"
+        " far too small."
     )
     return said
 
@@ -230,13 +233,14 @@ def equal_data_table(groups: Iterable[Sequence[Line]]) -> list[str]:
     return table
 
 
-def lead_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
+def tables_of_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Compare methods given one total of trajectories, with a fifth of them held out and with five."""
     groups = regimes(collect(rows))
     five = [[line for line in group if line.split[1] in (0, 5)] for group in groups if group[0].regime["total"] > 25]
     return [
-        "Test NLL (± 95% interval) / ECE out of one total: `xreg` and the wrapped baselines hold out a fifth of it,"
-        " `dropout` and `ensemble` train on all. Bold: the lowest NLL of these six beyond the interval.",
+        "Test NLL (± 95% interval) / ECE with the same total of trajectories: `xreg` and the baselines with a wrapper"
+        " hold out a fifth of them, `dropout` and `ensemble` train on all. Bold: the lowest NLL of these six beyond the"
+        " interval.",
         "",
         *equal_data_table(fair_group(group) for group in groups),
         "",
@@ -258,11 +262,38 @@ def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-LEADS = {
-    "equal_data": lead_equal_data,
-    "paper": lead,
-    "confirmation": lead_confirmation,
-    "regimes": lead_regimes,
+def lead_ablation(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Count the differences from the default, and name those that are better."""
+    gaps = [
+        (f"{setting}, {_SCORE_NAMES[score]} at {regime}, by {signed(-gap.mean, 4)} ± {gap.half:.4f}", gap)
+        for (setting, _), by in against_default(collect(rows)).items()
+        for regime, scores in by.items()
+        for score, gap in scores.items()
+        if gap is not None
+    ]
+    better = [said for said, gap in gaps if gap.high < 0]
+    return [
+        f"- Of {len(gaps)} differences from the default in NLL and ECE, improvements beyond the 95% interval:"
+        f" {len(better)} ({'; '.join(better)}). Losses beyond it: {sum(gap.low > 0 for _, gap in gaps)}. At the others,"
+        " setting and default are level.",
+        "- These are comparisons without correction: between equal settings, 1 in 20 would still look different by"
+        " chance. What each part contributes is said in words in `docs/choices.md`.",
+    ]
+
+
+# Words that come before the verdicts, and short tables that come after them.
+LEADS = {"paper": lead, "confirmation": lead_confirmation, "regimes": lead_regimes, "ablation": lead_ablation}
+SHORT_TABLES = {"equal_data": tables_of_equal_data}
+# What a reader who does not see a figure is told, by its file.
+SHOWN = {
+    "equal_data": "NLL and ECE against the total of trajectories",
+    "observed_fraction_curves": "Scores against the observed fraction",
+    "train_size_curves": "Scores against the number of trajectories",
+    "std_mu": "Std_ω[μ] against the masked fraction and against the number of trajectories",
+    "decomposition": "Both parts of the uncertainty beside the squared error, on train, reg and test",
+    "losses_observed-0.7_train-50": "Losses on train and reg over the steps, 0.7 observed",
+    "maps_xreg_observed-0.7_train-50": "Maps of truth, error, Std_ω[μ] and total standard deviation, 0.7 observed",
+    "sigma_xreg_observed-0.7_train-50": "σ of every site over the steps, 0.7 observed",
 }
 
 
@@ -293,6 +324,12 @@ def write_summaries(rows: Sequence[dict[str, Any]]) -> None:
             path.write_text("\n".join([before + begin, *summary_table(rows), end + rest.split(end, 1)[1]]))
 
 
+def shown_figure(path: Path) -> str:
+    """Return the Markdown of a figure, with what it shows for readers who do not see it."""
+    what = SHOWN.get(path.stem) or f"Calibration of {path.stem.removeprefix('calibration_')} on test and reg"
+    return f"![{what}]({path.relative_to(PAGE.parent)})"
+
+
 def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     """Draw some methods at 10,000 steps; return the Markdown lines that show the figures."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -301,7 +338,7 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     lines = []
     for path in figures_of_rows(shown, folder):
         if path.suffix == ".png":
-            lines.append(f"![{path.stem.replace('_', ' ')}]({path.relative_to(PAGE.parent)})")
+            lines.append(shown_figure(path))
         else:
             path.unlink()  # a page shows pictures
     return lines
@@ -358,23 +395,24 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
             table = ["", f"**{part_title or title}, {steps:,} steps**", "", as_markdown(part)]
             all_tables += table
             tables += table if len(part) <= _SHORT else []
-    parts = [f"## {title}", "", QUESTIONS[name]]
-    if name in LEADS:
-        parts += ["", *LEADS[name](rows)]
+    words = ["", *LEADS[name](rows)] if name in LEADS else []
     judged = [sentence for sentence in said if not sentence.startswith(("- Test CRPS", "- Test RMSE"))]
-    parts += [*judged, *(["", *figures] if figures else []), *tables, "", "Made by:", ""]
+    parts = [f"## {title}", "", QUESTIONS[name], *words, *judged]
+    parts += ["", *SHORT_TABLES[name](rows)] if name in SHORT_TABLES else []
+    parts += [*(["", *figures] if figures else []), *tables, "", "Made by:", ""]
     for one in made:
         device = one["starts"][-1]
         kept = f" ({one['kept']})" if "kept" in one else ""
         parts.append(f"- `{one['command']}` on {device['device']}, JAX {device['jax']}{kept}.{_other_defaults(one)}")
     parts += ["", f"[All tables]({(RESULTS / f'{name}.md').relative_to(PAGE.parent)})"]
-    return parts, [f"# {title}: all tables", "", QUESTIONS[name], "", *INTRODUCTION, *said, *all_tables]
+    said = said or words
+    return parts, [f"# {title}: all tables", "", QUESTIONS[name], *said, "", *INTRODUCTION, *all_tables]
 
 
 def drawn(name: str) -> list[str]:
     """Draw the figures of a set of rows; return the lines that show them."""
     if name == "regimes":  # drawn by `publish`, from the trained models
-        return [f"![{path.stem}]({path.relative_to(PAGE.parent)})" for path in sorted(REGIME_FIGURES.glob("*.png"))]
+        return [shown_figure(path) for path in sorted(REGIME_FIGURES.glob("*.png"))]
     folders = {"paper": FIGURES / "paper", "equal_data": FIGURES}
     return draw(rows_of(name), folders[name]) if name in folders else []
 

@@ -53,7 +53,7 @@ def the_setting() -> str:
     regimes, [reg_size] = groups("paper"), {row["reg_size"] for row in rows("paper")}
     assert {line.seeds for group in regimes.values() for line in group.values() if line.by_seed[NLL]} == {10}
     assert all(len(line.mask_means(NLL)) == 1 for group in regimes.values() for line in group.values())
-    return f"""One setting in the paper's {WORDS[len(regimes)]} regimes, test NLL / ECE, mean ± 95% interval over
+    return f"""Test NLL / ECE of one setting in the paper's {WORDS[len(regimes)]} regimes: mean ± 95% interval over
         ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on {reg_size} further
         trajectories (the paper does not say how many it had for these regimes); plain dropout and ensembles do not
         use them:"""
@@ -65,10 +65,11 @@ def the_table() -> str:
     [(_, trajectories)] = where("paper", lambda g: level(g, "xreg", "dropout", ECE))
     full, count = gap(groups("paper")[FULL], "xreg", "ensemble", ECE), len(groups("paper")) * 2 * 2
     assert round(full.mean, 4) == -round(full.half, 4)
-    return f"""In NLL it is ahead of dropout in {of(nll_dropout, 8)} regimes and of the ensemble in
-        {of(nll_ensemble, 8)}, level in {WORDS[nll_level]}. In ECE it is ahead of dropout in {of(ece_dropout, 8)},
-        level in {WORDS[ece_level]} (with {trajectories} trajectories dropout's seeds differ too much), and of the
-        ensemble in {of(ece_ensemble, 8)}, though at full observation by no more than the interval
+    assert ece_level == 1
+    return f"""In NLL XReg is ahead of dropout in {of(nll_dropout, 8)} regimes, and of the ensemble in
+        {of(nll_ensemble, 8)} (level in {WORDS[nll_level]}). In ECE it is ahead of dropout in {of(ece_dropout, 8)}
+        (level with {trajectories} trajectories, where dropout's seeds differ too much), and of the ensemble in
+        {of(ece_ensemble, 8)}, though only just at full observation
         ({short(full.mean, 4)} ± {short(full.half, 4)}). These are {count} comparisons, not corrected for their
         number: about {count * CHANCE:.1f} of them would leave the 95% interval by chance."""
 
@@ -83,11 +84,11 @@ def the_design_of_the_confirmation() -> str:
     assert all(line.independent(NLL) == list(line.mask_means(NLL).values()) for line in lines)
     assert {len(line.independent(NLL)) for line in lines} == {len(masks)}
     assert {len(line.independent(NLL)) for line in groups("confirmation")[FULL].values()} == {len(seeds)}
-    return f"""The setting was chosen on these regimes and trajectories. Nothing was chosen on {WORDS[len(masks)]}
-        other masks with {WORDS[len(seeds)]} other seeds each (the test trajectories are the same). Runs with the
-        same mask are not independent of each other, so there the interval is over the means of the
-        {WORDS[len(masks)]} masks, and at full observation, where there is no mask, over the {WORDS[len(seeds)]}
-        seeds."""
+    return f"""The setting was chosen on these regimes and trajectories. It was therefore trained again with
+        {WORDS[len(masks)]} other masks and {WORDS[len(seeds)]} other seeds for each, on which nothing was chosen (the
+        test trajectories are the same). Runs with the same mask are not independent of each other, so the intervals
+        are over the means of the {WORDS[len(masks)]} masks; at full observation, where there is no mask, they are
+        over the {WORDS[len(seeds)]} seeds."""
 
 
 def the_confirmation() -> str:
@@ -99,10 +100,10 @@ def the_confirmation() -> str:
     assert behind[0] == 0.7
     assert not where("confirmation", lambda g: ahead(g, "ensemble", "xreg", ECE))
     return f"""XReg's ECE is {spread((mean(group["xreg"], ECE) for group in found.values()), 3)}. It is ahead of
-        dropout in {of(counts("confirmation", "dropout", NLL)[0], 8)} regimes, in NLL and ECE. Of the ensemble it is
-        ahead in {WORDS[counts("confirmation", "ensemble", NLL)[0]]} in NLL and in
-        {WORDS[counts("confirmation", "ensemble", ECE)[0]]} in ECE; both are level at 0.8 observed and at full
-        observation, and with {behind[1]} trajectories XReg is behind by
+        dropout in {of(counts("confirmation", "dropout", NLL)[0], 8)} regimes, in NLL and ECE. It is ahead of the
+        ensemble in {WORDS[counts("confirmation", "ensemble", NLL)[0]]} regimes in NLL and in
+        {WORDS[counts("confirmation", "ensemble", ECE)[0]]} in ECE. The two are level in both scores at 0.8 observed
+        and at full observation; with {behind[1]} trajectories XReg is behind by
         {short(gap(found[behind], "xreg", "ensemble", NLL).mean, 2)} in NLL. These are again {len(found) * 2 * 2}
         comparisons."""
 
@@ -113,7 +114,7 @@ def the_long_runs() -> str:
         assert all(counts("paper", baseline, score, steps) == (8, 0) for score in (NLL, ECE))
     eces = [mean(group["xreg"], ECE) for group in groups("paper", steps).values()]
     assert {row["seed"] for row in rows("paper") if row["steps"] == steps} == {*range(10)}
-    return f"""After {steps:,} steps, with the table's mask and seeds, it is ahead of both everywhere, in NLL and in
+    return f"""After {steps:,} steps, with the table's mask and seeds, XReg is ahead of both everywhere, in NLL and in
         ECE ({spread(eces, 3)})."""
 
 
@@ -157,7 +158,7 @@ def equal_data_in_short() -> str:
     lower = len(where("equal_data", lambda g: ahead(g, "ensemble", "xreg", CRPS)))
     return f"""When XReg must hold out a fifth of the trajectories that others train on, no other network has a better
         likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} partly observed cases; where everything is
-        observed, the early-stopped conformal ensemble has it in all {WORDS[best]}, and the plain ensemble has the
+        observed, the early-stopped conformal ensemble has one in all {WORDS[best]}. The plain ensemble has the
         lower CRPS in {lower} of all {WORDS[len(found)]}."""
 
 
@@ -171,11 +172,12 @@ def equal_data_in_calibration() -> str:
     assert worst[0] == 1
     held_out = {found[worst][m].split[1] for m in ("xreg", *CONFORMAL)}
     dropout, ensemble, _, single = (short(mean(found[worst][m], ECE), 3) for m in CONFORMAL)
-    return f"""In ECE no method is best: XReg has {spread(eces.values(), 3)}, no other is ahead of it in
-        {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is in {WORDS[len(behind)]}.
+    return f"""In ECE no method is best: XReg has {spread(eces.values(), 3)}; no other method is ahead of it in
+        {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is in the other
+        {WORDS[len(behind)]}.
         Its {short(eces[worst], 3)} is at full observation with {worst[1]} trajectories, {WORDS[held_out.pop()]} of
-        them held out. Conformal intervals from the same eight give dropout {dropout}, the ensemble {ensemble} and
-        an unregularized network {single}."""
+        them held out. Conformal intervals from the same eight trajectories give dropout {dropout}, the
+        ensemble {ensemble} and an unregularized network {single}."""
 
 
 def how_equal_data_are_divided() -> str:
@@ -184,8 +186,8 @@ def how_equal_data_are_divided() -> str:
         assert set(plain.values()) == {0}
         for line in (group["xreg"], *(group[m] for m in group if "+" in m)):
             assert line.split[1] / sum(line.split) == pytest.approx(0.2)
-    return """plain dropout and ensembles train on all of it, and XReg and baselines with early stopping, a temperature
-        or conformal intervals hold out a fifth, the picture is mixed:"""
+    return """Plain dropout and ensembles then train on all of them; XReg, and baselines with early stopping, a
+        temperature or conformal intervals, hold out a fifth:"""
 
 
 def where_conformal_is_better() -> str:
@@ -223,10 +225,11 @@ def where_persistence_is_better() -> str:
     group = groups("paper")[0.7, few]
     assert ahead(group, "xreg-modes", "persistence-masked", NLL)
     modes, other = with_interval(group["xreg-modes"].interval(NLL), 2), mean(group["persistence-masked"], NLL)
-    return f"""With few trajectories and hidden points ({few} in the table; 25, or 40 at 0.4 observed, in all) a
-        persistence forecast that is told which points are hidden has a better likelihood than the default and every
-        baseline network. XReg with noise on its Fourier modes instead (`xreg-modes`, dearer) is ahead of it at {few}:
-        {modes.replace("± 0.", "± .")} against {short(other, 2)}."""
+    return f"""With few trajectories and hidden points ({few} in the table above; at equal data 25 in
+        all, or 40 at 0.4 observed), a persistence forecast that is told which points are hidden has a better
+        likelihood than the default and every baseline network. XReg with noise on its Fourier modes instead
+        (`xreg-modes`, which takes longer to train) is ahead of persistence at {few}: {modes.replace("± 0.", "± .")}
+        against {short(other, 2)}."""
 
 
 def the_two_parts() -> str:

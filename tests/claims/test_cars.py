@@ -61,10 +61,10 @@ def calibration() -> str:
     error = mean("xreg", "relative_l2") / mean("vertex-mean", "relative_l2")
     return f"""- With the same {scores()["train"]} train cars, at {scores()["settings"]["train"]["steps"]:,} steps,
         `xreg` has {error:.2f} of the vertex mean's error and an ECE of {ece("xreg")}; {WORDS[len(eces) - 1]} of
-        {WORDS[len(eces)]} seeds have one of {short(eces[-2] + 5e-4, 3)} or less, the other {short(eces[-1], 3)}.
-        Dropout's is eleven times as large, the ensemble's twenty times; with the p that the reg cars choose dropout
-        has {ece("dropout-reg")}. In CRPS, which counts accuracy as much, dropout ({crps["dropout"]}) and the
-        ensemble ({crps["ensemble"]}) are level with it ({crps["xreg"]}), and one unregularized network is behind
+        {WORDS[len(eces)]} seeds have an ECE of {short(eces[-2] + 5e-4, 3)} or less, the other {short(eces[-1], 3)}.
+        Dropout's ECE is eleven times as large, the ensemble's twenty times; with the p that the reg cars choose,
+        dropout has {ece("dropout-reg")}. In CRPS, which counts accuracy as much, dropout ({crps["dropout"]}) and the
+        ensemble ({crps["ensemble"]}) are level with `xreg` ({crps["xreg"]}), and one unregularized network is behind
         ({crps["unregularized"]})."""
 
 
@@ -76,11 +76,11 @@ def early_stopping() -> str:
     nll, ranks, errors = ([mean(m, s) for m in stopped] for s in ("nll", "spearman", "relative_l2"))
     return f"""- **Early stopping does as well here.** Stopped where they fit the reg cars best, `dropout+early` and
         `ensemble+early` have the ECE ({ece(stopped[0])}, {ece(stopped[1])}), the NLL ({signed(nll[0], 2)},
-        {signed(nll[1], 2)}) and the rank correlation ({short(ranks[0], 2)}, {short(ranks[1], 2)}) of `xreg`; only one
-        paired difference is beyond its interval: the mean of `ensemble+early` is less accurate by
-        {short(-less.mean, 3)} ± {short(less.half, 3)}. A network that is stopped gives up accuracy ({errors[0]:.3f}
-        and {errors[1]:.3f}, against {mean("xreg", "relative_l2"):.3f}), and one alone, `unregularized+early`, is not
-        calibrated ({ece("unregularized+early")}). With {scores()["reg"]} cars to stop by"""
+        {signed(nll[1], 2)}) and the rank correlation ({short(ranks[0], 2)}, {short(ranks[1], 2)}) of `xreg`; only
+        one paired difference is beyond its interval: the mean of `ensemble+early` is less accurate by
+        {short(-less.mean, 3)} ± {short(less.half, 3)}. Stopping early costs accuracy ({errors[0]:.3f} and
+        {errors[1]:.3f}, against {mean("xreg", "relative_l2"):.3f}), and a single network, `unregularized+early`, is
+        not calibrated ({ece("unregularized+early")}). With {scores()["reg"]} cars to stop by,"""
 
 
 def fitted_afterwards() -> str:
@@ -119,9 +119,9 @@ def without_the_head() -> str:
     internal = "xreg-internal-mm"
     assert gap(internal, "ece_mix").low > 0
     assert gap(internal, "spearman").high < 0
-    return f"""`{internal}` is calibrated still better ({ece(internal)}) and ranks better
+    return f"""`{internal}` is calibrated still better ({ece(internal)}) and ranks errors better
         ({short(mean(internal, "spearman"), 2)}), but its mean is off by {mean(internal, "relative_l2"):.3f}; with
-        the mixture's likelihood by {mean("xreg-internal-mixture", "relative_l2"):.3f}."""
+        the mixture's likelihood it is off by {mean("xreg-internal-mixture", "relative_l2"):.3f}."""
 
 
 def the_price_of_noise() -> str:
@@ -135,10 +135,10 @@ def equal_data() -> str:
     names = [f"{m}-all-data" for m in ("unregularized", "ensemble", "dropout")]
     one, three, dropout = (mean(m, "relative_l2") / mean("xreg", "relative_l2") for m in names)
     assert (scores()["train"], scores()["reg"]) == PAPERS_DIVISION
-    return f"""- **At equal data it is behind.** Trained on the {scores()["reg"]} reg cars as well, instead of learning
-        error bars from them, the unregularized network has {one:.2f} of its error, the ensemble {three:.2f} and
-        dropout {dropout:.2f}, and with {sum(PAPERS_DIVISION)} cars plain dropout is nearly calibrated
-        ({ece("dropout-all-data")}) with an NLL of {signed(mean("dropout-all-data", "nll"), 2)}. With
+    return f"""- **At equal data XReg is behind.** Trained on the {scores()["reg"]} reg cars as well, instead of
+        learning error bars from them, the unregularized network has {one:.2f} of XReg's error, the ensemble
+        {three:.2f} and dropout {dropout:.2f}, and with {sum(PAPERS_DIVISION)} cars plain dropout is nearly
+        calibrated ({ece("dropout-all-data")}) with an NLL of {signed(mean("dropout-all-data", "nll"), 2)}. With
         {scores()["train"]} cars to train on and {scores()["reg"]} to calibrate, the paper's division,"""
 
 

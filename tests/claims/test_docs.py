@@ -69,8 +69,8 @@ def what_the_first_row_rests_on() -> str:
     assert ahead({"few": few, "many": many}, "many", "few", STD["generalization"])
     falls = {part: mean(many, score) / mean(few, score) for part, score in STD.items()}
     assert falls["generalization"] < falls["predictive"]
-    return """Of the first row it is measured that √U_gen falls with more trajectories, faster than √U_pred; the
-        share of U_gen in the mean variance does not clearly fall."""
+    return """For the first row it was measured that √U_gen falls with more trajectories, and faster than √U_pred;
+        the share of U_gen in the mean variance does not clearly fall."""
 
 
 def the_spread_of_the_means() -> str:
@@ -88,7 +88,7 @@ def the_spread_of_the_means() -> str:
     assert all(gen)
     return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more
         observed points it falls in every step; with more trajectories it falls too, though at 10,000 steps only
-        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. Of
+        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. For
         √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
 
 
@@ -162,10 +162,10 @@ def the_two_forms_of_the_crps() -> str:
     assert where("paper", lambda g: ahead(g, "xreg", "xreg-crps", NLL)) == {(1.0, 50)}
     better = sorted(size for _, size in where("paper", lambda g: ahead(g, "xreg-crps", "xreg", ECE)))
     assert ahead(found[1.0, 50], "ensemble", "xreg-crps", NLL)
-    return f"""Only the last two keep an ECE below .02 everywhere. The CRPS weighs points by their error's size and
-        gives away NLL at well predicted points for it: {min(dearer):.2f} to {max(dearer):.2f} in
-        {WORDS[len(dearer)]} regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it
-        gains {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
+    return f"""Only the last two keep an ECE below .02 everywhere. The CRPS weighs points by the size of their error,
+        which costs NLL at well predicted points: {min(dearer):.2f} to {max(dearer):.2f} in {WORDS[len(dearer)]}
+        regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it gains
+        {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
         {better[1]} trajectories). The scaled one is the default because at full observation the CRPS is behind a
         3-member ensemble in NLL."""
 
@@ -204,8 +204,8 @@ def what_the_index_expects() -> str:
     counts = [
         len(where("paper", lambda g, r=baseline: ahead(g, "xreg", r, NLL))) for baseline in ("dropout", "ensemble")
     ]
-    return f"""In the paper's {WORDS[regimes]} regimes, one setting for all, its mean test ECE is below .02, and its
-        likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
+    return f"""In the paper's {WORDS[regimes]} regimes, with one setting for all, the mean test ECE of XReg is below
+        .02, and its likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
         {of(counts[1], regimes)}"""
 
 
@@ -214,8 +214,8 @@ def what_the_index_expects_at_equal_data() -> str:
         assert len(where("equal_data", lambda g, s=score: ahead(g, "ensemble", "xreg", s))) >= 10
     fully = [group for at, group in groups("equal_data").items() if at[0] == 1]
     assert all(any(ahead(group, m, "xreg", NLL) for m in group if m.startswith("ensemble")) for group in fully)
-    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and where everything is
-        observed the better likelihood too;"""
+    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and the better likelihood where
+        everything is observed;"""
 
 
 CLAIMS: dict[str, list[Claim]] = {

@@ -82,15 +82,15 @@ def calibration() -> str:
     assert all(len(on(ahead, "xreg", m, ECE)) == len(eces) for m in ("dropout", "ensemble"))
     assert {(line.seeds, line.diverged) for group in lines().values() for line in group.values()} == {(5, 0)}
     return f"""- **Calibration carries over.** The ECE of `xreg` is {spread(good, 3)} on {WORDS[len(good)]} of the
-        {WORDS[len(eces)]}, with settings that have never seen them. Dropout's is {short(min(dropout), 2)} to
+        {WORDS[len(eces)]}, with settings that were chosen without them. Dropout's ECE is {short(min(dropout), 2)} to
         {short(max(dropout), 2)}, the ensemble's {short(min(ensemble), 3)} to {short(max(ensemble), 2)}: both above
-        it on all {WORDS[len(eces)]}."""
+        XReg's on all {WORDS[len(eces)]}."""
 
 
 def likelihood() -> str:
     assert on(ahead, "dropout", "xreg", NLL) == [GRAY_SCOTT]
     return f"""- **In likelihood** `xreg` is ahead of dropout on {WORDS[len(on(ahead, "xreg", "dropout", NLL))]} and
-        behind it on Gray–Scott. Of the plain ensemble it is ahead on {named(on(ahead, "xreg", "ensemble", NLL))},
+        behind it on Gray–Scott. Against the plain ensemble it is ahead on {named(on(ahead, "xreg", "ensemble", NLL))},
         behind on {named(on(ahead, "ensemble", "xreg", NLL))}, level on
         {WORDS[len(on(level, "xreg", "ensemble", NLL))]}."""
 
@@ -111,15 +111,15 @@ def gray_scott() -> str:
     assert all(all(wide[m]) for m in ("xreg", "dropout", "ensemble"))
     assert level(group, "xreg", "unregularized", ECE)
     assert mean(group["unregularized"], ECE) < mean(group["xreg"], ECE)
-    return f"""- **Not on Gray–Scott**: there it is {xreg}, too wide, as the others are (dropout {dropout}, ensemble
-        {ensemble}; one network alone has {single}, {WORDS[sum(wide["unregularized"])]} of its
-        {WORDS[group["xreg"].seeds]} seeds too wide and one too narrow: level with `xreg`, and nominally the
-        better)."""
+    return f"""- **Not on Gray–Scott**: there its ECE is {xreg}, with error bars that are too wide, like those of the
+        others (dropout {dropout}, ensemble {ensemble}). One network alone has {single}, with
+        {WORDS[sum(wide["unregularized"])]} of its {WORDS[group["xreg"].seeds]} seeds too wide and one too narrow:
+        that is level with `xreg`, and nominally better."""
 
 
 def what_conformal_mends() -> str:
-    return f"""Conformal quantiles can ({short(mean(lines()[GRAY_SCOTT]["dropout+conformal"], ECE), 3)}), though not
-        sharpen the mean."""
+    return f"""Conformal quantiles can ({short(mean(lines()[GRAY_SCOTT]["dropout+conformal"], ECE), 3)}), though they
+        do not improve the mean."""
 
 
 def accuracy() -> str:
@@ -131,9 +131,9 @@ def accuracy() -> str:
     assert not on(ahead, "xreg", "ensemble", RMSE)
     return f"""- **The ensemble's mean is more accurate** on {WORDS[len(better)]} and level on the others: its RMSE
         is lower beyond the interval on {named(better)}, for three times the training. On decaying turbulence its
-        mean is level and its error bars collapse: its NLL is +{nll("ensemble"):.1f} for {signed(nll("xreg"), 1)}.
-        Early stopping, or a temperature of σ, mends that ({signed(nll(early), 2)} and {signed(nll(scaled), 2)},
-        level with `xreg`), at an ECE of {short(mean(group[early], ECE), 2)} and
+        mean is level and its error bars collapse: its NLL is +{nll("ensemble"):.1f}, where `xreg` has
+        {signed(nll("xreg"), 1)}. Early stopping, or a temperature of σ, corrects that ({signed(nll(early), 2)} and
+        {signed(nll(scaled), 2)}, level with `xreg`), at an ECE of {short(mean(group[early], ECE), 2)} and
         {short(mean(group[scaled], ECE), 2)}."""
 
 
@@ -145,8 +145,8 @@ def the_strongest_rival() -> str:
     return f"""- **With conformal quantiles on top, the ensemble is the strongest baseline**: as well calibrated as
         `xreg` or better, with the NLL ahead on {named(on(ahead, conformal, "xreg", NLL))}, level on
         {named(on(level, conformal, "xreg", NLL))}, behind on decaying turbulence. It costs three trainings and a
-        further step, and its quantiles are no sum of two parts. With a temperature of σ instead
-        (`+sigma-temperature`) the ensemble's NLL is behind `xreg`'s nowhere and ahead on
+        further step, and its quantiles do not split into two parts. With a temperature of σ instead
+        (`+sigma-temperature`) the ensemble's NLL is nowhere behind `xreg`'s, and ahead on
         {named(on(ahead, scaled, "xreg", NLL))}, with an ECE of
         {spread((mean(group[scaled], ECE) for group in lines().values()), 2)}."""
 

@@ -1,7 +1,7 @@
 """The settings of a run: as one value, as nested dictionaries, and as the YAML file that stores them.
 
     __init__.py      Config, its dictionaries and its YAML
-    settings.py      its three groups, DataConfig, ModelConfig and TrainConfig
+    settings.py      its three groups, DataConfig, ModelConfig and TrainConfig; how many reg updates there are
     field_types.py   checks of types and values of fields
     sites.py         names of an FNO's noise sites
 

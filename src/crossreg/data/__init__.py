@@ -3,7 +3,7 @@
     load.py          load: any source, a scenario, files or arrays, to Data
     apebench.py      APEBench scenarios, through cache.py
     trajectories.py  trajectories in memory, which checks.py checks and split.py divides
-    observation.py   where masks are drawn and applied
+    observation.py   where masks are drawn and applied (to new fields, when a run predicts: `runs/prediction.py`)
     pairs.py         the pairs of a split; batches; Data
     units.py         units of a user's fields
     keys.py          constants that keep random streams apart

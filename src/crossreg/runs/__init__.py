@@ -5,8 +5,9 @@
   trajectories), `prediction` (a run applied to new fields).
 - Sweeps: `sweep_folder` (what was asked for, and the rows), `programs` (trained models), `archive` (one of them).
 - Car experiments: `car_folder`.
-- In all folders: `snapshots` and `saving` (what a killed training resumes from), `manifest` (SHA-256 of every file),
-  `locks` (one process at a time), `versions` (the conditions of a training), `older_names` (files of older versions).
+- In all folders: `snapshots` (written and read: what a killed training resumes from), `saving` (how often), `manifest`
+  (SHA-256 of every file), `locks` (one process at a time), `versions` (the conditions of a training), `older_names`
+  (files of older versions).
 
 May import what comes before it: errors, files, machine, config, data, nn, predictive, objectives, routing, predictors,
 metrics, methods, training, designs and progress.

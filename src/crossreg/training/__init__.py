@@ -1,7 +1,8 @@
 """Training by Algorithm 1, of many replicas at once.
 
 - `step.py`: one train step of θ and ψ, and one reg step of ρ.
-- `compiled.py`: loops over steps and replicas as compiled programs; here it is decided when ρ is updated.
+- `compiled.py`: loops over steps and replicas as compiled programs; decides after which steps ρ is updated (how many
+  updates that makes: `TrainConfig.reg_updates_until`).
 - `loop.py`: `train_replicas`, which drives them from the host and reports.
 - `replicas.py`, `packed.py`: models, tasks and states with a replica axis; parameters as one vector.
 - `cohort.py`: models and tasks from configs, and checks that they can be trained.
