@@ -155,5 +155,5 @@ def test_all_cars_but_those_of_test_may_be_trained_on():
 
 
 def test_a_grid_with_fewer_cells_than_vertices_is_refused():
-    with pytest.raises(InputError, match="--grid 12: 144 cells for a car of 162 vertices"):
+    with pytest.raises(InputError, match="grid is 12: 144 cells for a car of 162 vertices"):
         make_car_data(Cars((COARSE,), (FINE,), (LONG,), None), 12)

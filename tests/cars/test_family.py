@@ -111,7 +111,7 @@ def test_a_shape_outside_the_family_is_refused():
         make_body(replace(MIDDLE, tumblehome=50.0), COARSE)
     with pytest.raises(InputError, match=r"a roof of .* m is left between the windows; at least 0\.7 m"):
         make_body(replace(MIDDLE, length=3.7, backlight_angle=16.0), COARSE)
-    with pytest.raises(InputError, match="--points 90: a built-in car has 400 to 10000"):
+    with pytest.raises(InputError, match="points is 90: a built-in car has 400 to 10000"):
         resolution(90)
 
 

@@ -221,7 +221,7 @@ def test_another_machine_is_refused_unless_forced(waves, tiny, tmp_path, monkeyp
     stop_at(10, tiny, folder, monkeypatch)
     usual = machine._conditions()
     monkeypatch.setattr(machine, "_conditions", lambda: usual | {"jaxlib": "0.0.1", "cores": "64"})
-    with pytest.raises(InputError, match=r"number of cores .*, is 64; jaxlib: was .*, is 0.0.1.*--force-resume"):
+    with pytest.raises(InputError, match=r"number of cores .*, is 64; jaxlib: was .*, is 0.0.1.*`force_resume`"):
         train_run(tiny, folder, progress=False)
     train_run(tiny, folder, progress=False, saving=Saving(force=True))
     assert "resumes under other conditions" in capsys.readouterr().err

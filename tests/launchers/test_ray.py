@@ -27,7 +27,7 @@ def test_an_address_where_nobody_listens_is_refused_at_once(trials, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     begun = time.monotonic()
-    with pytest.raises(InputError, match=f"--ray-address {address}: no Ray cluster there"):
+    with pytest.raises(InputError, match=f"ray_address is {address}: no Ray cluster there"):
         run_sweep(trials, tmp_path / "s", progress=False, workers=Workers(launcher="ray", ray_address=address))
     assert time.monotonic() - begun < 5
     assert not (tmp_path / "s").exists()

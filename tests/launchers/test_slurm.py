@@ -129,9 +129,9 @@ def test_what_slurm_cannot_do_is_refused(tmp_path, monkeypatch):
     from crossreg.studies.launchers.slurm import make_executor
 
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(InputError, match="--launcher slurm: there is no Slurm here"):
+    with pytest.raises(InputError, match="launcher is slurm: there is no Slurm here"):
         make_executor(Workers(launcher="slurm", worker_memory=8.0), tmp_path)
-    with pytest.raises(InputError, match="--slurm-options cluster=moon"):
+    with pytest.raises(InputError, match="slurm_options is cluster=moon"):
         make_executor(Workers(launcher="slurm", worker_memory=8.0, slurm_options="cluster=moon"), tmp_path)
 
 

@@ -164,5 +164,5 @@ def test_the_last_words_are_the_last():
 
 def test_memory_is_said_in_gib():
     assert Workers(launcher="slurm", worker_memory=1.5).memory == 3 * 2**29
-    with pytest.raises(InputError, match="needs --worker-memory"):
+    with pytest.raises(InputError, match="needs `worker_memory`"):
         Workers(launcher="slurm").checked()

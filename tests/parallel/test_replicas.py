@@ -44,10 +44,10 @@ def test_a_resume_on_as_many_devices_has_the_same_bits(found):
 
 def test_a_resume_on_other_devices_is_refused_unless_forced(found):
     assert "number of devices in use: was 2, is 1" in str(found["refused"])
-    assert "--force-resume" in str(found["refused"])
+    assert "`force_resume`" in str(found["refused"])
 
 
 def test_more_devices_than_there_are_are_refused(found, tmp_path, capsys):
-    assert str(found["too many"]) == "--devices 5: there are 4 on this machine (cpu)"
+    assert str(found["too many"]) == "devices is 5: there are 4 on this machine (cpu)"
     assert main(["sweep", "paper", "--out", str(tmp_path / "a"), "--devices", "2"]) == 2
     assert capsys.readouterr().err == "crossreg: --devices 2: there is 1 on this machine (cpu)\n"

@@ -87,7 +87,7 @@ def _make_mask(folder: Path) -> None:
 
 
 def _read_mask(folder: Path) -> np.ndarray:
-    return check_mask(read_array(folder / "mask.npy", "--mask"), (20,), "--mask mask.npy")
+    return check_mask(read_array(folder / "mask.npy", "mask"), (20,), "mask mask.npy")
 
 
 # Trajectories.

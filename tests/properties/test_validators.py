@@ -62,7 +62,7 @@ def test_prediction_inputs(array, channels, dims):
     )
 )
 def test_masks(mask):
-    found = outcome(check_mask, mask, (4,), "--mask m.npy")
+    found = outcome(check_mask, mask, (4,), "mask m.npy")
     numbers = mask.dtype.kind in "biuf" and mask.shape == (4,) and set(mask.tolist()) <= {0, 1}
     assert isinstance(found, np.ndarray) == (numbers and bool(mask.any()))
     if isinstance(found, np.ndarray):

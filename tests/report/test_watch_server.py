@@ -181,7 +181,7 @@ def test_where_it_listens(tmp_path):
     with WatchServer(tmp_path) as server:
         assert server.is_local
         assert server.url == f"http://127.0.0.1:{server.port}/"
-        with pytest.raises(InputError, match=r"--port \d+: cannot listen"):
+        with pytest.raises(InputError, match=r"port is \d+: cannot listen"):
             WatchServer(tmp_path, port=server.port)
     with WatchServer(tmp_path, "0.0.0.0") as server:
         assert not server.is_local
@@ -190,7 +190,7 @@ def test_where_it_listens(tmp_path):
         assert server.serves(f"localhost:{server.port}")
         assert not server.serves(f"evil.example:{server.port}")
     for host, port in (("127.0.0.1", -1), ("127.0.0.1", 65536), ("no host", 0)):
-        with pytest.raises(InputError, match=f"--host {host} --port 0: cannot|--port {port}: must lie"):
+        with pytest.raises(InputError, match=f"host is {host} and port is 0: cannot|port is {port}: must lie"):
             WatchServer(tmp_path, host, port)
     with pytest.raises(InputError, match="no such folder"):
         WatchServer(tmp_path / "nothing")

@@ -279,7 +279,7 @@ def test_hidden_points_are_refused_by_a_run_that_never_saw_any(predicts, tmp_pat
 def test_many_more_hidden_points_than_in_training_are_warned_of(hidden, warned):
     """Of 14 points 10 are hidden, .714: beyond half of what is left of .7, and of .5 not."""
     x, mask = own_fields()[:3, 0], np.arange(POINTS) < 4
-    said = check_hidden(x, mask, InputRange((0.0, 0.0), (1.0, 1.0), None, hidden), "--input x")
+    said = check_hidden(x, mask, InputRange((0.0, 0.0), (1.0, 1.0), None, hidden), "input x")
     assert bool(said) == warned
     assert all("71.4% of the points of field 0 are hidden" in text and "at most 30.0%" in text for text in said)
 

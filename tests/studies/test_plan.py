@@ -235,7 +235,7 @@ def test_a_folder_has_what_is_left(cached_waves, tiny, tmp_path, measured_gpu, c
     (folder / "snapshots").mkdir()
     (folder / "snapshots" / f"{dropped.stem}.000000015.npz").touch()
     assert [jobs["steps"] for jobs in make_plan(Asked(str(folder)), "gpu:4")["jobs"]] == [5]
-    with pytest.raises(InputError, match=r"--seeds: .* is a folder, which has this setting itself"):
+    with pytest.raises(InputError, match=r"`seeds`: .* is a folder, which has this setting itself"):
         make_plan(Asked(str(folder), seeds=3), "gpu:4")
 
 

@@ -286,7 +286,7 @@ def test_command_line(tiny, cached_waves, tmp_path, capsys):
 
 def test_a_sweep_has_one_kind_of_data(cached_waves, tiny, tmp_path):
     mixed = [Trial(tiny, parse_method("xreg"), {}), Trial(tiny.replace(scenario="diff_adv"), parse_method("xreg"), {})]
-    with pytest.raises(InputError, match="--num-modes 90"):
+    with pytest.raises(InputError, match="num_modes is 90"):
         run_sweep([Trial(tiny.replace(num_modes=90), parse_method("xreg"), {})], tmp_path / "s")
     with pytest.raises(InputError, match="one scenario"):
         run_sweep(mixed, tmp_path / "s")

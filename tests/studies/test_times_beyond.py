@@ -171,7 +171,7 @@ def test_splits_in_time_say_that_test_is_later(tiny, tmp_path, capsys):
     found = scores_by_time(SurrogatePredictor(model, 2), split, config)
     assert found == {"trained": 0, "tested": split.test.pairs_per_row, "within": None, "beyond": None}
     assert found is not None
-    assert "--split time" in times_sentence(found)
+    assert "split by time" in times_sentence(found)
     assert times_cells(found) == []
     assert main(["data", "check", str(tmp_path / "own.npy"), "--picture", str(tmp_path / "p.png")]) == 0
     assert "test is then later than anything that is learned from" in capsys.readouterr().out

@@ -64,7 +64,7 @@ def test_what_a_method_would_replace_is_refused(name):
             refused[field] = str(error)
     assert refused.keys() == REPLACED[name]
     for field, message in refused.items():
-        assert message.startswith(f"--methods {name}: this method sets {field} to ")
+        assert message.startswith(f"methods {name}: this method sets {field} to ")
         assert f"leave {field} out" in message
     method.check_settings(Config(), {})
 
@@ -74,7 +74,7 @@ def test_the_message_says_what_the_method_sets():
     with pytest.raises(InputError) as refused:
         parse_method("xreg").check_settings(asked, {})
     assert str(refused.value) == (
-        '--methods xreg: this method sets generalization_head to true, not false and reg_objective to "scaled-crps",'
+        'methods xreg: this method sets generalization_head to true, not false and reg_objective to "scaled-crps",'
         ' not "moment-matched"; leave generalization_head, reg_objective out, or name a method that has them'
     )
     parse_method("xreg-internal-mm").check_settings(asked, {})
@@ -140,7 +140,7 @@ def test_commands_refuse_before_anything_is_written(tiny, cached_waves, tmp_path
     assert not out.exists()
     study = car_study("quick").replace(methods="unregularized,xreg", generalization_head=False)
     monkeypatch.setattr(car_module, "prepare", lambda *arguments, **options: pytest.fail("no car is needed for this"))
-    with pytest.raises(InputError, match="--methods xreg: this method sets generalization_head to true, not false"):
+    with pytest.raises(InputError, match="methods xreg: this method sets generalization_head to true, not false"):
         run_car(study, out)
     assert not out.exists()
 

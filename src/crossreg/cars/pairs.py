@@ -162,7 +162,7 @@ def check_grid(cars: Sequence[Surface], grid: int) -> None:
     """Raise InputError if the grid has fewer cells than a car has vertices."""
     most = max(len(car.vertices) for car in cars)
     if most > grid**2:
-        raise InputError(f"--grid {grid}: {grid**2} cells for a car of {most} vertices; expected at least as many")
+        raise InputError(f"grid is {grid}: {grid**2} cells for a car of {most} vertices; expected at least as many")
 
 
 def mean_map(train: Sequence[Surface], grid: int) -> Transport:

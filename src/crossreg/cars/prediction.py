@@ -59,9 +59,9 @@ def predict_car_file(
             finite.
     """
     if target.exists():
-        raise InputError(f"--output {target}: exists already; name another file, or remove it")
+        raise InputError(f"output {target}: exists already; name another file, or remove it")
     if not source.exists():
-        raise InputError(f"--input {source}: missing")
+        raise InputError(f"input {source}: missing")
     check_levels(levels)
     check_files(folder, [SETTINGS])
     study = stored_study(folder)
@@ -89,7 +89,7 @@ def predict_car_file(
     arrays |= {"quantiles": scale.pressure(joined("quantiles")), "levels": np.asarray(levels)}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise InputError(f"--input {source}: {name} is not finite for it; {method} may have diverged")
+            raise InputError(f"input {source}: {name} is not finite for it; {method} may have diverged")
     arrays |= {"names": np.array([car.name for car in cars]), "vertex_offsets": np.cumsum([0, *sizes])}
     arrays["vertices"] = np.concatenate([car.vertices for car in cars]).astype(np.float32)
     write_arrays(target, arrays)
@@ -120,10 +120,10 @@ def _predictor(name: str, study: CarStudy, ready: Prepared, folder: Path) -> Pre
     if name == VERTEX_MEAN and ready.vertices_correspond:
         return fit_vertex_mean(ready.data.train)
     methods = {method.name: method for method in methods_of(study)}
-    method = None if name == VERTEX_MEAN else methods.get(parse_method(name, "--method", for_cars=True).name)
+    method = None if name == VERTEX_MEAN else methods.get(parse_method(name, "method", for_cars=True).name)
     if method is None:
         known = ", ".join([*methods, *([VERTEX_MEAN] if ready.vertices_correspond else [])])
-        raise InputError(f"--method {name}: is not in {folder}; there are {known}")
+        raise InputError(f"method {name}: is not in {folder}; there are {known}")
     trainings = trainings_of([*methods.values()], study.config)
     candidates = candidates_of(method, study.config)
     needed = [trainings[candidate.key] for candidate in candidates]

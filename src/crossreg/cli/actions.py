@@ -24,7 +24,7 @@ from crossreg.cli.commands import (
     Train,
     Watch,
 )
-from crossreg.cli.flags import plain
+from crossreg.cli.flags import plain, quoted_in_flags
 from crossreg.config import OWN_DATA, Config, all_settings, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.runs.saving import Saving
@@ -128,7 +128,11 @@ def data(command: DataFiles) -> None:
     check_picture(command.picture)
     found = check_data(command.path, field=command.field, axes=command.axes)
     draw_check(found, command.picture)
-    print(json.dumps(found.summary, allow_nan=False) if command.json else check_text(found.summary, command.picture))
+    print(
+        json.dumps(found.summary, allow_nan=False)
+        if command.json
+        else quoted_in_flags(check_text(found.summary, command.picture))
+    )
 
 
 def predict(command: Predict) -> None:
@@ -290,7 +294,7 @@ def plan(command: Plan) -> None:
         from crossreg.report.figures.plan import draw_plan
 
         draw_plan(made, command.figure)
-    print(json.dumps(made, allow_nan=False) if command.json else plan_text(made))
+    print(json.dumps(made, allow_nan=False) if command.json else quoted_in_flags(plan_text(made)))
 
 
 def table(command: Table) -> None:

@@ -6,6 +6,7 @@ is no second list of them. Imports no JAX.
 
 import argparse
 import dataclasses
+import functools
 import re
 from collections.abc import Collection
 from dataclasses import field, make_dataclass
@@ -21,34 +22,45 @@ from crossreg.errors import InputError
 from crossreg.studies.launchers.settings import Workers
 
 Settings = TypeVar("Settings")
+# Arguments that begin a message together with a file or an item: `data u.npy: …`, `method nobody: …`.
+_FIRST = re.compile(r"(data|figure|grid|input|mask|methods?|out|output|picture|where) ")
 # An argument in backticks, alone or with a value: `axes` or `axes='btx'`.
 _QUOTED = re.compile(r"`(\w+)(?:=['\"]?([^`'\"]*)['\"]?)?`")
 
 
 def in_flags(message: str) -> str:
-    """Return the message of an `InputError` with flags in place of the names of settings.
+    """Return the message of an `InputError` with flags in place of the names of arguments.
 
-    Messages name fields as Python does, in the forms that are replaced here: `train_size is 9 and reg_size is 3: …`,
-    `data u.npy: …`, and, anywhere, a field in backticks, with a value or without.
+    Messages name arguments as Python does, in the forms that are replaced here: `train_size is 9 and reg_size is 3: …`,
+    `data u.npy: …`, and, anywhere, an argument in backticks.
     """
-    kinds = [CarStudy, Workers, *(kind for kind in vars(commands).values() if dataclasses.is_dataclass(kind))]
-    fields = {*default_settings(), *(known.name for kind in kinds for known in dataclasses.fields(kind))}
-
-    def flag(name: str) -> str:
-        return "--" + name.replace("_", "-")
-
-    def leading(found: re.Match[str]) -> str:
-        return f"{found[1]}{flag(found[2])} " if found[2] in fields else found[0]
-
-    def quoted(found: re.Match[str]) -> str:
-        return " ".join(filter(None, (flag(found[1]), found[2]))) if found[1] in fields else found[0]
-
     head, colon, rest = message.partition(": ")
-    if head.partition(" is ")[0] in fields:
-        head = re.sub(r"(^|, | and )(\w+) is ", leading, head)
-    elif head.startswith("data ") and not Path(head).exists():  # not the name of a folder
+    if head.partition(" is ")[0] in _arguments():
+        head = re.sub(
+            r"(^|, | and )(\w+) is ", lambda f: f"{f[1]}{_flag(f[2])} " if f[2] in _arguments() else f[0], head
+        )
+    elif _FIRST.match(head) and not Path(head).exists():  # not the name of a folder
         head = f"--{head}"
-    return _QUOTED.sub(quoted, f"{head}{colon}{rest}")
+    return quoted_in_flags(f"{head}{colon}{rest}")
+
+
+def quoted_in_flags(text: str) -> str:
+    """Return text with flags in place of arguments in backticks, with a value or without."""
+
+    def flagged(found: re.Match[str]) -> str:
+        return " ".join(filter(None, (_flag(found[1]), found[2]))) if found[1] in _arguments() else found[0]
+
+    return _QUOTED.sub(flagged, text)
+
+
+@functools.cache
+def _arguments() -> frozenset[str]:
+    kinds = [CarStudy, Workers, *(kind for kind in vars(commands).values() if dataclasses.is_dataclass(kind))]
+    return frozenset([*default_settings(), *(known.name for kind in kinds for known in dataclasses.fields(kind))])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def read_first(arguments: list[str], **flags: Any) -> argparse.Namespace:

@@ -114,7 +114,7 @@ def methods_of(study: CarStudy) -> list[Method]:
     methods = parse_methods(names, for_cars=True)
     for method in methods:
         if not method.candidates:
-            raise InputError(f"--methods {method.name}: the input of a car is not a pressure that could persist")
+            raise InputError(f"methods {method.name}: the input of a car is not a pressure that could persist")
     return methods
 
 

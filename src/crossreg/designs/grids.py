@@ -150,7 +150,7 @@ def plan(
         raise InputError(f"sweep {name}: not one of {', '.join(NAMES)}")
     check(1 <= seeds <= _MOST_RUNS, "seeds", seeds, f"must lie in 1 … {_MOST_RUNS}")
     if name == "grid" and not grid:
-        raise InputError("sweep grid: give at least one --grid field=value,value")
+        raise InputError("sweep grid: give at least one `grid` field=value,value")
     if steps is None:
         steps = base.train.steps if base else default_steps(name)
     config = (base or Config()).replace(steps=steps)
@@ -159,7 +159,7 @@ def plan(
     for combination in _combinations(grid):
         for changes, method in _regimes(name, methods, config):
             if twice := changes.keys() & combination.keys():
-                raise InputError(f"--grid {min(twice)}: the sweep {name} sets it itself")
+                raise InputError(f"grid {min(twice)}: the sweep {name} sets it itself")
             both = changes | combination
             _check_changes(method, config, both)
             for seed in range(first_seed, first_seed + seeds):
@@ -170,34 +170,34 @@ def plan(
 def check_given(given: Mapping[str, Any], trials: Sequence[Trial], grid: Sequence[str] = ()) -> None:
     """Raise InputError for settings of a config file that no trial has, since the sweep sets them itself.
 
-    A field of `grid` may differ from the file: a flag overrides the file.
+    A field of `grid` may differ from the file: the argument overrides the file.
     """
-    varied = _axes(grid, "--grid")
+    varied = _axes(grid, "grid")
     for name, value in given.items():
         own = [trial.changes[name] for trial in trials if name in trial.changes]
         if name not in varied and len(own) == len(trials) and any(used != value for used in own):
             said = ", ".join(dict.fromkeys(json.dumps(used) for used in own))
             raise InputError(
-                f"--config: {name} is {json.dumps(value)}, and this sweep sets it to {said}; leave it out of the file"
+                f"`config`: {name} is {json.dumps(value)}, and this sweep sets it to {said}; leave it out of the file"
             )
 
 
 def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:
     """Raise InputError for changes under which a method would no longer be what its name says."""
     if noise := changes.keys() & {"feature_noise", "lift_noise"}:
-        raise InputError(f"--grid {min(noise)}: methods differ in it; name them with --methods")
+        raise InputError(f"grid {min(noise)}: methods differ in it; name them with `methods`")
     before, after = method.configs(config), method.configs(config, changes)
     if any(a.model.learns_on_reg != b.model.learns_on_reg for a, b in zip(after, before, strict=True)):
-        raise InputError(f"--grid: with {changes}, {method.name} would no longer be itself")
+        raise InputError(f"`grid`: with {changes}, {method.name} would no longer be itself")
     if len({repr(candidate) for candidate in after}) < len(after):
-        raise InputError(f"--grid: with {changes}, {method.name} has nothing left to choose from")
+        raise InputError(f"`grid`: with {changes}, {method.name} has nothing left to choose from")
 
 
 def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[str, Any], Method]]:
     """Return the regimes of a named sweep: changes of the config, each with a method."""
     if name in ("paper-regimes", "paper-exact"):
         if methods is not None:
-            raise InputError(f"--methods: the sweep {name} has fixed methods")
+            raise InputError(f"`methods`: the sweep {name} has fixed methods")
         if name == "paper-regimes":
             return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
         return _as_the_paper_trains()
@@ -234,38 +234,38 @@ def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:
 
 def _combinations(grid: Sequence[str]) -> list[dict[str, Any]]:
     """Return all combinations of `field=value,value` items."""
-    axes = _axes(grid, "--grid")
+    axes = _axes(grid, "grid")
     if (count := math.prod(map(len, axes.values()))) > _MOST_RUNS:
-        raise InputError(f"--grid: {count} combinations of values; expected at most {_MOST_RUNS}")
+        raise InputError(f"`grid`: {count} combinations of values; expected at most {_MOST_RUNS}")
     for field in axes.keys() & {"seed", "steps"}:
-        raise InputError(f"--grid {field}: has its own flag, --{'seeds' if field == 'seed' else field}")
+        raise InputError(f"grid {field}: has its own argument, `{'seeds' if field == 'seed' else field}`")
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def settings_of(items: Sequence[str], flag: str) -> dict[str, Any]:
-    """Return the fields and values of `field=value` items, which came with `flag`."""
-    axes = _axes(items, flag)
+def settings_of(items: Sequence[str], argument: str) -> dict[str, Any]:
+    """Return the fields and values of `field=value` items, given by an `argument` of this name."""
+    axes = _axes(items, argument)
     for field, values in axes.items():
         if len(values) > 1:
-            raise InputError(f"{flag} {field}: expected one value, not {len(values)}")
+            raise InputError(f"{argument} {field}: expected one value, not {len(values)}")
     return {field: value for field, [value] in axes.items()}
 
 
-def _axes(items: Sequence[str], flag: str) -> dict[str, list[Any]]:
+def _axes(items: Sequence[str], argument: str) -> dict[str, list[Any]]:
     """Return the values of each field in `field=value,value` items."""
     axes: dict[str, list[Any]] = {}
     for item in items:
         field, equals, values = item.partition("=")
         field = field.strip().lstrip("-").replace("-", "_")
-        several = "field=value,value" if flag == "--grid" else "field=value"
-        expected = InputError(f"{flag} {item}: expected {several} (a value may be a list, [a, b])")
+        several = "field=value,value" if argument == "grid" else "field=value"
+        expected = InputError(f"{argument} {item}: expected {several} (a value may be a list, [a, b])")
         try:
-            listed = parse_settings(f"[{values}]".encode(), flag)
+            listed = parse_settings(f"[{values}]".encode(), argument)
         except InputError as error:
             raise expected from error
         if not equals or not isinstance(listed, list) or not listed:
             raise expected
         if field in axes:
-            raise InputError(f"{flag} {item}: {field} is given twice")
-        axes[field] = [typed_field(field, value, f"{flag} {field}") for value in listed]
+            raise InputError(f"{argument} {item}: {field} is given twice")
+        axes[field] = [typed_field(field, value, f"{argument} {field}") for value in listed]
     return axes

@@ -113,12 +113,12 @@ def export_model(
 def _check_asked(output: Path, seed: int, num_samples: int | None, levels: tuple[float, ...]) -> None:
     """Raise InputError if an argument is out of range, before anything is read."""
     if not 0 <= seed < 2**31:
-        raise InputError(f"--seed {seed}: must lie in 0 … 2147483647")
+        raise InputError(f"seed is {seed}: must lie in 0 … 2147483647")
     if num_samples is not None and num_samples < 1:
-        raise InputError(f"--samples {num_samples}: must be at least 1")
+        raise InputError(f"samples is {num_samples}: must be at least 1")
     check_levels(levels)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output {output}: exists already; choose a new or empty folder")
+        raise InputError(f"output {output}: exists already; choose a new or empty folder")
     missing = [name for name in ("safetensors", "onnx") if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(f"export needs {' and '.join(missing)}: pip install 'crossreg[export]'")
@@ -173,7 +173,7 @@ def _export(
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         **about,
     }
-    with made_whole(output, "--output") as folder:
+    with made_whole(output, "output") as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         write_tensors(folder, run, about)

@@ -88,17 +88,17 @@ def writing_to(where: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def made_whole(folder: Path, flag: str = "--out") -> Iterator[Path]:
+def made_whole(folder: Path, argument: str = "out") -> Iterator[Path]:
     """Make a folder with all of its files, or none.
 
     Args:
         folder: The folder, which does not exist yet, or is empty.
-        flag: The argument by which the user has named it, for errors.
+        argument: The name of the argument that gave it, for errors.
 
     Yields:
         A folder beside it to write to, which replaces it if the block ends without an error, or is removed.
     """
-    with writing_to(f"{flag} {folder}"):
+    with writing_to(f"{argument} {folder}"):
         make_folder(folder.parent, parents=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
             made = Path(temporary) / "made"
@@ -120,7 +120,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(opened)
 
 
-def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
+def check_replaceable(path: Path, mark: bytes, argument: str) -> None:
     """Raise InputError if `path` exists and its first kilobyte lacks the `mark` of files that crossreg wrote."""
     try:
         if mark in read_regular(path, 1024):
@@ -128,14 +128,16 @@ def check_replaceable(path: Path, mark: bytes, flag: str) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(f"{flag} {path}: cannot write here ({error.strerror})") from error
-    raise InputError(f"{flag} {path}: exists already, and crossreg has not written it; name another file, or remove it")
+        raise InputError(f"{argument} {path}: cannot write here ({error.strerror})") from error
+    raise InputError(
+        f"{argument} {path}: exists already, and crossreg has not written it; name another file, or remove it"
+    )
 
 
 def check_not_file(folder: Path) -> None:
     """Raise InputError if something other than a folder stands where a folder is to be made."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out {folder}: exists and is not a folder")
+        raise InputError(f"out {folder}: exists and is not a folder")
 
 
 def check_is_folder(path: Path) -> None:

@@ -20,7 +20,7 @@ def use_devices(count: int | None) -> None:
     if count is not None and not 1 <= count <= there:
         have = "there is 1" if there == 1 else f"there are {there}"
         least = "must be 1 or more; " if count < 1 else ""
-        raise InputError(f"--devices {count}: {least}{have} on this machine ({jax.local_devices()[0].device_kind})")
+        raise InputError(f"devices is {count}: {least}{have} on this machine ({jax.local_devices()[0].device_kind})")
     _in_use = count
 
 

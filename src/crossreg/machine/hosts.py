@@ -38,17 +38,17 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
     Raises:
         InputError: If the arguments do not fit together, or if the others are not found.
     """
-    given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
-    missing = [flag for flag, value in given.items() if value is None]
+    given = {"`coordinator`": coordinator, "`num_processes`": num_processes, "`process_id`": process_id}
+    missing = [name for name, value in given.items() if value is None]
     if 0 < len(missing) < len(given):
         raise InputError(f"{' and '.join(missing)}: needed as well as the others of {', '.join(given)}")
     if num_processes is not None and num_processes < 1:
-        raise InputError(f"--num-processes {num_processes}: must be 1 or more")
+        raise InputError(f"num_processes is {num_processes}: must be 1 or more")
     if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
-        raise InputError(f"--process-id {process_id}: must lie in 0 … {num_processes - 1}, of --num-processes")
-    where = "--distributed"
+        raise InputError(f"process_id is {process_id}: must lie in 0 … {num_processes - 1}, of `num_processes`")
+    where = "`distributed`"
     if coordinator is not None:
-        where = f"--coordinator {coordinator}"
+        where = f"coordinator is {coordinator}"
         _check_address(where, coordinator, listens=process_id == 0)
     # JAX's own handler of signals would replace ours, which stops all processes.
     jax.config.update("jax_enable_preemption_service", False)
@@ -61,7 +61,7 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
         reason = str(error).splitlines()[0]
         if coordinator is None and "should be defined" in reason:
             reason = (
-                "no Slurm job or other cluster that JAX knows; elsewhere --coordinator HOST:PORT says where they are"
+                "no Slurm job or other cluster that JAX knows; elsewhere `coordinator=HOST:PORT` says where they are"
             )
         raise InputError(f"{where}: the other processes are not found ({reason})") from error
     check_even([device.process_index for device in jax.devices()])
@@ -72,7 +72,7 @@ def check_even(owners: Sequence[int]) -> None:
     counts = sorted(set(collections.Counter(owners).values()))
     if len(counts) > 1:
         leave_hosts()
-        raise InputError(f"--distributed: a process has {counts[-1]} devices, another {counts[0]}; all need as many")
+        raise InputError(f"`distributed`: a process has {counts[-1]} devices, another {counts[0]}; all need as many")
 
 
 @contextlib.contextmanager

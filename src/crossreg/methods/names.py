@@ -84,7 +84,7 @@ class Method:
             if replaced:
                 said = [f"{k} to {json.dumps(own[k])}, not {json.dumps(v)}" for k, v in replaced.items()]
                 raise InputError(
-                    f"--methods {self.name}: this method sets {' and '.join(said)}; leave"
+                    f"methods {self.name}: this method sets {' and '.join(said)}; leave"
                     f" {', '.join(replaced)} out, or name a method that has {'it' if len(said) == 1 else 'them'}"
                 )
 
@@ -104,7 +104,7 @@ def _number(base: str, text: str, low: float, high: float) -> float:
     except ValueError:
         value = float("nan")
     if not low < value < high:
-        raise InputError(f"--methods {base}-{text}: {text} must be a number in ({low:g}, {high:g})")
+        raise InputError(f"methods {base}-{text}: {text} must be a number in ({low:g}, {high:g})")
     return value
 
 
@@ -117,7 +117,7 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         words = tuple(part for part in rest if part != "ensemble")
         for choice in xreg.CHOICES:
             if len(both := [part for part in words if part in choice]) > 1:
-                raise InputError(f"--methods {name}: {' and '.join(both)} exclude each other")
+                raise InputError(f"methods {name}: {' and '.join(both)} exclude each other")
         if all(part in xreg.VARIANTS for part in words) and len(set(rest)) == len(rest):
             words = xreg.canonical_words(words)
             said = "-".join(["xreg", *words, *(["ensemble"] if members > 1 else [])])
@@ -129,7 +129,7 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         members = ENSEMBLE_SIZE
         if rest:
             if not rest[0].isdecimal() or not 1 <= int(rest[0]) <= 100:
-                raise InputError(f"--methods {name}: an ensemble has 1 to 100 members")
+                raise InputError(f"methods {name}: an ensemble has 1 to 100 members")
             members = int(rest[0])
         return Method(
             "ensemble" if members == ENSEMBLE_SIZE else f"ensemble-{members}", (unregularized.configure,), members
@@ -151,7 +151,7 @@ def _base(name: str, forms: Sequence[str]) -> Method:
     known += UNTRAINED if forms is FORMS else ()
     near = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"--methods {name}: no such method; {hint}there are {', '.join(forms)}")
+    raise InputError(f"methods {name}: no such method; {hint}there are {', '.join(forms)}")
 
 
 def _written(number: float) -> str:
@@ -159,12 +159,12 @@ def _written(number: float) -> str:
     return f"{decimal.Decimal(repr(number)).normalize():f}"
 
 
-def parse_method(name: str, flag: str = "--methods", *, for_cars: bool = False) -> Method:
+def parse_method(name: str, argument: str = "methods", *, for_cars: bool = False) -> Method:
     """Return the method of a name.
 
     Args:
         name: A name such as `dropout-0.2+temperature`.
-        flag: The flag that error messages name.
+        argument: The name of the argument that gave it, for errors.
         for_cars: Whether the method is for the car experiment, which has no persistence but allows `-all-data`.
 
     Raises:
@@ -177,12 +177,10 @@ def parse_method(name: str, flag: str = "--methods", *, for_cars: bool = False) 
     try:
         method = _parse_method(name, CAR_FORMS if for_cars else FORMS)
         if method.all_data and not for_cars:
-            raise InputError(
-                f"--methods {name}: {ALL_DATA} is for cars; `crossreg sweep equal-data` compares like this"
-            )
+            raise InputError(f"methods {name}: {ALL_DATA} is for cars; `crossreg sweep equal-data` compares like this")
         return method
     except InputError as error:
-        raise InputError(str(error).replace("--methods", flag, 1)) from None
+        raise InputError(str(error).replace("methods", argument, 1)) from None
 
 
 def _parse_method(name: str, forms: Sequence[str]) -> Method:
@@ -191,18 +189,18 @@ def _parse_method(name: str, forms: Sequence[str]) -> Method:
     method = _base(base.removesuffix(ALL_DATA), forms)
     for wrapper in wrappers:
         if wrapper not in WRAPPERS:
-            raise InputError(f"--methods {name}: no wrapper +{wrapper}; there are +{', +'.join(WRAPPERS)}")
+            raise InputError(f"methods {name}: no wrapper +{wrapper}; there are +{', +'.join(WRAPPERS)}")
     order = [w for w in WRAPPERS if w in wrappers]
     if wrappers != order:
-        raise InputError(f"--methods {name}: write it as {'+'.join([base, *order])}")
+        raise InputError(f"methods {name}: write it as {'+'.join([base, *order])}")
     if {"temperature", "sigma-temperature"} <= {*wrappers}:
-        raise InputError(f"--methods {name}: +temperature and +sigma-temperature exclude each other")
+        raise InputError(f"methods {name}: +temperature and +sigma-temperature exclude each other")
     if "early" in wrappers and not method.candidates:
-        raise InputError(f"--methods {name}: {base} is not trained, so it cannot stop early")
+        raise InputError(f"methods {name}: {base} is not trained, so it cannot stop early")
     if all_data and (wrappers or not method.candidates or method.learns_on_reg(method.configs(Config()))):
         reason = "needs held-out data" if method.candidates else "is not trained"
         without = "+".join([method.name, *wrappers])
-        raise InputError(f"--methods {name}: {without} {reason}, so that it cannot train on all data")
+        raise InputError(f"methods {name}: {without} {reason}, so that it cannot train on all data")
     said = "+".join([method.name + ALL_DATA * all_data, *wrappers])
     fields = dict.fromkeys((wrapper.replace("-", "_") for wrapper in wrappers), True)
     return dataclasses.replace(method, name=said, all_data=all_data, **fields)
@@ -219,9 +217,9 @@ def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         forms = CAR_FORMS if for_cars else FORMS
-        raise InputError(f"--methods {names!r}: names none; there are {', '.join(forms)}")
+        raise InputError(f"methods {names!r}: names none; there are {', '.join(forms)}")
     methods = [parse_method(name, for_cars=for_cars) for name in listed]
     called = [method.name for method in methods]
     if repeated := {name for name in called if called.count(name) > 1}:
-        raise InputError(f"--methods {names}: {min(repeated)} is given twice")
+        raise InputError(f"methods {names}: {min(repeated)} is given twice")
     return methods

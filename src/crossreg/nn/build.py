@@ -92,7 +92,8 @@ def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
                 )
             raise InputError(
                 f"channel {channel} of the targets has a spread of {std:g}, so that log σ_pred would start at"
-                f" {start:.3g}, outside ({low:g}, {high:g}): rescale the data or set --head-log-sigma-min and -max"
+                f" {start:.3g}, outside ({low:g}, {high:g}): rescale the data, or set `head_log_sigma_min` and"
+                " `head_log_sigma_max`"
             )
 
 
@@ -198,7 +199,7 @@ def _build(
     try:
         check_modes((config.num_modes,) * len(space), tuple(space))
     except ValueError as error:
-        raise InputError(f"--num-modes {config.num_modes}: {error}") from error
+        raise InputError(f"num_modes is {config.num_modes}: {error}") from error
 
     def feature_noise(name, shape) -> AbstractNoise:
         sites = config.sites or site_names(config.num_blocks)

@@ -17,8 +17,8 @@ _SOFTWARE = {"Software": "crossreg"}
 def check_picture(path: Path) -> None:
     """Raise InputError, before any data are read, if a picture cannot be written to this path."""
     if path.suffix.lower() != ".png":
-        raise InputError(f"--picture {path}: expected a name that ends in .png")
-    check_replaceable(path, b"Software\0crossreg", "--picture")
+        raise InputError(f"picture {path}: expected a name that ends in .png")
+    check_replaceable(path, b"Software\0crossreg", "picture")
 
 
 def check_text(summary: dict[str, Any], picture: Path) -> str:
@@ -101,4 +101,4 @@ def draw_check(found: Found, path: Path) -> None:
         with replacing(path) as file:
             figure.savefig(file, format="png", dpi=110, metadata=_SOFTWARE)
     except OSError as error:
-        raise InputError(f"--picture {path}: cannot write here ({error.strerror})") from error
+        raise InputError(f"picture {path}: cannot write here ({error.strerror})") from error

@@ -127,11 +127,11 @@ def advice(plan: dict[str, Any]) -> str:
         return "nothing is left to train" + " or to score" * (not plan["rows"]["left"])
     if plan["given_up"] >= _SOME:
         return (
-            f"about {plan['given_up']:.1f} jobs are given up: save more often (--save-every), or allow more --retries"
+            f"about {plan['given_up']:.1f} jobs are given up: save more often (`save_every`), or allow more `retries`"
         )
     more = next(one for one in plan["by_devices"] if one["devices"] == 2 * devices)
     if enough <= 0.9 * devices:
-        said = f"{_count(enough, 'device')} would end at most 5% later (--on {name}:{enough})"
+        said = f"{_count(enough, 'device')} would end at most 5% later (`on={name}:{enough}`)"
         if plan["seconds"] / more["seconds"] > _GAIN:
             return f"{said}, {more['devices']:,} {plan['seconds'] / more['seconds']:.1f} times as fast"
         why = "most of the time is start and compilation" if plan["shares"]["setup"] > _MOST else "the jobs are few"

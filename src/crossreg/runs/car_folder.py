@@ -66,13 +66,13 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
         stored = None if is_lost else stored_study(folder)
     except (OSError, InputError):
         raise InputError(
-            f"--out {folder}: holds something else than this experiment; choose a new or empty folder"
+            f"out {folder}: holds something else than this experiment; choose a new or empty folder"
         ) from None
     stored = stored or _recovered(folder, study)
     if differ := _differences(stored, study):
         more = len(differ) - _MOST_SHOWN
         shown = ", ".join(differ[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        raise InputError(f"--out {folder}: holds an experiment with other settings: {shown}; choose a new folder")
+        raise InputError(f"out {folder}: holds an experiment with other settings: {shown}; choose a new folder")
     return stored
 
 
@@ -82,7 +82,7 @@ def _recovered(folder: Path, study: CarStudy) -> CarStudy:
         return study_of(json.loads(read_regular(folder / SUMMARY))["settings"])
     if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
         return study
-    raise InputError(f"--out {folder}: its {SETTINGS} is corrupted, and had other settings than these; give its own")
+    raise InputError(f"out {folder}: its {SETTINGS} is corrupted, and had other settings than these; give its own")
 
 
 def stored_study(folder: Path) -> CarStudy:
@@ -124,7 +124,7 @@ def _is_corrupted(folder: Path, name: str) -> bool:
 
 def open_folder(folder: Path, study: CarStudy) -> None:
     """Check what an earlier process has left, and write what is known before training."""
-    with writing_to(f"--out {folder}"):
+    with writing_to(f"out {folder}"):
         there = [path for path in folder.rglob("*") if path.is_file() and path.suffix in _SUFFIXES]
         names = [name for p in there if (name := p.relative_to(folder).as_posix()) not in (MANIFEST, PROGRESS)]
         adopt(folder, [name for name in names if not name.startswith(SNAPSHOTS)])

@@ -165,7 +165,7 @@ def check_hidden(
     if share[most] and not known.hidden:
         raise InputError(
             f"{said}, and the run was trained on fields of which every point was observed: train one with"
-            " --observed-fraction below 1, or on data with such gaps"
+            " `observed_fraction` below 1, or on data with such gaps"
         )
     if share[most] > known.hidden + (1 - known.hidden) / 2:
         return [f"{said}, and the run was trained with at most {known.hidden:.1%}: its error bars may not hold"]

@@ -40,7 +40,7 @@ def locked(folder: Path, who: str, *, inside: Iterable[str] = ()) -> Iterator[No
         InputError: If another process has the lock, if the folder cannot be written to, or if one of `inside` is a
             link.
     """
-    where, places = f"--out {folder}", [folder / name for name in inside]
+    where, places = f"out {folder}", [folder / name for name in inside]
     with writing_to(where):
         make_folder(folder, parents=True)
     try:

@@ -42,32 +42,32 @@ def check_input(
     """
     wanted = f"(batch, {channels}, {', '.join('xyz'[:num_dims])})"
     if x.ndim != num_dims + 2 or x.shape[1] != channels:
-        raise InputError(f"--input {name}: has shape {x.shape}; expected {wanted}")
+        raise InputError(f"input {name}: has shape {x.shape}; expected {wanted}")
     if x.size == 0:
-        raise InputError(f"--input {name}: is empty (shape {x.shape})")
-    return finite(x, f"--input {name}:", gaps=gaps)
+        raise InputError(f"input {name}: is empty (shape {x.shape})")
+    return finite(x, f"input {name}:", gaps=gaps)
 
 
 def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mask: bool) -> Bool[np.ndarray, "*space"]:
     """Return the observation mask to apply: that of the run, that of a file, or one that hides nothing."""
     if mask_file is not None and no_mask:
-        raise InputError("--mask and --no-mask exclude each other")
+        raise InputError("`mask` and `no_mask` exclude each other")
     if no_mask:
         return np.ones(space, bool)
     if mask_file is not None:
-        return check_mask(read_array(mask_file, "--mask"), space, f"--mask {mask_file}", "the input's fields")
+        return check_mask(read_array(mask_file, "mask"), space, f"mask {mask_file}", "the input's fields")
     if run.mask is None:
-        raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give --mask FILE or --no-mask")
+        raise InputError(f"this run draws a mask per {run.config.data.mask_per}: give `mask=FILE` or `no_mask`")
     return run.mask
 
 
 def check_levels(levels: tuple[float, ...]) -> None:
     """Raise InputError for levels outside (0, 1), and for too many of them."""
     if not 1 <= len(levels) <= _MOST_LEVELS:
-        raise InputError(f"--levels: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
+        raise InputError(f"`levels`: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
     for level in levels:
         if not 0 < level < 1:
-            raise InputError(f"--levels {level}: must lie in (0, 1)")
+            raise InputError(f"levels is {level}: must lie in (0, 1)")
 
 
 def observe(run: Run, x, mask, xp=np):
@@ -173,7 +173,7 @@ def check_grid(space: tuple[int, ...], own: tuple[int, ...], name: str) -> None:
     expected = ", ".join(f"{letter} {size}" for letter, size in zip("xyz", own, strict=False))
     order = f"; its axes may be in another order: expected (batch, channel, {', '.join('xyz'[: len(own)])})"
     raise InputError(
-        f"--input {name}: has fields of {' × '.join(map(str, space))} points; the run was trained on"
+        f"input {name}: has fields of {' × '.join(map(str, space))} points; the run was trained on"
         f" {' × '.join(map(str, own))} ({expected}){order if sorted(space) == sorted(own) else ''}"
     )
 
@@ -206,28 +206,28 @@ def predict_file(
         InputError: If the fields do not fit the run, or lie far outside the range that it was trained on.
     """
     if target.exists():
-        raise InputError(f"--output {target}: exists already; name another file, or remove it")
+        raise InputError(f"output {target}: exists already; name another file, or remove it")
     # In data from files a missing value is NaN, and hidden.
     gaps = run.config.data.data is not None
-    x = check_input(read_array(source, "--input"), run.channels, len(run.space), str(source), gaps=gaps)
+    x = check_input(read_array(source, "input"), run.channels, len(run.space), str(source), gaps=gaps)
     check_grid(x.shape[2:], run.space, str(source))
     wanted, own = "xyz"[: len(run.space)], "".join(letter for letter in run.axes if letter in "xyz")
     if own not in ("", wanted):  # on a square grid, the wrong order has the right shape
         print(
-            f"crossreg: the run's file has the axes {run.axes}; --input is read as (batch, channel,"
+            f"crossreg: the run's file has the axes {run.axes}; the input is read as (batch, channel,"
             f" {', '.join(wanted)}), not in the order {', '.join(own)}",
             file=sys.stderr,
         )
     mask = choose_mask(run, x.shape[2:], mask_file, no_mask)
-    warnings = check_seen(x, mask, f"--input {source}")
+    warnings = check_seen(x, mask, f"input {source}")
     if run.input_range is not None:
-        warnings += check_hidden(x, mask, run.input_range, f"--input {source}")
-        warnings += check_range(x, mask, run.input_range, f"--input {source}")
+        warnings += check_hidden(x, mask, run.input_range, f"input {source}")
+        warnings += check_range(x, mask, run.input_range, f"input {source}")
     arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise InputError(
-                f"--input {source}: {name} is not finite for it, which is far from what the run was trained on"
+                f"input {source}: {name} is not finite for it, which is far from what the run was trained on"
             )
     write_arrays(target, arrays)
     for warning in warnings:
@@ -237,5 +237,5 @@ def predict_file(
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write an NPZ file in one move."""
-    with writing_to(f"--output {path}"), replacing(path) as file:
+    with writing_to(f"output {path}"), replacing(path) as file:
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]

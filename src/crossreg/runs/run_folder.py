@@ -99,7 +99,7 @@ class Run(NamedTuple):
         config = self.config.data
         if path is not None:
             if config.data is None:
-                raise InputError(f"--data {path}: the run was trained on the scenario {config.scenario}")
+                raise InputError(f"data {path}: the run was trained on the scenario {config.scenario}")
             config = dataclasses.replace(config, data=str(path))
         # What the run stored of its fields decides how they are read, not what a file without names may mean.
         stored = (self.channels, *self.space)
@@ -112,7 +112,7 @@ class Run(NamedTuple):
                 f" ({data.digest[:12]}); copy the cached file of the training machine"
             )
         if not is_known_by_sample(config, self.digest, stored):
-            raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as --data PATH")
+            raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as `data=PATH`")
         said = "the run is of a version that knew large data by a sample of fields; the others are not compared"
         print(f"crossreg: {config.data}: {said}", file=sys.stderr)
         return data

@@ -31,14 +31,14 @@ _STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS, TEST_FIELDS)
 OWN = {*_STORED, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}
 
 
-def check_free(folder: Path, flag: str = "--out") -> None:
+def check_free(folder: Path, argument: str = "out") -> None:
     """Raise InputError if a folder holds a run, or anything else: nothing is ever overwritten."""
     check_not_file(folder)
     if (folder / CONFIG).exists():
         state = "a run" if (folder / MODEL).exists() else "an unfinished run"
-        raise InputError(f"{flag} {folder}: already holds {state}; choose another folder or remove it")
+        raise InputError(f"{argument} {folder}: already holds {state}; choose another folder or remove it")
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{flag} {folder}: is not empty; choose a new or empty folder")
+        raise InputError(f"{argument} {folder}: is not empty; choose a new or empty folder")
 
 
 def check_same(folder: Path, config: Config) -> None:
@@ -49,7 +49,7 @@ def check_same(folder: Path, config: Config) -> None:
     if not (folder / CONFIG).exists():
         # A run that was killed as it began, or that has lost its settings.
         if any(p.name not in OWN and not is_temporary(p) for p in folder.iterdir()):
-            raise InputError(f"--out {folder}: is not empty; choose a new or empty folder")
+            raise InputError(f"out {folder}: is not empty; choose a new or empty folder")
         return
     with contextlib.suppress(InputError):  # a corrupted manifest says nothing about the settings
         if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
@@ -57,7 +57,7 @@ def check_same(folder: Path, config: Config) -> None:
     there, asked = (_flat(c) for c in (load_stored(folder / CONFIG), config))
     if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
         raise InputError(
-            f"--out {folder}: already holds a run of other settings ({'; '.join(changes)}); choose another folder"
+            f"out {folder}: already holds a run of other settings ({'; '.join(changes)}); choose another folder"
         )
 
 
@@ -75,8 +75,8 @@ def open_run(folder: Path, config: Config, data: Data, identity: str | None = No
         identity: The identity in the seals of the run's files.
     """
     if taken := [name for name in OWN if os.path.lexists(folder / name)]:
-        raise InputError(f"--out {folder}: holds {min(taken)} already; choose another folder or remove it")
-    with writing_to(f"--out {folder}"):
+        raise InputError(f"out {folder}: holds {min(taken)} already; choose another folder or remove it")
+    with writing_to(f"out {folder}"):
         make_folder(folder, parents=True)
         write_beginning(folder, config, data, identity)
 
@@ -132,6 +132,6 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
         if name in listed and (folder / name).exists() and not is_sound(folder, name):
             print(f"crossreg: {folder / name}: is corrupted; made again", file=sys.stderr)
     if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
-        raise InputError(f"--out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
+        raise InputError(f"out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := read_fields(folder).digest) != digest:
-        raise InputError(f"--out {folder}: its run has other data ({stored[:12]}) than there are now ({digest[:12]})")
+        raise InputError(f"out {folder}: its run has other data ({stored[:12]}) than there are now ({digest[:12]})")

@@ -22,7 +22,7 @@ class Saving(NamedTuple):
     def checked(self) -> "Saving":
         """Return self after validation."""
         if not 0 <= self.every < math.inf:
-            raise InputError(f"--save-every {self.every}: must be a number of seconds, 0 or more")
+            raise InputError(f"save_every is {self.every}: must be a number of seconds, 0 or more")
         return self
 
 

@@ -74,9 +74,9 @@ def open_sweep(
     check_not_file(folder)
     foreign = {p.name for p in folder.iterdir() if not is_temporary(p)} if folder.exists() else set()
     if PLAN not in foreign and foreign - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
-        raise InputError(f"--out {folder}: holds something else than a sweep; choose a new or empty folder")
+        raise InputError(f"out {folder}: holds something else than a sweep; choose a new or empty folder")
     with locked(folder, "sweep", inside=[TRAINED_FOLDER, SNAPSHOTS, JOBS]):
-        with writing_to(f"--out {folder}"):
+        with writing_to(f"out {folder}"):
             make_folder(folder / TRAINED_FOLDER)
             corrupted = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}

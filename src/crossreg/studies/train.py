@@ -139,7 +139,7 @@ def train_run(
             kept.check_own()
             write_beginning(folder, config, data, own)
         if (parts := layout.share.parts) > (size := config.train.batch_size):
-            print(f"crossreg: --batch-size {size}: fewer than the {parts} devices; the others wait", file=sys.stderr)
+            print(f"crossreg: a batch of {size}: fewer than the {parts} devices; the others wait", file=sys.stderr)
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
         if is_trained:
@@ -208,8 +208,8 @@ def _check_alike(config: Config, data: Data) -> None:
     check_alike({"version of crossreg": source_digest()})  # first: another version may have other settings
     parts = dataclasses.asdict(config)
     settings = {name: repr(value) for part in parts.values() for name, value in part.items()}
-    flags = {f"--{name.replace('_', '-')}": value for name, value in settings.items() if name not in _OF_A_HOST}
-    check_alike({"data": data.digest, "number of devices": str(len(devices_in_use()))} | flags)
+    named = {f"`{name}`": value for name, value in settings.items() if name not in _OF_A_HOST}
+    check_alike({"data": data.digest, "number of devices": str(len(devices_in_use()))} | named)
 
 
 def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progress: bool) -> dict[str, Any]:

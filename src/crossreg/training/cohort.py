@@ -47,13 +47,13 @@ def check_learnable(config: Config) -> None:
         return
     if config.train.reg_objective == "fair" and config.train.num_samples in (2, 3):
         raise InputError(
-            f"--num-samples {config.train.num_samples}: --reg-objective fair needs 4 or more, the others any number"
+            f"num_samples is {config.train.num_samples}: `reg_objective=fair` needs 4 or more, the others any number"
         )
     noise_inside = config.model.feature_noise in ("generalization", "both") or config.model.mode_noise != "none"
     if noise_inside and config.train.num_samples < 2:
-        raise InputError("--num-samples 1: noise inside the network is learned from the spread of 2 or more samples")
+        raise InputError("num_samples is 1: noise inside the network is learned from the spread of 2 or more samples")
     if not config.data.reg_size:
-        raise InputError("--reg-size 0: this model learns on reg; give it at least one trajectory")
+        raise InputError("reg_size is 0: this model learns on reg; give it at least one trajectory")
 
 
 def memory_bytes() -> int:
@@ -82,18 +82,18 @@ def check_memory(config: Config, field_shape: tuple[int, ...], there: int | None
     wanted = (
         (
             bytes_of(config, num_points, parts=parts),
-            f"--batch-size {config.train.batch_size} with --num-samples {config.train.num_samples} and --width"
+            f"batch_size is {config.train.batch_size}, num_samples is {config.train.num_samples} and width is"
             f" {model.width} on {num_points} values: a step would take about",
         ),
         (
             weight_bytes(model, len(field_shape) - 1),
-            f"--width {model.width} with --num-modes {model.num_modes} and --num-blocks {model.num_blocks}: the weights"
+            f"width is {model.width}, num_modes is {model.num_modes} and num_blocks is {model.num_blocks}: the weights"
             " would take about",
         ),
         (
             prediction_bytes(config, num_points),
-            f"--evaluation-samples {config.train.evaluation_samples} with --width {model.width} on {num_points} values:"
-            " a prediction would take about",
+            f"evaluation_samples is {config.train.evaluation_samples} and width is {model.width} on {num_points}"
+            " values: a prediction would take about",
         ),
     )
     for needed, what in wanted:

@@ -261,7 +261,7 @@ def test_prediction_is_on_the_grid_of_the_run(tmp_path, capsys):
     # The order can be wrong on a square grid too, where no shape says so.
     code, said = predict(u[:3, :1])
     assert code == 0
-    assert "file has the axes btyx; --input is read as (batch, channel, x, y), not in the order y, x" in said
+    assert "file has the axes btyx; the input is read as (batch, channel, x, y), not in the order y, x" in said
 
 
 def test_a_file_of_seeds_without_channels(tmp_path):

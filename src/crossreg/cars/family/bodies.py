@@ -108,7 +108,7 @@ class Body(NamedTuple):
 def resolution(points: int) -> Resolution:
     """Return the resolution whose bodies have about this number of points."""
     if not 400 <= points <= 10_000:
-        raise InputError(f"--points {points}: a built-in car has 400 to 10000")
+        raise InputError(f"points is {points}: a built-in car has 400 to 10000")
     scale = np.sqrt(points / 2850)
     return Resolution(2 * round(8 * scale), round(12 * scale), round(44 * scale))
 

@@ -211,13 +211,13 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
     if len(channels) >= _LEAST_ALIKE and next_channel < _ALIKE:
         warnings.append(
             f"the {len(channels)} channels differ as little from one to the next as points of a grid do"
-            f" ({next_channel:.2g} of their spread); if they are an axis of space, say so with --axes"
+            f" ({next_channel:.2g} of their spread); if they are an axis of space, say so with `axes`"
         )
     changes = [channel["one_step_change"] for channel in channels if channel["one_step_change"] is not None]
     if changes and min(changes) > _UNRELATED:
         warnings.append(
             f"a field has nothing to do with the next one (a step changes it by {min(changes):.2g} of its spread); if"
-            " the axes of samples and times are exchanged, say so with --axes"
+            " the axes of samples and times are exchanged, say so with `axes`"
         )
     for channel in channels:
         largest = max(abs(channel["min"] or 0), abs(channel["max"] or 0))
@@ -250,7 +250,7 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
     by, count = split.get("by"), source.samples if split.get("by") == "time" else split.get("reg", _FEW_IN_REG)
     if count < _FEW_IN_REG:
         few = f"{'steps of ' * (by == 'time')}{count} trajector{'y' if count == 1 else 'ies'}"
-        more = f"; --reg-size {_FEW_IN_REG} or more helps" if by == "trajectory" and source.samples > 20 else ""
+        more = f"; `reg_size={_FEW_IN_REG}` or more helps" if by == "trajectory" and source.samples > 20 else ""
         warnings.append(
             f"reg has {few}: the noise ρ, σ_gen among it, learns from reg alone, and is noisy with fewer than"
             f" {_FEW_IN_REG}{more}"
@@ -270,7 +270,7 @@ def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
         change = channel["one_step_change"]
         if change is not None and change < _TINY_STEP:
             notes.append(
-                f"{name} hardly changes in a step ({change:.1g} of its spread): --time-stride takes larger ones"
+                f"{name} hardly changes in a step ({change:.1g} of its spread): `time_stride` takes larger ones"
             )
         open_axes = [
             a for a, jump in zip("xyz", channel["jump_at_the_ends"], strict=False) if (jump or 0) > _NOT_PERIODIC

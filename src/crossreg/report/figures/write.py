@@ -57,7 +57,7 @@ def draw_figures(
         try:
             check_no_link(out)
         except OSError as error:
-            raise InputError(f"{out}: {error.strerror}; --out names another folder for figures") from error
+            raise InputError(f"{out}: {error.strerror}; `out` names another folder for figures") from error
     kind = kind_of(folder)
     if kind == "sweep":
         return sweep_figures(folder, out, trajectory=trajectory, progress=progress)
@@ -65,7 +65,7 @@ def draw_figures(
         if not (folder / SUMMARY).exists():
             raise InputError(f"{folder}: its car experiment has not finished ({SUMMARY} is missing)")
         if trajectory is not None:
-            raise InputError(f"--trajectory {trajectory}: {folder} is a car experiment, which has no trajectories")
+            raise InputError(f"trajectory is {trajectory}: {folder} is a car experiment, which has no trajectories")
         _make(out)
         return draw_car_figures(folder, out, progress=progress)
     if kind == "run":
@@ -125,7 +125,7 @@ def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {out}: cannot write here ({error.strerror})") from error
+        raise InputError(f"out {out}: cannot write here ({error.strerror})") from error
 
 
 def _draw(drawings: Sequence[Drawing], out: Path, *, progress: bool) -> list[Path]:

@@ -60,7 +60,7 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
     if output is None:
         output = folder / DEFAULT
     else:
-        check_replaceable(output, b'name="generator" content="crossreg"', "--output")
+        check_replaceable(output, b'name="generator" content="crossreg"', "output")
     found = find(folder, progress=progress)
     names = data_names(found)
     found = with_names(found, names)
@@ -113,18 +113,18 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
         with replacing(output) as file:
             file.write(page)
     except OSError as error:
-        raise InputError(f"--output {output}: cannot write here ({error.strerror})") from error
+        raise InputError(f"output {output}: cannot write here ({error.strerror})") from error
     return output
 
 
 def check_output(output: Path) -> None:
     """Raise InputError, before anything is read, if the page could not be written to this file."""
     if output.is_dir():
-        raise InputError(f"--output {output}: is a folder; name a file, as report.html")
+        raise InputError(f"output {output}: is a folder; name a file, as report.html")
     if output.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--output {output}: expected a name that ends in .html")
+        raise InputError(f"output {output}: expected a name that ends in .html")
     if not output.parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.parent}")
+        raise InputError(f"output {output}: there is no folder {output.parent}")
 
 
 def make_groups(found: Found) -> list[Group]:

@@ -119,9 +119,7 @@ def mean_times(many: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def times_sentence(times: Mapping[str, Any]) -> str:
     """Say in a sentence what the times of test mean for its scores."""
     if not times["trained"]:
-        return (
-            "Test lies after train in time (--split time): its scores are those of times that nothing was learned from."
-        )
+        return "Test lies after train in time (split by time): its scores are those of times not learned from."
     return (
         f"Train and reg have {times['trained']:,} steps of each trajectory, test has {times['tested']:,}: where the"
         " system changes with time, the later steps are unlike anything that was learned from."

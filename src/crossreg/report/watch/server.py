@@ -153,7 +153,7 @@ class WatchServer(ThreadingHTTPServer):
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 0, *, seconds: float | None = None):
         check_is_folder(folder)
         if not 0 <= port <= 65535:
-            raise InputError(f"--port {port}: must lie between 0 (any that is free) and 65535")
+            raise InputError(f"port is {port}: must lie between 0 (any that is free) and 65535")
         self.seconds = _SECONDS_FOR_A_REQUEST if seconds is None else seconds
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._host = host.strip("[]").lower()
@@ -174,7 +174,7 @@ class WatchServer(ThreadingHTTPServer):
             super().__init__(address[:2], _Handler)  # pyright: ignore[reportArgumentType]
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
+            raise InputError(f"host is {host} and port is {port}: cannot listen there ({reason})") from error
         self.port = int(self.server_address[1])
         self._bound = ipaddress.ip_address(str(self.server_address[0]).split("%")[0])
 
@@ -263,7 +263,7 @@ def watch(folder: Path, *, host: str = "127.0.0.1", port: int = 0, open_browser:
     """
     with WatchServer(folder, host, port) as server:
         if not server.is_local:
-            print(f"crossreg: --host {host}: anyone who reaches port {server.port} can read the runs", file=sys.stderr)
+            print(f"crossreg: {server.url}: anyone who reaches port {server.port} can read the runs", file=sys.stderr)
         print(f"{folder} at {server.url} (Ctrl-C ends)", flush=True)
         if open_browser:
             import webbrowser

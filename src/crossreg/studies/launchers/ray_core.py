@@ -63,11 +63,11 @@ class RayLauncher(Launcher):
         self._lock = threading.Lock()
 
     def _check_room(self) -> None:
-        for name, flag, each in (("CPU", "--worker-cpus", self._cpus), ("GPU", "--worker-gpus", self._gpus)):
+        for name, field, each in (("CPU", "worker_cpus", self._cpus), ("GPU", "worker_gpus", self._gpus)):
             most = max((node["Resources"].get(name, 0) for node in ray.nodes() if node["Alive"]), default=0)
             if each > most:
                 self._disconnect()
-                raise InputError(f"{flag} {each}: no node of the Ray cluster has so many; the most is {most:g}")
+                raise InputError(f"{field} is {each}: no node of the Ray cluster has so many; the most is {most:g}")
 
     def memory(self) -> int:
         if self._gpus:
@@ -143,7 +143,7 @@ def _connect(address: str | None) -> None:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"--ray-address {address or 'auto'}: no Ray cluster there ({reason})") from error
+        raise InputError(f"ray_address is {address or 'auto'}: no Ray cluster there ({reason})") from error
 
 
 def _check_answers(address: str) -> None:
@@ -153,7 +153,7 @@ def _check_answers(address: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
         except (OSError, OverflowError) as error:
-            raise InputError(f"--ray-address {address}: no Ray cluster there ({error})") from error
+            raise InputError(f"ray_address is {address}: no Ray cluster there ({error})") from error
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ class SlurmLauncher(Launcher):
             try:
                 submitted = self._executor.map_array(_Task(), part)
             except (FailedJobError, OSError) as error:
-                raise InputError(f"--launcher slurm: sbatch refuses the jobs ({last_lines(str(error))})") from error
+                raise InputError(f"launcher is slurm: sbatch refuses the jobs ({last_lines(str(error))})") from error
             for job, given in zip(part, submitted, strict=True):
                 self._running[given.job_id] = (job, given)
             with replacing(self._folder / JOBS / SLURM_IDS) as file:
@@ -211,9 +211,9 @@ def make_executor(workers: Workers, folder: Path) -> submitit.AutoExecutor:
         executor.update_parameters(**asked, slurm_additional_parameters=others or None)
     except RuntimeError as error:
         raise InputError(
-            "--launcher slurm: there is no Slurm here (srun is missing);"
-            " --slurm-options cluster=local runs the jobs on this machine"
+            "launcher is slurm: there is no Slurm here (srun is missing);"
+            " `slurm_options=cluster=local` runs the jobs on this machine"
         ) from error
     except (ValueError, NameError, AssertionError, TypeError) as error:
-        raise InputError(f"--slurm-options {workers.slurm_options}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"slurm_options is {workers.slurm_options}: {str(error).splitlines()[0]}") from error
     return executor

@@ -86,8 +86,7 @@ def asked_trials(asked: Asked) -> AskedTrials:
     if asked.what not in (*NAMES, *PRESETS) and path.is_dir():
         for name, default in Asked._field_defaults.items():
             if getattr(asked, name) != default:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag}: {path} is a folder, which has this setting itself; leave the flag out")
+                raise InputError(f"`{name}`: {path} is a folder, which has this setting itself; leave it out")
         if kind_of(path) != "sweep":
             raise InputError(f"{path}: is not the folder of a sweep ({PLAN} is missing)")
         trials, seeds, folder = load_trials(path), 1, path

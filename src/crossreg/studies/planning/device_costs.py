@@ -152,7 +152,7 @@ def devices_of(text: str) -> tuple[Device, int]:
     name, _, count = text.partition(":")
     known = known_devices()
     if name.lower() not in known:
-        raise InputError(f"--on {text}: no device {name or 'of that name'} was measured; there are {', '.join(known)}")
+        raise InputError(f"on is {text}: no device {name or 'of that name'} was measured; there are {', '.join(known)}")
     if not count.isdecimal() or not 1 <= int(count) <= 10**5:
-        raise InputError(f"--on {text}: expected NAME:COUNT with 1 to 100000 devices, as {name}:8")
+        raise InputError(f"on is {text}: expected NAME:COUNT with 1 to 100000 devices, as {name}:8")
     return known[name.lower()], int(count)

@@ -102,7 +102,7 @@ def make_plan(
         _check_fits(cohort.config, field_shape, device)
     load = load_of(demand.cohorts, demand.rows, field_shape, device, compiled=compiled)
     if load.replicas > _MOST_REPLICAS:
-        raise InputError(f"--seeds {asked.seeds}: makes {load.replicas} replicas; a plan has at most {_MOST_REPLICAS}")
+        raise InputError(f"seeds is {asked.seeds}: makes {load.replicas} replicas; a plan has at most {_MOST_REPLICAS}")
     planner = _Planner(load, risks)
     ways = planner.ways(devices)
     best = planner.best(devices)
@@ -135,7 +135,7 @@ def _check_fits(config: Config, field_shape: tuple[int, ...], device: Device) ->
     held = device.held_bytes(config, field_shape, 1)
     if held > device.around.memory:
         raise InputError(
-            f"--on {device.kind}: one replica of width {config.model.width} on {math.prod(field_shape)} values takes"
+            f"on is {device.kind}: one replica of width {config.model.width} on {math.prod(field_shape)} values takes"
             f" about {held / 2**30:.1f} GiB; the device has {device.around.memory / 2**30:.1f}"
         )
 

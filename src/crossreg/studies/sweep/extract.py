@@ -48,7 +48,7 @@ def extract(
     trial = _find(trials, method, seed, where)
     if len(trial.configs) != 1 or trial.method.members != 1 or trial.method.wrapped:
         raise InputError(
-            f"--method {trial.method.name}: has more than one trained model, or a wrapper; a run folder holds one model"
+            f"method {trial.method.name}: has more than one trained model, or a wrapper; a run folder holds one model"
         )
     trajectories = shared_trajectories(trials)
     [[training]] = trainings_of(trial)
@@ -82,15 +82,15 @@ def extract(
 
 def _find(trials: Sequence[Trial], method: str, seed: int, where: Sequence[str]) -> Trial:
     """Return the only trial that fits."""
-    name, wanted = parse_method(method, "--method").name, settings_of(where, "--where")
+    name, wanted = parse_method(method, "method").name, settings_of(where, "where")
     of_method = [trial for trial in trials if trial.method.name == name]
     if not of_method:
         methods = dict.fromkeys(trial.method.name for trial in trials)
-        raise InputError(f"--method {name}: the sweep has {', '.join(methods)}")
+        raise InputError(f"method {name}: the sweep has {', '.join(methods)}")
     of_seed = [trial for trial in of_method if trial.config.train.seed == seed]
     if not of_seed:
         seeds = sorted({trial.config.train.seed for trial in of_method})
-        raise InputError(f"--seed {seed}: the sweep has {', '.join(map(str, seeds))}")
+        raise InputError(f"seed is {seed}: the sweep has {', '.join(map(str, seeds))}")
 
     def field(trial: Trial, name: str) -> Any:
         config = trial.config
@@ -102,4 +102,4 @@ def _find(trials: Sequence[Trial], method: str, seed: int, where: Sequence[str])
     varied = dict.fromkeys(name for trial in of_seed for name in trial.changes)
     values = {name: list(dict.fromkeys(field(trial, name) for trial in of_seed)) for name in varied}
     choices = [f"{name} {', '.join(map(str, listed))}" for name, listed in values.items() if len(listed) > 1]
-    raise InputError(f"--where: {len(fitting)} trials fit; the sweep has {'; '.join(choices)}")
+    raise InputError(f"`where`: {len(fitting)} trials fit; the sweep has {'; '.join(choices)}")

@@ -49,7 +49,7 @@ def check_trials(trials: Sequence[Trial]) -> None:
         least = 2 if trial.splits_off_calibration else 1 if trial.needs_reg else 0
         if len(split.reg) < least:
             raise InputError(
-                f"--methods {trial.method.name}: needs --reg-size {least} or more, not {trial.config.data.reg_size}"
+                f"methods {trial.method.name}: needs `reg_size={least}` or more, not {trial.config.data.reg_size}"
             )
         for config in trial.configs:
             check_learnable(config)
