@@ -118,6 +118,9 @@ def test_heads_alone_show_their_two_parts_against_the_residuals(tmp_path):
     expected = ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
     assert values[:3] == [comparison_tables.Cell(text) for text in expected]
     assert "train √U_gen" in table_files.write_tables(rows + heads, tmp_path)
+    # With noise inside the network in any seed, the spread of the means is a part of √U_gen too.
+    heads[0]["test"] |= {"std_mu": 0.1}
+    assert not comparison_tables.decomposition_cells(comparison.collect(rows + heads))
 
 
 def test_failures_are_not_hidden():
@@ -148,6 +151,11 @@ def test_an_interval_is_that_of_welch():
     low, high = ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert gap is not None
     assert (gap.low, gap.high) == pytest.approx((low, high))
+    # However small the scores are, as an ECE of a few thousandths is.
+    small = comparison.collect(made_up("xreg", [1e-6 * v for v in a]) + made_up("dropout", [1e-6 * v for v in b]))
+    gap = comparison.difference(*small, "test_nll")
+    assert gap is not None
+    assert (gap.low, gap.high) == pytest.approx((1e-6 * low, 1e-6 * high))
     same = comparison.collect(made_up("xreg", [1.0, 1.0]) + made_up("dropout", [2.0, 2.0]))
     assert comparison.difference(same[0], same[1], "test_nll") == (-1, 0)
     one, other = comparison.collect(made_up("xreg", [1.0]) + made_up("dropout", [2.0]))
