@@ -1,5 +1,7 @@
 """Tables of made-up rows: means, intervals, who wins, and what is compared with what."""
 
+import csv
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,25 @@ def test_means_intervals_and_winners(tmp_path):
     assert "| dropout | 1 / 0 / 1 |" in (tmp_path / "table.md").read_text()
     assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
     assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
+
+
+def test_a_csv_file_has_every_score_with_the_ends_of_its_interval():
+    rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("dropout", [-0.5, -0.7, -0.4], diverged=(2,))
+    rows += made_up("ensemble", [-2.0])
+    lines = comparison.collect(rows)
+    table = list(csv.DictReader(table_files.as_csv(lines).splitlines()))
+    assert [row["method"] for row in table] == ["xreg", "dropout", "ensemble"]
+    assert [(row["seeds"], row["diverged"]) for row in table] == [("3", "0"), ("3", "1"), ("1", "0")]
+    assert [row["reg_in_sample"] for row in table] == ["yes", "no", "no"]
+    for line, row in zip(lines, table, strict=True):
+        for score in comparison.SCORES:
+            values, interval = line.values(score), line.interval(score)
+            expected = ["", "", ""]
+            if interval is not None:
+                ends = [interval.mean - interval.half, interval.mean + interval.half]
+                expected = [str(np.mean(values)), *map(str, ends if len(values) > 1 else ("", ""))]
+            assert [row[score], row[f"{score}_low"], row[f"{score}_high"]] == expected, score
+    assert float(table[0]["test_nll_low"]) < float(table[0]["test_nll"]) < float(table[0]["test_nll_high"])
 
 
 def test_at_equal_data_the_split_is_not_chosen_by_test_scores():
