@@ -1,5 +1,6 @@
 """The car experiment, small: what its folder holds, that it goes on, and what it refuses."""
 
+import dataclasses
 import itertools
 import json
 import shutil
@@ -10,14 +11,15 @@ import pytest
 from crossreg.cars import training as car_training
 from crossreg.cars.family.bodies import resolution
 from crossreg.cars.family.make import draw_shapes, make_car, make_family
-from crossreg.cars.study import run_car
+from crossreg.cars.study import prepare, run_car
 from crossreg.cars.summary import car_table
-from crossreg.cars.training import trainings_of
+from crossreg.cars.training import is_trained, load_trained, trainings_of
 from crossreg.cli import main as cli
 from crossreg.designs.car_study import CarStudy, car_study
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_methods
+from crossreg.metrics.evaluation import sigma_per_site
 from crossreg.runs.car_folder import stored_study
 
 
@@ -69,6 +71,21 @@ def test_the_summary_is_that_of_what_is_stored(done):
     assert "over test cars" in car_table(summary)
     steps = [json.loads(line)["step"] for line in (folder / "history" / "xreg.jsonl").read_text().splitlines()]
     assert steps == [3, 6]
+
+
+def test_every_seed_is_scored_with_its_own_models(small, done):
+    folder, summary = done
+    data = prepare(small, progress=False).data
+    [training] = trainings_of(parse_methods("xreg", for_cars=True), small.config).values()
+    trained = load_trained(training, data, 2, folder)
+    own = [sigma_per_site(members[0].last) for members in trained]
+    assert [run["sigma"] for run in summary["methods"]["xreg"]["runs"]] == own
+    assert own[0] != own[1]
+    for method in ("xreg", "unregularized", "dropout", "ensemble"):
+        assert len({run["test"]["nll"] for run in summary["methods"][method]["runs"]}) == 2
+    # A model is known by its cars too: of others, it is not taken.
+    assert is_trained(training, data, 2, folder)
+    assert not is_trained(training, dataclasses.replace(data, digest="of other cars"), 2, folder)
 
 
 def test_an_ensemble_and_its_first_member_are_trained_once(small, done):

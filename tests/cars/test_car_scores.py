@@ -85,6 +85,7 @@ def test_intervals_over_cars_are_those_of_a_mean():
     each = np.mean([cars.relative_l2 for cars in seeds], axis=0)
     expected = each.mean() + np.array([-1, 1]) * stats.norm.ppf(0.975) * stats.sem(each)
     np.testing.assert_allclose(found["relative_l2"], expected, rtol=0.01)
+    np.testing.assert_allclose(np.ptp(found["relative_l2"]), np.ptp(expected), rtol=0.05)
     assert found == bootstrap(seeds)
     assert set(found) == {"nll", "ece_mix", "relative_l2", "crps", "rmse"}
     # Equal cars leave nothing to chance, and one car nothing to draw.

@@ -4,10 +4,11 @@ import dataclasses
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 from crossreg.cli import main as cli
-from crossreg.config import Config
+from crossreg.config import Config, changed_fields
 from crossreg.designs.car_study import ALL_METHODS, NO_FLAGS, car_study, methods_of, settings_of, study_of
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_methods
@@ -80,6 +81,33 @@ def test_flags_that_are_not_given_are_as_the_profile_has_them(monkeypatch, tmp_p
     assert (seen[2].grid, seen[2].train.steps) == (64, 2500)
 
 
+OWN = {
+    "data": "family", "methods": "xreg,unregularized,dropout,ensemble", "seeds": 5, "train_size": 30, "reg_size": 50,
+    "test_size": 60, "split_seed": 0, "points": 2850, "grid": 64, "own_maps": False,
+}  # fmt: skip
+NETWORK = {"width": 32, "num_modes": 16, "batch_size": 4, "steps": 10_000, "learning_rate": 1e-3}
+QUICK = {"seeds": 1, "train_size": 20, "reg_size": 20, "test_size": 20, "points": 714}
+QUICK_NETWORK = {"width": 16, "num_modes": 8, "num_samples": 6, "steps": 2500, "settle": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("profile", "data", "own", "network"),
+    [
+        ("full", "family", {}, {}),
+        ("full", "mine", {"data": "mine"}, {}),
+        ("quick", "family", QUICK | {"grid": 32}, QUICK_NETWORK),
+        ("quick", "mine", QUICK | {"data": "mine"}, QUICK_NETWORK),
+    ],
+)
+def test_a_profile_is_what_published_numbers_were_made_with(profile, data, own, network):
+    study = car_study(profile, data=data)
+    found = {f.name: getattr(study, f.name) for f in dataclasses.fields(study) if f.name not in ("model", "train")}
+    assert found == OWN | own
+    assert changed_fields(study.config) == NETWORK | network
+    train = study.train
+    assert (train.site_learning_rate, train.generalization_head_learning_rate) == (1e-2, 1e-3)
+
+
 def test_settings_hold_everything_that_a_study_is_made_of():
     study = car_study("full", data="mine").replace(own_maps=True, clip=7.0)
     groups = settings_of(study)
@@ -92,3 +120,9 @@ def test_settings_hold_everything_that_a_study_is_made_of():
 
 def test_all_methods_are_those_that_are_named():
     assert [m.name for m in methods_of(car_study("full").replace(methods="all"))] == ALL_METHODS.split(",")
+    own = ["xreg", "unregularized", "dropout", "ensemble", "xreg-internal-mm", "xreg-internal-mixture"]
+    plain = own[1:4]
+    early = [f"{name}+early" for name in plain]
+    fitted = ["unregularized+temperature", "unregularized+sigma-temperature", "dropout+conformal"]
+    fitted += [f"ensemble+{wrapper}" for wrapper in ("temperature", "sigma-temperature", "conformal")]
+    assert ALL_METHODS.split(",") == [*own, *early, *fitted, "dropout-reg", *(f"{name}-all-data" for name in plain)]

@@ -181,6 +181,22 @@ def test_npz_layout(tmp_path):
     assert (find_cars(tmp_path).train, find_cars(tmp_path).test) == (("a", "c"), ("b",))
 
 
+def test_the_cars_that_are_read_are_those_of_the_split_by_its_seed(tmp_path):
+    vertices, _, pressure = body(9, 8)
+    for number in range(8):
+        np.savez(tmp_path / f"car{number}.npz", vertices=vertices, pressure=pressure + number)
+    sizes = {"train_size": 2, "reg_size": 3, "test_size": 3}
+    drawn = []
+    for seed in range(3):
+        cars = load_cars(tmp_path, **sizes, seed=seed)
+        drawn.append([[car.name for car in part] for part in cars[:3]])
+        split = split_cars(find_cars(tmp_path), **sizes, seed=seed)
+        assert drawn[-1] == [[*split.train], [*split.reg], [*split.test]]
+        for car in (*cars.train, *cars.reg, *cars.test):
+            np.testing.assert_allclose(car.pressure, pressure + int(car.name[-1]))
+    assert drawn[0] != drawn[1] != drawn[2]
+
+
 def test_ply_and_npy_layout(tmp_path):
     contents = {
         "text": lambda v, q: ply(v, q, text=True),

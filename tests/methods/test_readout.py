@@ -203,6 +203,12 @@ def test_a_recalibrated_mixture_is_one_distribution(mixture):
     grid = jnp.linspace(-12, 12, 6001)
     density = jnp.exp(jax.vmap(lambda x: changed.log_prob(jnp.full(50, x)))(grid))
     np.testing.assert_allclose(jnp.trapezoid(density, grid, axis=0), 1, atol=5e-3)
+    away = (grid[:, None] - changed.mean) ** 2
+    np.testing.assert_allclose(changed.variance, jnp.trapezoid(density * away, grid, axis=0), rtol=0.02)
+    # Both parts of it are widened alike, and add up to it.
+    parts = changed.std_predictive, changed.std_generalization
+    np.testing.assert_allclose(np.hypot(*parts), changed.std, rtol=1e-5)
+    np.testing.assert_allclose(parts[0] / parts[1], mixture.std_predictive / mixture.std_generalization, rtol=1e-5)
     assert np.isfinite(changed.log_prob(jnp.full(50, 30.0))).all()
 
 

@@ -1,5 +1,7 @@
 """Tables of made-up rows: means, intervals, who wins, and what is compared with what."""
 
+import csv
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,25 @@ def test_means_intervals_and_winners(tmp_path):
     assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
 
 
+def test_a_csv_file_has_every_score_with_the_ends_of_its_interval():
+    rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("dropout", [-0.5, -0.7, -0.4], diverged=(2,))
+    rows += made_up("ensemble", [-2.0])
+    lines = comparison.collect(rows)
+    table = list(csv.DictReader(table_files.as_csv(lines).splitlines()))
+    assert [row["method"] for row in table] == ["xreg", "dropout", "ensemble"]
+    assert [(row["seeds"], row["diverged"]) for row in table] == [("3", "0"), ("3", "1"), ("1", "0")]
+    assert [row["reg_in_sample"] for row in table] == ["yes", "no", "no"]
+    for line, row in zip(lines, table, strict=True):
+        for score in comparison.SCORES:
+            values, interval = line.values(score), line.interval(score)
+            expected = ["", "", ""]
+            if interval is not None:
+                ends = [interval.mean - interval.half, interval.mean + interval.half]
+                expected = [str(np.mean(values)), *map(str, ends if len(values) > 1 else ("", ""))]
+            assert [row[score], row[f"{score}_low"], row[f"{score}_high"]] == expected, score
+    assert float(table[0]["test_nll_low"]) < float(table[0]["test_nll"]) < float(table[0]["test_nll_high"])
+
+
 def test_at_equal_data_the_split_is_not_chosen_by_test_scores():
     def divided(method, nll, train, reg):
         changes = {"one_pool": True, "train_size": train, "reg_size": reg}
@@ -118,6 +139,9 @@ def test_heads_alone_show_their_two_parts_against_the_residuals(tmp_path):
     expected = ["0.2000 ± 0.0000", "0.3000 ± 0.0000", "0.4000 ± 0.0000"]
     assert values[:3] == [comparison_tables.Cell(text) for text in expected]
     assert "train √U_gen" in table_files.write_tables(rows + heads, tmp_path)
+    # With noise inside the network in any seed, the spread of the means is a part of √U_gen too.
+    heads[0]["test"] |= {"std_mu": 0.1}
+    assert not comparison_tables.decomposition_cells(comparison.collect(rows + heads))
 
 
 def test_failures_are_not_hidden():
@@ -148,6 +172,11 @@ def test_an_interval_is_that_of_welch():
     low, high = ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert gap is not None
     assert (gap.low, gap.high) == pytest.approx((low, high))
+    # However small the scores are, as an ECE of a few thousandths is.
+    small = comparison.collect(made_up("xreg", [1e-6 * v for v in a]) + made_up("dropout", [1e-6 * v for v in b]))
+    gap = comparison.difference(*small, "test_nll")
+    assert gap is not None
+    assert (gap.low, gap.high) == pytest.approx((1e-6 * low, 1e-6 * high))
     same = comparison.collect(made_up("xreg", [1.0, 1.0]) + made_up("dropout", [2.0, 2.0]))
     assert comparison.difference(same[0], same[1], "test_nll") == (-1, 0)
     one, other = comparison.collect(made_up("xreg", [1.0]) + made_up("dropout", [2.0]))

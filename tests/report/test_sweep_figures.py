@@ -181,7 +181,7 @@ def test_the_montage_has_a_panel_for_every_regime(kept, tmp_path):
 
 
 def test_the_decomposition_stacks_both_parts(kept, tmp_path):
-    rows = rows_of("xreg-heads", (0.3, 0.7), seeds=3)
+    rows = rows_of("xreg-heads", (0.3, 0.7), seeds=4)  # of an even number, a median of squares is no squared median
     for row in rows:
         row["test"]["std_mu"] = 0.0
     paths = sweep_figures.figures_of_rows(rows, tmp_path)
@@ -196,6 +196,10 @@ def test_the_decomposition_stacks_both_parts(kept, tmp_path):
     assert lower.get_height() == pytest.approx(pred)
     assert (upper.get_y(), upper.get_height()) == pytest.approx((pred, gen))
     assert figure.axes[0].lines[0].get_ydata()[1] == pytest.approx(error)
+    # Where both objectives settle: at half of both squared residuals, and in all at that of reg.
+    train = np.median([row["train"]["rmse"] ** 2 for row in rows if row["observed_fraction"] == 0.3])
+    heights = [line.get_ydata()[0] for line in figure.axes[0].lines[1:]]
+    assert heights == pytest.approx([(train + error) / 2, error])
 
 
 def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
@@ -205,7 +209,7 @@ def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
                 "step": step,
                 "train_loss": -seed - step,
                 "reg_nll": None if step == 10 else seed,
-                "sigma": {"a": [1.0, 4.0]},
+                "sigma": {"a": [1.0, 4.0**seed]},
             }
             for step in (10, 20)
         ]
@@ -216,7 +220,7 @@ def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
     train, reg = losses.axes[0].lines
     assert train.get_ydata().tolist() == [-11.5, -21.5]
     assert reg.get_ydata()[1] == 1.5
-    np.testing.assert_allclose(sigma.axes[0].lines[0].get_ydata(), 2.0)
+    np.testing.assert_allclose(sigma.axes[0].lines[0].get_ydata(), math.sqrt(2 * 4))  # geometric, over seeds too
 
 
 def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
