@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import crossreg as xr
 from crossreg.cli.main import main
 
 
@@ -55,6 +56,29 @@ def test_channels_that_are_points_of_a_grid_are_warned_of(tmp_path, capsys, monk
     grid = np.sin(2 * np.pi * (np.arange(16).reshape(16, 1) / 16 + np.arange(40) / 40) + walks[:, :, :1, :1])
     [said] = _warnings_of(grid, capsys)
     assert "the 16 channels differ as little from one to the next as points of a grid do (0.39 of their spread)" in said
+    assert _warnings_of(grid, capsys, "--axes", "btcx") == []  # the user has said so
+
+    for load in (lambda **own: xr.load("u.npy", **own), lambda **own: xr.load(grid, **own)):
+        load()
+        assert "the 16 channels differ as little from one to the next" in capsys.readouterr().err
+        load(axes="btcx")
+        assert capsys.readouterr().err == ""
+
+
+def test_a_sweep_warns_once_of_channels_that_are_points_of_a_grid(tmp_path, capsys):
+    points = np.arange(16).reshape(16, 1) / 16 + np.arange(40) / 40
+    walks = _walks(60, 7, 1, 1)
+    np.save(tmp_path / "u.npy", np.sin(2 * np.pi * points + walks))
+    command = ["sweep", "scenario", "--data", str(tmp_path / "u.npy"), "--out", str(tmp_path / "out"), "--plan"]
+    assert main([*command, "--methods", "xreg", "--seeds", "2"]) == 0
+    assert capsys.readouterr().err.count("the 16 channels differ as little") == 1
+
+
+def test_fields_below_what_float32_holds_are_refused():
+    fields = _walks(20, 5, 2, 16)
+    fields[:, :, 1] *= 1e-39
+    with pytest.raises(xr.InputError, match=r"field\[1\] varies by 1.01e-39, and float32 holds nothing below 1.2e-38"):
+        xr.load(fields)
 
 
 @pytest.mark.parametrize(

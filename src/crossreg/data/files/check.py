@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from crossreg.config import OWN_DATA, DataConfig, ModelConfig
+from crossreg.data.files.likeness import likeness_warning
 from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import split_source, suggested_sizes
 from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source
@@ -34,8 +35,6 @@ _UNRELATED = 1.3
 # numbers below if they are far from the others.
 _FAR_OFF, _AMONG_OTHERS = 50.0, 5.0
 _STAND_FOR_MISSING = {-32768.0, -32767.0, *(sign * nines for sign in (-1.0, 1.0) for nines in (999, 9999, 99999))}
-# If "channels" change from one to the next by less than this share of the spread, they may be points of a grid.
-_ALIKE, _LEAST_ALIKE = 0.6, 5
 # If float32's resolution is a larger share of a field's spread, its smallest errors are rounding.
 _COARSE = 1e-3
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
@@ -59,7 +58,6 @@ class _Sums(NamedTuple):
     std: np.ndarray
     change: np.ndarray
     jump: np.ndarray  # (channel, axis): change from the last point to the first, over that between neighbours
-    next_channel: float  # root mean square change from one channel to the next, over the spread
 
 
 def check_data(path: Path, *, field: str | None = None, axes: str | None = None) -> Found:
@@ -88,7 +86,8 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         for i, name in enumerate(source.names)
     ]
     split, options = _suggest(source, config, channels)
-    warnings = _warnings(source, channels, split, sums.next_channel)
+    warnings = [said] if (said := likeness_warning(source, axes)) else []
+    warnings += _warnings(source, channels, split)
     if split and size <= config.in_memory_gib * 2**30:
         parts = split_source(source, dataclasses.replace(config, split="time") if split["by"] == "time" else config)
         warnings += [said] if (said := overlap_warning(source, parts)) else []
@@ -143,7 +142,6 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
     count, values, total, squares, change, pairs = (np.zeros(channels) for _ in range(6))
     low, high = np.full(channels, np.inf), np.full(channels, -np.inf)
     between, ends = np.zeros((channels, dims)), np.zeros((channels, dims))
-    along, apart = 0.0, 0
     offset = None
     for sample, times in wanted.items():
         whole = source.frames(sample, slice(0, source.times)) if len(times) == source.times - 1 else None
@@ -161,8 +159,6 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
             low = np.minimum(low, np.where(there, flat, np.inf).min(1))
             high = np.maximum(high, np.where(there, flat, -np.inf).max(1))
             step = np.diff(u, axis=1).reshape(channels, -1)
-            along += np.nansum(np.diff(u, axis=0) ** 2)
-            apart += np.isfinite(np.diff(u, axis=0)).sum()
             change += np.nansum(step**2, 1)
             pairs += np.isfinite(step).sum(1)
             for axis in range(dims):
@@ -175,8 +171,7 @@ def _look(source: Source, steps: list[tuple[int, int]]) -> _Sums:
         mean = total / count
         std = np.sqrt(np.maximum(squares / count - mean**2, 0))
         jump = np.sqrt(ends / between)
-        next_channel = float(np.sqrt(along / apart / np.nanmean(std**2))) if apart else np.inf
-        return _Sums(1 - count / values, low, high, offset + mean, std, np.sqrt(change / pairs), jump, next_channel)
+        return _Sums(1 - count / values, low, high, offset + mean, std, np.sqrt(change / pairs), jump)
 
 
 def _mean_square(values: np.ndarray) -> float:
@@ -205,14 +200,9 @@ def _suggest(source: Source, config: DataConfig, channels: list[dict[str, Any]])
     return {"by": by} | {name: len(part.samples) for name, part in parts.items()}, options
 
 
-def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, Any], next_channel: float) -> list[str]:
+def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, Any]) -> list[str]:
     """Return warnings of what would make results doubtful."""
     warnings = []
-    if len(channels) >= _LEAST_ALIKE and next_channel < _ALIKE:
-        warnings.append(
-            f"the {len(channels)} channels differ as little from one to the next as points of a grid do"
-            f" ({next_channel:.2g} of their spread); if they are an axis of space, say so with `axes`"
-        )
     changes = [channel["one_step_change"] for channel in channels if channel["one_step_change"] is not None]
     if changes and min(changes) > _UNRELATED:
         warnings.append(

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
+from crossreg.data.files.likeness import warn_of_likeness
 from crossreg.data.files.overlap import warn_of_overlap
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, stream
@@ -19,6 +20,9 @@ from crossreg.data.pairs import Data, GridPairs, Pairs, make_pairs, unmeasured
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
+
+# A smaller scale would be 0 in a program, and fields divided by it not finite.
+_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 def load_file(path: Path | str, **fields: Any) -> Data:
@@ -61,10 +65,11 @@ def load_source(source: Source, config: DataConfig) -> Data:
     """Return the pairs of a source: in memory, or, where they take too much of it, read when they are needed.
 
     Raises:
-        InputError: if the source cannot be divided as the config says, a trajectory is in two splits, or nothing of a
-            split was measured.
+        InputError: if the source cannot be divided as the config says, a trajectory is in two splits, nothing of a
+            split was measured, or float32 cannot hold what varies.
     """
     parts = split_source(source, config)
+    warn_of_likeness(source, config.axes)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
     if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
         check_splits(source, parts, config)
@@ -201,6 +206,11 @@ def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Uni
         raise InputError(f"data {source.path}: {', '.join(empty) or 'the train split'} has no value {where}")
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    if (tiny := (std > 0) & (std < _SMALLEST_NORMAL)).any():
+        raise InputError(
+            f"data {source.path}: {source.names[int(np.argmax(tiny))]} varies by {std[tiny][0]:.3g}, and float32 holds"
+            f" nothing below {_SMALLEST_NORMAL:.2g}; store it in another unit"
+        )
     # Rounded to float32, in which they are used: a run reads them back from a file.
     offsets, scales = ((offset + mean).astype(np.float32), np.where(std > 0, std, 1).astype(np.float32))
     return Units(tuple(map(float, offsets)), tuple(map(float, scales)))
