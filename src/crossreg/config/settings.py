@@ -13,6 +13,7 @@ from crossreg.config.sites import site_names
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
 RegObjective = Literal["fair", "moment-matched", "mixture", "crps", "scaled-crps"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
+MaskPer = Literal["run", "trajectory", "pair", "step"]
 
 _MOST_BLOCKS = 1000
 
@@ -62,7 +63,7 @@ class DataConfig:
     """Steps of each test trajectory; by default all of your data."""
     observed_fraction: float = 0.7
     """Fraction of the input's points that are observed; the others are set to 0. By default all of your data."""
-    mask_per: Literal["run", "trajectory", "pair", "step"] = "run"
+    mask_per: MaskPer = "run"
     """Draw one mask per run, trajectory or pair; `step` draws a new one each time a training pair is used."""
     mask_seed: int = 0
     """Seed of the masks, which all methods and seeds that are compared have in common."""
