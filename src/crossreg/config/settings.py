@@ -13,6 +13,7 @@ from crossreg.config.sites import site_names
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
 RegObjective = Literal["fair", "moment-matched", "mixture", "crps", "scaled-crps"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
+MaskPer = Literal["run", "trajectory", "pair", "step"]
 
 _MOST_BLOCKS = 1000
 
@@ -65,7 +66,7 @@ class DataConfig:
     """Steps (that is, pairs) of each test trajectory. For your data, all by default."""
     observed_fraction: float = 0.7
     """Share of the input's points that are observed; the others are set to 0. For your data, 1 by default."""
-    mask_per: Literal["run", "trajectory", "pair", "step"] = "run"
+    mask_per: MaskPer = "run"
     """What a mask is drawn for: the run, each trajectory, each pair, or each use of a pair in training (step)."""
     mask_seed: int = 0
     """Seed of the masks; all methods and seeds of a comparison share it."""
