@@ -44,8 +44,9 @@ from crossreg.report.tables.comparison_tables import (
 )
 from crossreg.report.tables.layout import piped
 from crossreg.report.tables.verdicts import against_default, base_setting, verdicts
-from crossreg.runs.sweep_folder import PLAN, asked_rows
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.file_names import PLAN
+from crossreg.runs.safeguards.versions import describe_machine
+from crossreg.runs.sweep_folder import asked_rows
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")

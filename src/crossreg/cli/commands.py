@@ -10,7 +10,7 @@ import tyro
 from crossreg.config import Config
 from crossreg.designs.car_study import CarStudy, Profile
 from crossreg.designs.presets import QUICKSTART_STEPS
-from crossreg.runs.saving import SAVE_EVERY
+from crossreg.runs.safeguards.saving import SAVE_EVERY
 from crossreg.studies.launchers.settings import Workers
 
 

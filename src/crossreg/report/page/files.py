@@ -7,8 +7,7 @@ from typing import Any
 
 from crossreg.files.regular import read_regular
 from crossreg.progress.display import clock
-from crossreg.progress.history import history_line
-from crossreg.report.shared.stored import parsed
+from crossreg.progress.history import known_lines, parsed
 
 History = list[dict[str, Any]]
 
@@ -27,12 +26,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def known_lines(lines: Iterable[Any]) -> History:
-    """Return those lines of a history that can be read."""
-    return [line for line in map(history_line, lines) if line]
-
-
-def read_history(path: Path) -> tuple[History, int]:
+def readable_lines(path: Path) -> tuple[History, int]:
     """Return the lines of a history and the number of lines that could not be read: a kill may have cut the last."""
     texts = read_text(path).splitlines()
     kept = known_lines(map(parsed, texts))

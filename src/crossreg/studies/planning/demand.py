@@ -17,10 +17,11 @@ from crossreg.designs.presets import PRESETS, preset, scenario_settings
 from crossreg.errors import InputError
 from crossreg.files.arrays import open_npz
 from crossreg.methods.names import Method, parse_methods
-from crossreg.runs.kinds import PLAN, kind_of
+from crossreg.runs.file_names import PLAN
+from crossreg.runs.kinds import kind_of
 from crossreg.runs.programs import Program, Training, read_programs
-from crossreg.runs.saving import USUAL
-from crossreg.runs.snapshots import SnapshotStore
+from crossreg.runs.safeguards.saving import USUAL
+from crossreg.runs.safeguards.snapshots import SnapshotStore
 from crossreg.runs.sweep_folder import data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
 from crossreg.studies.sweep.open_work import methods_label

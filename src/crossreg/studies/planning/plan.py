@@ -10,7 +10,7 @@ from crossreg.config import Config
 from crossreg.config.field_types import check
 from crossreg.errors import InputError
 from crossreg.machine.processor import describe_processor
-from crossreg.runs.saving import SAVE_EVERY, Saving
+from crossreg.runs.safeguards.saving import SAVE_EVERY, Saving
 from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of, priced_rows
 from crossreg.studies.planning.device_costs import Device, devices_of
 from crossreg.studies.planning.packing import Load, Packing, Way, load_of, started, ways_to_run
