@@ -12,10 +12,10 @@ from crossreg.progress.history import known_lines, parsed
 History = list[dict[str, Any]]
 
 
-def read_text(path: Path, most: int = -1) -> bytes:
-    """Return the first `most` bytes of a file; none where it cannot be read."""
+def read_text(path: Path) -> bytes:
+    """Return the bytes of a file; none where it cannot be read."""
     try:
-        return read_regular(path, most)
+        return read_regular(path)
     except (OSError, ValueError):
         return b""
 
