@@ -285,12 +285,9 @@ def _sweep_base(command: Sweep) -> tuple[Config | None, dict[str, Any]]:
 def plan(command: Plan) -> None:
     """Estimate what a sweep would take on other devices."""
     from crossreg.report.plan_text import plan_text
-    from crossreg.studies.planning.demand import Asked
-    from crossreg.studies.planning.plan import Risks, make_plan
+    from crossreg.studies.planning.plan import make_plan
 
-    asked = Asked(**{name: getattr(command, name) for name in Asked._fields})
-    risks = Risks(**{name: getattr(command, name) for name in Risks._fields})
-    made = make_plan(asked, command.on, risks=risks, compiled=command.compiled, curve=command.figure is not None)
+    made = make_plan(command, command.on, risks=command, compiled=command.compiled, curve=command.figure is not None)
     if command.figure is not None:
         from crossreg.report.figures.plan import draw_plan
 

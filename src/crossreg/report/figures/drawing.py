@@ -294,28 +294,33 @@ class Plane(NamedTuple):
     mean: Float[np.ndarray, "x y"] | None = None
 
 
-def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "") -> list[Path]:
+def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "", shared: bool = True) -> list[Path]:
     r"""Draw truth, |error|, Std_ω[μ] and total standard deviation of 2-D fields, one row for each. NaN is grey.
-
-    All rows have one range, so that colours compare between them.
 
     Args:
         rows: The fields.
         path: The figure without its ending.
         title: The title, if any.
+        shared: Whether all rows have one range, so that colours compare between rows. Otherwise they compare within a
+            row only, as suits methods with errors of very different size.
     """
-    truth, error, std_mu, std = (np.stack([getattr(row, name) for row in rows]) for name in Plane._fields[1:5])
-    mean = np.stack([row.truth + row.error if row.mean is None else row.mean for row in rows])
-    panels = _panels(truth, mean, np.abs(error), std_mu, std)
-    fields = len(panels) - 3
+
+    def of(part: Sequence[Plane]):
+        truth, error, std_mu, std = (np.stack([getattr(row, name) for row in part]) for name in Plane._fields[1:5])
+        mean = np.stack([row.truth + row.error if row.mean is None else row.mean for row in part])
+        return _panels(truth, mean, np.abs(error), std_mu, std)
+
+    together = of(rows)
+    fields = len(together) - 3
     with plt.rc_context(STYLE):
         across, up = rows[0].truth.shape
         # A panel is 1.9 inches wide.
         size = (9.6 + 2.1 * (fields - 1), 0.6 + (0.2 + min(1.9 * up / across, 6.0)) * len(rows))
-        figure, axes = plt.subplots(len(rows), len(panels), figsize=size, squeeze=False)
+        figure, axes = plt.subplots(len(rows), len(together), figsize=size, squeeze=False)
         images = np.empty(axes.shape, object)
         for number, row in enumerate(rows):
-            for column, (name, values, cmap, (low, high)) in enumerate(panels):
+            own = together if shared else [*together[:fields], *of([row])[-3:]]
+            for column, (name, values, cmap, (low, high)) in enumerate(own):
                 axis, look = axes[number, column], {"cmap": _colors(cmap), "vmin": low, "vmax": high, "origin": "lower"}
                 field = values[number if len(values) > 1 else 0].T
                 images[number, column] = axis.imshow(field, interpolation="nearest", rasterized=True, **look)
@@ -326,7 +331,12 @@ def plane_maps(rows: Sequence[Plane], path: Path, *, title: str = "") -> list[Pa
             axes[number, 0].set_ylabel(row.name)
         axes[-1, 0].set_xlabel("x to the right, y upwards", fontsize=7)
         figure.colorbar(images[0, 0], ax=axes[:, :fields], pad=0.02, aspect=12 * len(rows), location="left")
-        bar = figure.colorbar(images[0, -1], ax=axes[:, fields:], pad=0.01, extend="max", aspect=12 * len(rows))
-        bar.set_label(_RANGE, fontsize=7)
+        for part in [slice(None)] if shared else [slice(number, number + 1) for number in range(len(rows))]:
+            count = len(axes[part])
+            bar = figure.colorbar(
+                images[part, -1][0], ax=axes[part, fields:], pad=0.01, extend="max", aspect=12 * count
+            )
+            if count == len(rows) or part.start == len(rows) // 2:
+                bar.set_label(_RANGE + ("" if shared else ", by row"), fontsize=7)
         _entitle(figure, title, has_gaps=fields > 1)
         return save(figure, path)
