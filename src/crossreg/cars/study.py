@@ -32,25 +32,13 @@ from crossreg.methods.readout import read_out
 from crossreg.metrics.evaluation import point_scores, sigma_per_site
 from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.car_folder import (
-    FIGURES,
-    HISTORY,
-    MODELS,
-    PREDICTIONS,
-    SUMMARY,
-    VERSIONS,
-    check_folder,
-    finished_summary,
-    open_folder,
-    with_both_methods,
-    write_settings,
-)
+from crossreg.runs.car_folder import check_folder, finished_summary, open_folder, with_both_methods, write_settings
+from crossreg.runs.file_names import FIGURES, HISTORIES, MODELS, PREDICTIONS, SNAPSHOTS, SUMMARY, VERSIONS
 from crossreg.runs.final_scores import finite_or_none
-from crossreg.runs.locks import locked
-from crossreg.runs.manifest import record_json, recorded
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import SNAPSHOTS
-from crossreg.runs.versions import check_versions
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import record_json, recorded
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.versions import check_versions
 
 VERTEX_MEAN = "vertex-mean"
 
@@ -129,7 +117,7 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
     for training in trainings.values():
         if training.keeps and len(ready.cars.reg) < 2:
             raise InputError(f"methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
-    with locked(folder, "car experiment", inside=[MODELS, HISTORY, PREDICTIONS, SNAPSHOTS, FIGURES]):
+    with locked(folder, "car experiment", inside=[MODELS, HISTORIES, PREDICTIONS, SNAPSHOTS, FIGURES]):
         open_folder(folder, stored or study)
         write_test_cars(folder, ready.cars.test)
         summary = finished_summary(folder, study, [method.name for method in methods])
@@ -191,9 +179,9 @@ def _score(method: Method, seed: int, study: CarStudy, ready: Prepared, trained:
     if seed == 0 and len(candidates) > 1:
         # The chosen one may have been trained for another method.
         training, _ = trained[candidates[out.chosen].key]
-        chosen = folder / HISTORY / f"{training.name}.jsonl"
+        chosen = folder / HISTORIES / f"{training.name}.jsonl"
         if chosen.exists():
-            with recorded(folder, f"{HISTORY}/{method.name}.jsonl") as file:
+            with recorded(folder, f"{HISTORIES}/{method.name}.jsonl") as file:
                 file.write(read_regular(chosen))
     about = {"seed": seed, "diverged": out.failed, "sigma": sigma_per_site(out.models[0])} | out.notes
     return _scored(out.predictor, ready, about, folder, method.name if seed == 0 else None)
