@@ -229,8 +229,8 @@ def test_a_folder_called_like_the_data_is_not_read(trajectories, tmp_path, monke
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda u: xr.load(data="u.npy"), "data: is what `source` says; write load('u.npy', …)"),
-        (lambda u: xr.load(u, scenario="diff_ks"), "scenario: is what `source` says"),
+        (lambda u: xr.load(data="u.npy"), "data: is given by `source`; write load('u.npy', …)"),
+        (lambda u: xr.load(u, scenario="diff_ks"), "scenario: is given by `source`"),
         (lambda u: xr.load(u, trainsize=3), "trainsize: no such setting of data; did you mean train_size?"),
         (lambda u: fit(xr.load(u), stepz=3), "stepz: no such setting of training; did you mean steps?"),
         (lambda u: fit(xr.load(u), width=3), "width: no such setting of training; those of the model go into"),

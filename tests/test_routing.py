@@ -84,7 +84,7 @@ def test_two_owners_are_refused():
     class Outer(Rho):
         inner: Inner
 
-    with pytest.raises(TypeError, match="two owners"):
+    with pytest.raises(TypeError, match="Inner inside Outer: its arrays would have two owners"):
         groups(Outer(Inner(jnp.ones(2))))
 
 

@@ -15,7 +15,12 @@ class InputError(ValueError):
     with the flags in their place (`cli/flags.py`) and exits with code 2.
 
     Args:
-        message: the description. Line breaks and control characters in it are replaced.
+        message: The description. Line breaks and control characters in it are replaced.
+
+    Example:
+        >>> xr.DataConfig(observed_fraction=2.0)
+        Traceback (most recent call last):
+        crossreg.errors.InputError: observed_fraction is 2.0: must lie in (0, 1]
     """
 
     def __init__(self, message: str):

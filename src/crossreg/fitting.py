@@ -31,7 +31,7 @@ _FIELDS = {known.name for known in dataclasses.fields(TrainConfig)}
 
 
 class Fit(NamedTuple):
-    """A trained model with its history and the data that it was trained on.
+    """A trained model with its history and the data that it was trained on. [`fit`][crossreg.fit] returns one.
 
     Attributes:
         model: The trained surrogate; after divergence, the last finite one.
@@ -40,6 +40,13 @@ class Fit(NamedTuple):
         train: The training settings.
         built_from: The settings that the model was built from; None where settings do not describe it or its training.
         stopped_at: The step at which Ctrl-C ended the training, None where it was completed.
+
+    Example:
+        ```python
+        result = xr.fit(data, steps=5_000)
+        result.predict(data.test[:3]).std
+        result.evaluate()["crps"]
+        ```
     """
 
     model: Surrogate
@@ -74,12 +81,23 @@ class Fit(NamedTuple):
         Returns:
             A mixture of `num_samples` Gaussians at every point: `mean`, `std`, `std_predictive`,
             `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
+
+        Raises:
+            InputError: If `x` has the wrong shape, or is not finite.
         """
         x = x.x if isinstance(x, Batch) else jnp.asarray(x)
         return predict(self.model, x, key=key, num_samples=num_samples)
 
     def evaluate(self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int = 30) -> dict[str, object]:
-        """Score the model on pairs, or on a split of its data; see [`evaluate`][crossreg.evaluate]."""
+        """Score the model on pairs, or on a split of its data.
+
+        Args:
+            pairs: The pairs, or the name of a split.
+            num_samples: Model instances.
+
+        Returns:
+            Scores by name, as [`evaluate`][crossreg.evaluate] lists them.
+        """
         return evaluate(self.model, self.data.pairs_of(pairs), num_samples=num_samples)
 
     def save(self, folder: Path | str, *, progress: bool = True) -> dict[str, Any]:
@@ -98,8 +116,10 @@ class Fit(NamedTuple):
                 `xr.export.export_model` writes such a model.
 
         Example:
-            >>> result.save("runs/mine")
-            >>> xr.load_run("runs/mine").model
+            ```python
+            result.save("runs/mine")
+            xr.load_run("runs/mine").model
+            ```
         """
         if self.stopped_at is not None:
             raise InputError(
@@ -153,9 +173,11 @@ def fit(
         InputError: If the settings or the data cannot be trained on.
 
     Example:
-        >>> data = xr.load("diff_ks", train_size=50, observed_fraction=0.7)
-        >>> result = xr.fit(data, steps=5_000)
-        >>> result.evaluate(data.test)["nll"]
+        ```python
+        data = xr.load("diff_ks", train_size=50, observed_fraction=0.7)
+        result = xr.fit(data, steps=5_000)
+        result.evaluate(data.test)["nll"]
+        ```
     """
     if isinstance(data, Surrogate):
         warnings.warn("fit(model, data) is now fit(data, model)", DeprecationWarning, stacklevel=2)

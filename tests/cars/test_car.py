@@ -214,7 +214,7 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
         (["--method", "vertex-mean"], "as vertex-mean needs"),
         (["--method", "fixed-noise"], "--method fixed-noise: is not in"),
         (["--method", "lucky"], "--method lucky: no such method"),
-        (["--no-mask"], "is a car experiment; all of a car is seen"),
+        (["--no-mask"], "is a car experiment, where every point of a car is observed"),
     ):
         assert cli.main([*arguments[:5], str(tmp_path / "none.npz"), "--quiet", *more]) == 2
         assert expected in capsys.readouterr().err
@@ -242,7 +242,7 @@ def test_a_corrupted_car_experiment_is_not_predicted_with_and_not_changed(done, 
         path.write_bytes(good)
     (tmp_path / "run" / "manifest.json").unlink()
     assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
-    assert "manifest.json: is missing; what the folder holds cannot be vouched for" in capsys.readouterr().err
+    assert "manifest.json: is missing, so the files of the folder cannot be verified" in capsys.readouterr().err
     # An older version has neither a manifest nor seals. Settings that no manifest vouches for:
     for path in (tmp_path / "run" / "models").iterdir():
         with np.load(path) as file:
@@ -340,7 +340,7 @@ def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
         (["--settle", "2"], "--settle 2.0: must lie in [0, 1]"),
         (["--observed-fraction", "0.5"], "Unrecognized options: --observed-fraction"),
         (["--sites", "block1"], "Unrecognized options: --sites"),
-        (["--methods", "xreg,xreg+conformal"], "--methods xreg+conformal: calibrates on a reg car"),
+        (["--methods", "xreg,xreg+conformal"], "--methods xreg+conformal: needs at least 2 reg cars"),
     ):
         arguments = ["car", "--out", str(tmp_path / "out"), "--points", "450", "--train-size", "1", "--reg-size", "1"]
         assert cli.main([*arguments, "--test-size", "1", "--quiet", *flags]) == 2

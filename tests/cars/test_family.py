@@ -107,9 +107,9 @@ def test_a_box_rounded_all_the_way_is_an_ellipsoid():
 
 
 def test_a_shape_outside_the_family_is_refused():
-    with pytest.raises(InputError, match=r"tumblehome 50: a car has 6 to 22"):
+    with pytest.raises(InputError, match=r"tumblehome is 50: must lie in 6 … 22"):
         make_body(replace(MIDDLE, tumblehome=50.0), COARSE)
-    with pytest.raises(InputError, match=r"a roof of .* m is left between the windows; at least 0\.7 m"):
+    with pytest.raises(InputError, match=r"the windows leave a roof of .* m; expected at least 0\.7 m"):
         make_body(replace(MIDDLE, length=3.7, backlight_angle=16.0), COARSE)
     with pytest.raises(InputError, match="points is 90: a built-in car has 400 to 10000"):
         resolution(90)
@@ -206,9 +206,9 @@ def test_a_design_is_even_seeded_and_inside_its_ranges():
     part = (table[:30] - table.mean(0)) / table.std(0)
     assert np.abs(part.mean(0)).max() < 3 / np.sqrt(30)
     assert np.abs(part.std(0) - 1).max() < 0.4
-    with pytest.raises(InputError, match="0 cars: the built-in family has 1 to 1000"):
+    with pytest.raises(InputError, match="num_cars is 0: the built-in family has 1 to 1000 cars"):
         draw_shapes(0)
-    with pytest.raises(InputError, match="seed -1: at least 0"):
+    with pytest.raises(InputError, match="seed is -1: must be at least 0"):
         draw_shapes(3, seed=-1)
 
 

@@ -33,7 +33,7 @@ def test_other_cars_of_the_same_kind_are_taken_as_they_are():
 
 @pytest.mark.parametrize(("factor", "advice"), [(1000, "0.001"), (10, "0.1"), (3.28084, "0.3"), (0.0254, "40")])
 def test_another_unit_is_refused(factor, advice):
-    with pytest.raises(InputError, match=rf"^car mine: has another unit, .* by about {advice}$") as raised:
+    with pytest.raises(InputError, match=rf"^car mine: has another unit: .* by about {advice}$") as raised:
         check_like([car(BODIES[7]), car(factor * BODIES[6])], KNOWN)
     lengths = " × ".join(f"{length:.4g}" for length in factor * np.ptp(BODIES[6], axis=0))
     mean = np.exp(np.mean([np.log(np.ptp(body, axis=0)) for body in BODIES[:6]], axis=0))

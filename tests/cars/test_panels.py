@@ -216,7 +216,7 @@ def test_what_cannot_be_solved_is_refused(above_ground):
     vertices, faces = cube_sphere(2)
     with pytest.raises(InputError, match="panel 3: it has no area"):
         flat_panels(vertices, np.concatenate([faces[:3], [[1, 1, 2, 2]]]))
-    with pytest.raises(InputError, match=r"ground 0\.3: the body reaches down to 0\.1"):
+    with pytest.raises(InputError, match=r"ground is 0\.3: must be below the body, which reaches down to 0\.1"):
         make_system(above_ground, ground=0.3)
     aside = np.array([0.1, 0, 0])
     for other in (flat_panels(vertices + aside, faces), flat_panels(*cube_sphere(3))):

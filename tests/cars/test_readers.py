@@ -221,7 +221,7 @@ def test_a_set_may_stand_two_folders_below(tmp_path):
     write(tmp_path / "data" / "shapenetcar" / "test" / "a.h5", "")
     assert (find_cars(tmp_path).train, find_cars(tmp_path).test) == (("train/b",), ("test/a",))
     write(tmp_path / "data" / "other" / "train" / "b.h5", "")
-    with pytest.raises(InputError, match="several sets of cars, data/other, data/shapenetcar; name one"):
+    with pytest.raises(InputError, match="holds several sets of cars, data/other, data/shapenetcar; name one"):
         find_cars(tmp_path)
 
 

@@ -17,7 +17,7 @@ from crossreg.errors import InputError
         (lambda f: write(f / "train.txt", "a,b,a"), r"train\.txt: lists car a more than once"),
         (lambda f: (write(f / "train.txt", "a,b"), write(f / "test.txt", "b")), "both list car b"),
         (lambda f: write(f / "train.txt", b"\xff\xfe\x81"), "not a text file"),
-        (lambda f: write(f / "data/b/press.npy", np.ones(62)), "car b: 62 values of pressure for 63 vertices"),
+        (lambda f: write(f / "data/b/press.npy", np.ones(62)), "car b: 62 pressure values for 63 vertices"),
         (lambda f: write(f / "data/b/press.npy", np.array(3.0)), r"car b: pressure has shape \(\); expected"),
         (lambda f: write(f / "data/b/press.npy", np.full(63, np.nan)), "car b: pressure not finite"),
         (lambda f: write(f / "data/b/press.npy", "text"), r"press\.npy: not a readable NPY array"),
@@ -96,7 +96,7 @@ def test_damaged_hdf5_files(tmp_path):
         (vtk(*body(9, 7)[:2]).replace("POINTS 63", "POINTS 63000000000"), "POINTS promises 189000000000 numbers"),
         (vtk(*body(9, 7)[:2])[:900], "POINTS promises 189 numbers, but has"),
         (vtk(body(9, 7)[0], body(9, 7)[1] + 1), r"smpl\.vtk: a face has vertex 63; there are 63 vertices"),
-        (vtk(*body(9, 8)[:2]), "car param1/a: 63 values of pressure for 72 vertices"),
+        (vtk(*body(9, 8)[:2]), "car param1/a: 63 pressure values for 72 vertices"),
     ],
 )
 def test_damaged_vtk_files(tmp_path, content, message, capfd):
@@ -136,5 +136,5 @@ def test_of_several_data_sets_one_must_be_named(tmp_path):
     write_neuraloperator(tmp_path / "first", {"a": (9, 7)})
     assert find_cars(tmp_path).train == ("a",)
     write(tmp_path / "second" / "train" / "a.h5", "")
-    with pytest.raises(InputError, match="several sets of cars, first, second; name one of them"):
+    with pytest.raises(InputError, match="holds several sets of cars, first, second; name one of them"):
         find_cars(tmp_path)

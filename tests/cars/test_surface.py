@@ -195,7 +195,7 @@ def _one_vertex_in_flat_faces(quads):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_set("pressure", lambda p: p[:-3]), "88 values of pressure for 91 vertices"),
+        (_set("pressure", lambda p: p[:-3]), "88 pressure values for 91 vertices"),
         (_set("pressure", lambda p: p.reshape(7, 13)), r"pressure has shape \(7, 13\); expected \(vertex,\)"),
         (_set("pressure", _replaced(5, np.nan)), r"pressure not finite, as float32, in 1 places, .* index \(5,\)"),
         (_set("pressure", _replaced(slice(4, 6), -np.inf)), r"pressure not finite, as float32, in 2 places"),
@@ -241,7 +241,7 @@ def test_cars_along_another_axis_are_warned_of():
 
 
 def test_fewer_than_four_points_and_faces_without_an_area():
-    with pytest.raises(InputError, match="car small: degenerate mesh, 3 vertices"):
+    with pytest.raises(InputError, match="car small: degenerate mesh of 3 vertices"):
         make_surface("small", np.eye(3), np.arange(3.0))
     # Four points that span a body, and faces that are lines.
     vertices = np.array([[0.0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0], [0, 0, 1]])

@@ -184,7 +184,7 @@ def test_a_cache_file_of_other_content_is_noticed(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("vertices", "grid", "message"),
     [
-        (blob(50, 0), 7, "grid 7: 49 cells for 50 vertices; each needs one, so take 8 or more"),
+        (blob(50, 0), 7, "grid is 7: 49 cells for 50 vertices; each needs one, so take 8 or more"),
         (blob(3, 0), 7, "at least 4"),
         (np.where(np.arange(60).reshape(20, 3) == 11, np.nan, blob(20, 0)), 7, "not all are finite"),
         (np.ones((20, 3)), 7, "all are the same point"),
@@ -198,7 +198,7 @@ def test_what_cannot_be_mapped_is_said(vertices: np.ndarray, grid: int, message:
 def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="set CROSSREG_CACHE"):
+    with pytest.raises(InputError, match="set CROSSREG_CACHE to another folder"):
         transport(blob(50, 0), 8)
 
 
@@ -230,7 +230,7 @@ def test_the_channels_are_car_torus_and_their_normals_crossed() -> None:
         np.testing.assert_allclose(channels[:, i, j], [*vertices[vertex], *points[i, j], *crossed], atol=1e-6)
     # Read back at its own cell, a vertex finds itself.
     np.testing.assert_allclose(channels[:3].reshape(3, -1)[:, result.decode].T, vertices, atol=1e-6)
-    with pytest.raises(InputError, match="car a: 59 vertices, but a map of 60"):
+    with pytest.raises(InputError, match="car a: has 59 vertices, but its map has 60"):
         latent_channels(car(vertices[1:], normals[1:]), result)
 
 

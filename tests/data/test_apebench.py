@@ -142,7 +142,7 @@ def test_a_damaged_cache_file_is_noticed_and_made_again(tmp_path, monkeypatch, t
     [
         (
             {"num_points": 10**9},
-            r"num_points is 1000000000.* would take \d+ bytes \(\d+\.\d TiB\) of memory; there",
+            r"num_points is 1000000000.* would take \d+ bytes \(\d+\.\d TiB\) of memory; .* are available",
         ),
         ({"num_points": 10**6, "num_spatial_dims": 3, "scenario": "diff_diff"}, r"would take 10\^\d+ bytes of memory"),
         ({"test_horizon": 2 * 10**9}, "test_horizon is 2000000000: .* would take"),

@@ -59,7 +59,9 @@ def test_sizes_beyond_the_pools_are_refused(sizes):
 
 def test_trajectories_that_are_not_there_are_refused(trajectories):
     few = trajectories._replace(train=trajectories.train[:74])
-    with pytest.raises(InputError, match="reg_size is 6: needs trajectories up to number 75, the data have 74"):
+    with pytest.raises(
+        InputError, match="reg_size is 6: needs trajectories up to number 75, but the data have only 74"
+    ):
         make_data(few, SMALL)
 
 

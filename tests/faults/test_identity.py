@@ -55,10 +55,10 @@ def test_a_model_of_another_run_is_refused(copies):
     with pytest.raises(InputError, match="is corrupted"):
         load_run(copies / "3")
     vouch(copies / "3", MODEL)  # somebody enters it there as well
-    with pytest.raises(InputError, match=r"model\.npz: is of other settings or data"):
+    with pytest.raises(InputError, match=r"model\.npz: belongs to other settings or data"):
         load_run(copies / "3")
     (copies / "3" / MANIFEST).unlink()
-    with pytest.raises(InputError, match=r"manifest\.json: is missing; what the folder holds cannot be vouched for"):
+    with pytest.raises(InputError, match=r"manifest\.json: is missing, so the files of the folder cannot be verified"):
         load_run(copies / "3")
 
 
@@ -68,7 +68,7 @@ def test_a_run_without_its_manifest_is_trained_again(copies, made, tiny, capsys)
     (folder / MANIFEST).unlink()
     (folder / "metrics.json").write_text("{}")
     train_run(tiny.replace(steps=10, seed=3), folder, progress=False)
-    assert "is missing; what the folder holds cannot be vouched for; what cannot be checked is made again" in (
+    assert "is missing, so the files of the folder cannot be verified; what cannot be checked is made again" in (
         capsys.readouterr().err
     )
     assert (folder / "metrics.json").read_bytes() == (made / "3" / "metrics.json").read_bytes()
@@ -103,7 +103,7 @@ def test_trained_files_of_a_sweep_swapped_between_seeds_are_refused(kind, manife
         vouch(sweep, *(path.relative_to(sweep).as_posix() for path in paths))
     [first], [second] = (list(program.trainings) for program in programs)
     for key in (first, second):
-        with pytest.raises(InputError, match=r"is corrupted|is of other settings or data"):
+        with pytest.raises(InputError, match=r"is corrupted|belongs to other settings or data"):
             Archive(sweep).model(key, 2, (20,))
     command = ["extract", str(sweep), "--out", str(copies / "out"), "--method", "xreg", "--seed", "0", "--quiet"]
     assert main(command) == 2

@@ -164,7 +164,10 @@ def test_figures_and_fields_are_not_written_through_a_linked_folder(made, tmp_pa
     shutil.copytree(made / "sweep", folder)
     before = {name: _moved(folder, name, tmp_path / f"its {name}") for name in ("figures", "test_fields")}
     assert main(["figures", str(folder), "--quiet"]) == 2
-    assert "figures: is a symbolic link, which is not written through; --out names another" in capsys.readouterr().err
+    assert (
+        "figures: is a symbolic link, which is not written through; choose another folder for the figures with --out"
+        in capsys.readouterr().err
+    )
     # The fields of a page are computed each time.
     assert main(["report", str(folder), "--output", str(page), "--quiet"]) == 0
     assert page.stat().st_size > 1000

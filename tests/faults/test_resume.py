@@ -252,10 +252,10 @@ def test_a_run_that_begins_again_says_on_which_machine(whole, tiny, tmp_path, mo
 
 
 def test_a_second_process_is_refused(whole, swept, tiny):
-    with locked(whole, "training"), pytest.raises(InputError, match="another training is at work there"):
+    with locked(whole, "training"), pytest.raises(InputError, match="in use by another training"):
         train_run(tiny, whole, progress=False)
     trials, folder = swept
-    with locked(folder, "sweep"), pytest.raises(InputError, match="another sweep is at work there"):
+    with locked(folder, "sweep"), pytest.raises(InputError, match="in use by another sweep"):
         run_sweep(trials, folder, progress=False)
 
 
@@ -325,7 +325,7 @@ def test_a_car_experiment_goes_on_inside_a_training(tmp_path, monkeypatch, capsy
         with pytest.raises(Stopped):
             run_car(study, tmp_path / "car", progress=False, saving=OFTEN)
     harm(tmp_path / "car" / "config.yaml")
-    with pytest.raises(InputError, match=r"its config.yaml is corrupted, and had other settings"):
+    with pytest.raises(InputError, match=r"its config.yaml is corrupted, and its settings were not these"):
         run_car(study.replace(steps=9), tmp_path / "car", progress=False)
     assert run_car(study, tmp_path / "car", progress=False) == summary
     assert "resumes from step 5" in capsys.readouterr().err

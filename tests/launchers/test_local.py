@@ -105,7 +105,7 @@ def test_a_worker_is_asked_for_its_memory(monkeypatch, tmp_path):
     launcher = local.LocalLauncher(Workers(workers=4), tmp_path)
     assert launcher.memory() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
     monkeypatch.setattr(local, "_ASK_MEMORY", "raise RuntimeError('no device is free')")
-    with pytest.raises(InputError, match=r"workers is 4: a worker cannot begin .*no device is free"):
+    with pytest.raises(InputError, match=r"workers is 4: a worker cannot start .*no device is free"):
         launcher.memory()
 
 
@@ -115,9 +115,9 @@ def test_a_worker_is_asked_for_its_memory(monkeypatch, tmp_path):
         ({"workers": 0}, "workers is 0: must be 1 or more"),
         ({"most_replicas": 0}, "most_replicas is 0: must be 1 or more"),
         ({"worker_memory": float("nan")}, "worker_memory is nan: must be a number of GiB"),
-        ({"worker_gpus": 1}, "`worker_cpus` and `worker_gpus`: are for `workers=2` or more"),
-        ({"ray_address": "auto"}, "ray_address is auto: is for `launcher=ray`"),
-        ({"slurm_partition": "gpu"}, "`slurm_partition` and `slurm_options`: are for `launcher=slurm`"),
+        ({"worker_gpus": 1}, "`worker_cpus` and `worker_gpus`: need `workers=2` or more"),
+        ({"ray_address": "auto"}, "ray_address is auto: needs `launcher=ray`"),
+        ({"slurm_partition": "gpu"}, "`slurm_partition` and `slurm_options`: need `launcher=slurm`"),
         ({"launcher": "slurm"}, "launcher is slurm: needs `worker_memory`"),
         ({"launcher": "slurm", "worker_memory": 8.0, "slurm_options": "account"}, "expected key=value"),
         ({"launcher": "slurm", "worker_memory": 8.0, "slurm_time": 0}, "slurm_time is 0: must be 1 minute or more"),

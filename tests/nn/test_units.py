@@ -221,7 +221,7 @@ def test_what_no_prediction_can_be_made_of_is_refused():
             predict(one, z[0], key=KEY)
         with refused(match="x is empty"):
             predict(one, z[:0], key=KEY)
-    with refused(match="x has 1 channels; the model reads fields of 2"):
+    with refused(match="x has 1 channels; the model reads 2"):
         predict(model, z[:, :1], key=KEY)
     with refused(match="the input has 4 channels; the network reads 2"):
         predict(plain, jnp.concatenate([z, z], axis=1), key=KEY)

@@ -125,7 +125,7 @@ def test_what_is_refused_in_one_process_ends_both(folder, begin, refused):
     processes = begin(*((bad, good) if refused == 0 else (good, bad)))
     said = [finish(process, 2)[1] for process in processes]
     assert said[refused] == f"crossreg: --data {folder / 'missing.npy'}: no such file or folder\n"
-    assert said[1 - refused] == "crossreg: another process of this training could not go on; it says why\n"
+    assert said[1 - refused] == "crossreg: another process of this training has failed; its own message says why\n"
 
 
 def test_a_failure_in_the_middle_is_said_and_ends_both(folder, begin):
@@ -193,12 +193,15 @@ def test_processes_that_do_not_train_the_same_are_refused(folder, start):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--devices", "1"], "--devices 1: one run trains on one device, unless it is --data-parallel"),
+        (["--devices", "1"], "--devices 1: a run trains on one device, unless --data-parallel is given"),
         (["--data-parallel", "--devices", "0"], "--devices 0: must be 1 or more; there is 1 on this machine (cpu)"),
         (["--data-parallel", "--devices", "2"], "--devices 2: there is 1 on this machine (cpu)"),
-        (["--num-processes", "2"], "--coordinator and --process-id: needed as well as the others of"),
+        (
+            ["--num-processes", "2"],
+            "--coordinator and --process-id: missing; --coordinator, --num-processes and --process-id",
+        ),
         (["--coordinator", "a:1", "--num-processes", "2", "--process-id", "2"], "--process-id 2: must lie in 0 … 1"),
-        (["--distributed"], "--distributed: the other processes are not found"),
+        (["--distributed"], "--distributed: the other processes cannot be reached"),
         (["--coordinator", "a:1", "--num-processes", "0", "--process-id", "0"], "--num-processes 0: must be 1 or more"),
         ([*ONE_OF_TWO, "localhost"], "--coordinator localhost: expected HOST:PORT"),
         ([*ONE_OF_TWO, "localhost:65536"], "--coordinator localhost:65536: expected HOST:PORT"),

@@ -58,7 +58,7 @@ def described(shape: str = "(10,)", descr: str = "'<f8'", order: str = "False") 
         (npy(described(descr="'|O'"), bytes(80)), "has type |O; expected numbers"),
         (npy(described(descr="[('a', '<f4'), ('b', '<f4')]"), bytes(80)), "expected numbers"),
         (npy(described(descr="'<f3'"), bytes(30)), "not readable"),
-        (npy(described(descr="'|S0'")), "of no bytes"),
+        (npy(described(descr="'|S0'")), "whose values take no bytes"),
         (npy(described(descr="'(4,)<f8'"), bytes(320)), "expected numbers"),
         (npy(described(order="0"), bytes(80)), "not the header of an NPY array"),
         (npy(described(descr="__import__('os').system('true')"), bytes(80)), "not the header of an NPY array"),
@@ -115,7 +115,7 @@ def test_a_bomb_does_not_go_off(tmp_path):
     assert "or more; a file of" in refused(read_npz, many, names, most=most + 2**21)
     for packed in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         other = zipped(tmp_path / "c.npz", {"a.npy": part}, packed)
-        assert "in a way that NumPy does not write" in refused(read_npz, other, ["a"])
+        assert "in a way that NumPy does not use" in refused(read_npz, other, ["a"])
 
 
 def test_an_archive_that_lies_about_sizes(tmp_path):
@@ -162,8 +162,8 @@ def test_what_is_no_file_has_no_array(tmp_path):
         ("- " * 5000, "more than 20 levels"),
         ("data: [" + "1," * 20_000 + "]", "or 5000 values"),
         ("data: {}\n" + "# " * 40_000, "more than 65536 bytes"),
-        ("data: {scenario: a, scenario: b}", "a name stands twice in line 1"),
-        ("train: {steps: 1}\ntrain: {steps: 2}", "a name stands twice"),
+        ("data: {scenario: a, scenario: b}", "a name appears twice, in line 1"),
+        ("train: {steps: 1}\ntrain: {steps: 2}", "a name appears twice"),
         ("train: !!python/object/apply:os.system [true]", "has a tag in line 1"),
         ("train: {seed: !!timestamp foo}", "has a tag in line 1"),
         ("train: {steps: 0x" + "f" * 5000 + "}", "steps is a number of thousands of digits: must lie in"),
@@ -178,7 +178,7 @@ def test_what_is_no_file_has_no_array(tmp_path):
         ("train: {steps: 2001-99-99}", "not YAML (month must be in 1..12)"),
         ("? [data]\n: {}", "not YAML (while constructing a mapping)"),
         ("? {data: 1}\n: {}", "not YAML"),
-        ("train: {1: 2}", "train has no field 1"),
+        ("train: {1: 2}", "train has no setting 1"),
         ("\x00", "not YAML"),
         ("", "expected the sections"),
     ],
@@ -222,8 +222,8 @@ def test_an_hdf5_file_of_promises(tmp_path):
         file["complex"] = np.zeros(3, complex)
         file["good"] = VERTICES
     for name, said in {
-        "never written": "has 120000000 bytes (114.4 MiB); the file has",
-        "packed": "has 48000000 bytes (45.8 MiB); the file has",
+        "never written": "has 120000000 bytes (114.4 MiB); the whole file has",
+        "packed": "has 48000000 bytes (45.8 MiB); the whole file has",
         "text": "expected at most 5000000 points|has type object; expected real numbers",
         "complex": "has type complex128; expected real numbers",
     }.items():

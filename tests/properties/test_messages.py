@@ -77,8 +77,8 @@ def test_every_field_refuses_by_its_name(name):
             "--train-size 8, --reg-size 1 and --test-size 2: together at most 10 trajectories",
         ),
         (
-            "field is u: says something of `data`, which is not given",
-            "--field u: says something of --data, which is not given",
+            "field is u: describes `data`, which is not given",
+            "--field u: describes --data, which is not given",
         ),
         ("data u.npy: no such file or folder", "--data u.npy: no such file or folder"),
         ("data u.npy: say `axes='btxy'`, or `field=NAME`", "--data u.npy: say --axes btxy, or --field NAME"),

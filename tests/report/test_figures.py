@@ -284,7 +284,7 @@ def test_maps_are_of_the_trajectory_asked_for(kept, monkeypatch, tmp_path, capsy
     assert kept[-2].get_suptitle().startswith("own, test trajectory 0, ")
     assert main(["figures", str(folder), "--trajectory", "7", "--quiet"]) == 2
     said = capsys.readouterr().err
-    assert said == "crossreg: --trajectory 7: of own, the test trajectories 0, 1, 4 are stored\n"
+    assert said == "crossreg: --trajectory 7: own stores the test trajectories 0, 1, 4\n"
 
 
 def test_names_of_an_older_run_are_those_of_its_folder(tmp_path):

@@ -85,8 +85,8 @@ def test_folders_that_are_too_deep_are_named(runs, tmp_path):
     write_run(runs / "1/2/3/4/5/run", Config().replace(steps=150, seed=8))
     found = find(runs)
     assert "1/2/3/4/5/run" in {run.name for run in found.runs}
-    assert found.problems == [("1/2/3/4/5/6", "what is below was not looked at: it is more than 6 folders down")]
-    assert "more than 6 folders down" in write_report(runs, tmp_path / "r.html").read_text()
+    assert found.problems == [("1/2/3/4/5/6", "not read, since it is more than 6 levels deep")]
+    assert "more than 6 levels deep" in write_report(runs, tmp_path / "r.html").read_text()
 
 
 def test_reading_says_how_far_it_is(runs, monkeypatch):
@@ -185,7 +185,7 @@ def test_what_cannot_be_reported_is_refused_in_one_line(runs, tmp_path, capsys):
     out = str(tmp_path / "r.html")
     (tmp_path / "mine.html").write_text("<html>mine</html>")
     for folder, output, message in (
-        (runs, tmp_path / "mine.html", "exists already, and crossreg has not written it"),
+        (runs, tmp_path / "mine.html", "exists already, and was not written by crossreg"),
         (tmp_path / "none", out, "no such folder"),
         (tmp_path / "empty", out, "nothing below it"),
         (tmp_path / "odd", out, "nothing below it"),

@@ -31,11 +31,11 @@ def test_a_folder_has_one_process_at_a_time(tmp_path):
     )
     command = [sys.executable, "-c", ask, str(tmp_path)]
     with locked(tmp_path, "training"):
-        with pytest.raises(InputError, match="another training is at work there"), locked(tmp_path, "training"):
+        with pytest.raises(InputError, match="in use by another training"), locked(tmp_path, "training"):
             pass
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
         assert refused.stdout == ""
-        assert "another training is at work there" in refused.stderr
+        assert "in use by another training" in refused.stderr
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "inside\n"
 
 
@@ -58,7 +58,7 @@ def test_a_file_is_as_it_was_written_or_refused(tmp_path):
     with pytest.raises(InputError, match="b: is corrupted"):
         check_files(tmp_path, ["b"])
     (tmp_path / "c").write_text("of somebody else")
-    with pytest.raises(InputError, match=r"c: is not in manifest\.json"):
+    with pytest.raises(InputError, match=r"c: is not listed in manifest\.json"):
         check_files(tmp_path, ["c"])
     check_files(tmp_path, [], growing=["c"])
     vouch(tmp_path, "c")

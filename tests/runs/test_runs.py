@@ -150,7 +150,7 @@ def test_bad_prediction_inputs_are_refused(folder, capsys, tmp_path):
         assert "mask" not in said
     assert "is not finite, as float32" in attempt(good + 1e300)
     assert "must lie in (0, 1)" in attempt(good, "--levels", "1.5")
-    assert "at least one level" in attempt(good, "--levels")
+    assert "has 0 values; expected 1 to 1000, each in (0, 1)" in attempt(good, "--levels")
     assert "exclude each other" in attempt(good, "--no-mask", "--mask", tmp_path / "x.npy")
     np.save(tmp_path / "mask.npy", np.full(20, 0.5))
     assert "expected only 0 (hidden) and 1 (observed)" in attempt(good, "--mask", tmp_path / "mask.npy")
@@ -247,7 +247,7 @@ def test_damaged_runs_are_refused(folder, capsys, tmp_path):
     whole = dict(arrays)
     arrays.pop("heads.mean.bias")
     np.savez(folder / "model.npz", **arrays)  # pyright: ignore[reportArgumentType]
-    assert f"is of other settings or data (None, not {fields['identity']})" in refused(capsys, "evaluate", folder)
+    assert f"belongs to other settings or data (None, not {fields['identity']})" in refused(capsys, "evaluate", folder)
     fields.pop("identity")
     (folder / "fields.json").write_text(json.dumps(fields))
     assert "has no array" in refused(capsys, "evaluate", folder)
@@ -288,7 +288,7 @@ def test_a_config_file_and_flags_combine(cached_waves, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"train": {"stepz": 3}}, "train has no field 'stepz'"),
+        ({"train": {"stepz": 3}}, "train has no setting 'stepz'"),
         ({"training": {}}, "no section 'training'"),
         ({"train": {"steps": 2.5}}, "train.steps is 2.5; expected a whole number"),
         ({"data": {"mask_per": "week"}}, "data.mask_per is 'week'"),
@@ -354,7 +354,7 @@ def test_prediction_overwrites_nothing_and_says_when_it_is_not_finite(cached_wav
     assert (run / "model.npz").read_bytes() == before
     # A run of an older version does not say what its inputs were.
     how: dict = {"levels": (0.5,), "mask_file": None, "no_mask": True}
-    with pytest.raises(InputError, match="is not finite for it"):
+    with pytest.raises(InputError, match="the predicted std is not finite"):
         predict_file(load_run(run)._replace(input_range=None), tmp_path / "far.npy", tmp_path / "far.npz", **how)
     assert not (tmp_path / "far.npz").exists()
 

@@ -258,7 +258,7 @@ def test_settings_and_presets_are_runs(tmp_path, measured_gpu):
     made = make_plan(Asked("unregularized", seeds=2, steps=50, grid=["train_size=20,30,40"]), "gpu:1")
     assert [(jobs["label"], jobs["replicas"]) for jobs in made["jobs"]] == [("unregularized", 6)]
     (tmp_path / "own.yaml").write_text(to_yaml(Config().replace(data="flow.npy")))
-    with pytest.raises(InputError, match=r"own\.yaml: is for your data \(flow\.npy\), which plans do not support"):
+    with pytest.raises(InputError, match=r"own\.yaml: uses your data \(flow\.npy\), which plans do not support"):
         make_plan(Asked(str(tmp_path / "own.yaml")), "gpu:1")
 
 
@@ -298,7 +298,7 @@ def test_the_shape_is_the_cached_files_or_the_configs(cached_waves, tiny):
         ("reference --on gpu:1 --scenario diff_kdv", "--scenario diff_kdv: is for named sweeps"),
         ("paper --on gpu:1 --methods nothing", "--methods nothing: no such method"),
         ("paper --on tiny:1", "--on Some GPU: one replica of width 8 on 160 values takes"),
-        ("paper --on gpu:1 --figure plan.svg", "--figure plan.svg: expected the name of a PNG file"),
+        ("paper --on gpu:1 --figure plan.svg", "--figure plan.svg: expected a name that ends in .png"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(flags, said, measured_gpu, capsys):

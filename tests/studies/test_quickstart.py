@@ -245,7 +245,7 @@ def test_two_quickstarts_do_not_mix(small, tmp_path):
     out = tmp_path / "quickstart"
     with (
         locked(out, "quickstart"),
-        pytest.raises(InputError, match="another quickstart is at work there"),
+        pytest.raises(InputError, match="in use by another quickstart"),
     ):
         module.quickstart(out, steps=10, progress=False)
     assert {path.name for path in out.iterdir()} == {"lock"}

@@ -146,7 +146,7 @@ def test_a_sweep_survives_sigkill(cached_waves, tiny, tmp_path):
 
 
 def test_two_sweeps_do_not_share_a_folder(trials, tmp_path):
-    with module.open_sweep(tmp_path / "s", {}), pytest.raises(InputError, match="another sweep is at work there"):
+    with module.open_sweep(tmp_path / "s", {}), pytest.raises(InputError, match="in use by another sweep"):
         run_sweep(trials, tmp_path / "s")
 
 
@@ -214,7 +214,7 @@ def test_named_sweeps():
         (["paper", "--methods", "xregg"], "no such method"),
         (["grid"], "give at least one --grid"),
         (["grid", "--grid", "observed_fraction"], "expected field=value,value"),
-        (["grid", "--grid", "colour=1"], "colour: no such config field"),
+        (["grid", "--grid", "colour=1"], "colour: no such setting"),
         (["grid", "--grid", "observed_fracton=1"], "did you mean observed_fraction"),
         (["paper", "--methods", ""], "names none"),
         (["grid", "--grid", "width=wide"], "'wide'; expected a whole number"),
@@ -227,11 +227,11 @@ def test_named_sweeps():
         (["paper-regimes", "--methods", "xreg"], "the sweep paper-regimes has fixed methods"),
         (["paper-exact", "--methods", "xreg"], "the sweep paper-exact has fixed methods"),
         (["paper", "--grid", "train_size=50"], "the sweep paper sets it itself"),
-        (["grid", "--grid", "generalization_head=true", "--methods", "unregularized"], "no longer be itself"),
-        (["grid", "--grid", "dropout_rate=0.1", "--methods", "dropout-reg"], "nothing left to choose from"),
+        (["grid", "--grid", "generalization_head=true", "--methods", "unregularized"], "would be another method"),
+        (["grid", "--grid", "dropout_rate=0.1", "--methods", "dropout-reg"], "are the same; leave these out"),
         (["grid", "--grid", "sites=[block1", "--methods", "xreg"], "expected field=value,value"),
         (["grid", "--grid", "train_size=71"], "--train-size 71"),
-        (["grid", "--grid", "feature_noise=none", "--methods", "xreg"], "methods differ in it"),
+        (["grid", "--grid", "feature_noise=none", "--methods", "xreg"], "is what methods differ in"),
         (
             ["grid", "--grid", "num_samples=2", "--methods", "xreg-fair"],
             "--num-samples 2: --reg-objective fair",
@@ -319,7 +319,10 @@ def test_a_run_of_a_sweep_becomes_a_run_folder(tiny, cached_waves, tmp_path, cap
     assert [line["step"] for line in lines] == [10, 20]
     for arguments, message in (
         (["--where", "observed_fraction=0.5"], "already holds a run"),
-        (["--out", str(tmp_path / "a")], "2 trials fit; the sweep has observed_fraction 0.5, 1.0"),
+        (
+            ["--out", str(tmp_path / "a")],
+            "2 trials match, and one is expected; the sweep has observed_fraction 0.5, 1.0",
+        ),
         (["--out", str(tmp_path / "a"), "--method", "dropout"], "the sweep has xreg, ensemble"),
         (["--out", str(tmp_path / "a"), "--method", "ensemble", "--where", "observed_fraction=1.0"], "more than one"),
         (["--out", str(tmp_path / "a"), "--seed", "7"], "--seed 7: the sweep has 0, 1"),

@@ -62,7 +62,7 @@ def predict_car_file(
     if target.exists():
         raise InputError(f"output {target}: exists already; name another file, or remove it")
     if not source.exists():
-        raise InputError(f"input {source}: missing")
+        raise InputError(f"input {source}: no such file or folder")
     check_levels(levels)
     check_files(folder, [CONFIG])
     study = stored_study(folder)
@@ -90,7 +90,7 @@ def predict_car_file(
     arrays |= {"quantiles": scale.pressure(joined("quantiles")), "levels": np.asarray(levels)}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
-            raise InputError(f"input {source}: {name} is not finite for it; {method} may have diverged")
+            raise InputError(f"input {source}: the predicted {name} is not finite; {method} may have diverged")
     arrays |= {"names": np.array([car.name for car in cars]), "vertex_offsets": np.cumsum([0, *sizes])}
     arrays["vertices"] = np.concatenate([car.vertices for car in cars]).astype(np.float32)
     write_arrays(target, arrays)
@@ -109,7 +109,7 @@ def _maps(cars: Sequence[Surface], ready: Prepared, study: CarStudy, *, must_sha
     if others and (must_share or ready.has_one_map(study)):
         said = f"car {others[0].name}: its vertices do not correspond to those of the experiment's cars"
         if must_share:
-            raise InputError(f"{said}, as {VERTEX_MEAN} needs")
+            raise InputError(f"{said}, which {VERTEX_MEAN} needs")
         print(f"crossreg: {said}; it gets a map of its own, unlike those it was trained with", file=sys.stderr)
     own = iter(transports([car.vertices for car in others], study.grid))
     common = mean_map(ready.cars.train, study.grid) if any(shared) else None

@@ -116,7 +116,10 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
     ready = prepare(study, progress=progress)
     for training in trainings.values():
         if training.keeps and len(ready.cars.reg) < 2:
-            raise InputError(f"methods {training.name}: calibrates on a reg car it did not learn from; there is 1")
+            raise InputError(
+                f"methods {training.name}: needs at least 2 reg cars, to calibrate on one that it did not learn from;"
+                " there is 1"
+            )
     with locked(folder, "car experiment", inside=[MODELS, HISTORIES, PREDICTIONS, SNAPSHOTS, FIGURES]):
         open_folder(folder, stored or study)
         write_test_cars(folder, ready.cars.test)

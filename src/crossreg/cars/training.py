@@ -62,7 +62,9 @@ class Training(NamedTuple):
     def check(self, grid: int) -> None:
         """Raise InputError if it cannot be trained, before any car is read or made."""
         if self.config.model.predict_increment:
-            raise InputError("predict_increment: a car's input is no pressure that could change")
+            raise InputError(
+                "predict_increment is True: must be false, since the input of a car is not a pressure that could change"
+            )
         model_like(self.config.model, NUM_CHANNELS, (1, grid, grid))
         check_learnable(self.config)
         check_memory(self.config, (1, grid, grid))
@@ -134,7 +136,7 @@ def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: P
     paths = [path for path, _ in _files(training, data, seeds, folder).values()]
     if not all(path.exists() for path in paths):
         raise InputError(
-            f"{folder}: has no model of {training.name} for its cars as they are now; `crossreg car` makes it"
+            f"{folder}: has no model of {training.name} for its cars as they are now; the same `crossreg car` trains it"
         )
     done = [_load(path, training.config, data.train) for path in paths]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]

@@ -67,7 +67,7 @@ def train(command: Train) -> int:
     joins = command.distributed or named != (None, None, None)
     shares = command.data_parallel or joins
     if command.devices is not None and not shares:
-        raise InputError(f"--devices {command.devices}: one run trains on one device, unless it is --data-parallel")
+        raise InputError(f"--devices {command.devices}: a run trains on one device, unless --data-parallel is given")
     saving = _saving(command)
     if joins:
         join_hosts(*named)
@@ -129,10 +129,9 @@ def data(command: DataFiles) -> None:
     check_picture(command.picture)
     found = check_data(command.path, field=command.field, axes=command.axes)
     draw_check(found, command.picture)
+    summary = found.summary | {"warnings": [quoted_in_flags(text) for text in found.summary["warnings"]]}
     print(
-        json.dumps(found.summary, allow_nan=False)
-        if command.json
-        else quoted_in_flags(check_text(found.summary, command.picture))
+        json.dumps(summary, allow_nan=False) if command.json else quoted_in_flags(check_text(summary, command.picture))
     )
 
 
@@ -146,7 +145,10 @@ def predict(command: Predict) -> None:
         _predict_cars(command)
         return
     if command.method is not None:
-        raise InputError(f"--method {command.method}: {command.folder} is no car experiment, which has several methods")
+        raise InputError(
+            f"--method {command.method}: is for car experiments, which have several methods; {command.folder} is not"
+            " one"
+        )
     arrays = predict_file(
         load_run(command.folder),
         command.input,
@@ -163,7 +165,9 @@ def _predict_cars(command: Predict) -> None:
     from crossreg.cars.prediction import DEFAULT, predict_car_file
 
     if command.mask is not None or command.no_mask:
-        raise InputError(f"--mask and --no-mask: {command.folder} is a car experiment; all of a car is seen")
+        raise InputError(
+            f"--mask and --no-mask: {command.folder} is a car experiment, where every point of a car is observed"
+        )
     arrays = predict_car_file(
         command.folder,
         command.input,
@@ -215,7 +219,10 @@ def sweep(command: Sweep) -> int:
     workers = command.cluster.checked()
     if not workers.in_process:
         if command.devices is not None:
-            raise InputError(f"--devices {command.devices}: is for one process; --worker-gpus are the GPUs of a worker")
+            raise InputError(
+                f"--devices {command.devices}: is for a sweep in one process; --worker-gpus sets the GPUs of each"
+                " worker"
+            )
         import jax
 
         jax.config.update("jax_platforms", "cpu")  # the devices are for the workers
@@ -268,7 +275,7 @@ def _sweep_base(command: Sweep) -> tuple[Config | None, dict[str, Any]]:
     from crossreg.designs.presets import scenario_settings
 
     if command.scenario is not None and own:
-        raise InputError(f"--scenario {command.scenario} and --{min(own)}: a sweep is of one or the other")
+        raise InputError(f"--scenario {command.scenario} and --{min(own)} exclude each other")
     base = Config().replace(steps=default_steps(command.name))
     if command.scenario is not None:
         base = base.replace(**scenario_settings(command.scenario))

@@ -22,7 +22,18 @@ from crossreg.files.yaml_files import LONGEST, parse_settings
 
 @dataclass(frozen=True)
 class Config:
-    """The settings of a run: data, model and training. No two groups share a field name."""
+    """The settings of a run in three groups, no two of which share a field name.
+
+    Attributes:
+        data: Which trajectories are used, how they are split, and what the model sees of them.
+        model: Settings of the FNO, its noise sites and its heads.
+        train: Settings of training (Algorithm 1).
+
+    Example:
+        >>> config = xr.Config(model=xr.ModelConfig(width=16)).replace(steps=1000)
+        >>> config.model.width, config.train.steps
+        (16, 1000)
+    """
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -34,13 +45,21 @@ class Config:
             object.__setattr__(self, "model", model)
 
     def replace(self, **fields: Any) -> "Config":
-        """Return a copy with other values of some fields, of any group.
+        """Return a copy with other values of some settings, of any group.
+
+        Args:
+            **fields: Settings by name.
+
+        Returns:
+            The changed config; this one stays as it is.
 
         Raises:
-            InputError: if there is no such field, or a value is not allowed.
+            InputError: If there is no such setting, or a value is not allowed.
 
         Example:
-            `config.replace(steps=1000, train_size=20)`
+            >>> config = xr.Config().replace(steps=1000, train_size=20)
+            >>> config.train.steps, config.data.train_size
+            (1000, 20)
         """
         parts = {}
         for part in dataclasses.fields(self):
@@ -49,7 +68,7 @@ class Config:
             changes = {name: typed(fields.pop(name), kinds[name], name) for name in list(fields) if name in kinds}
             parts[part.name] = dataclasses.replace(group, **changes) if changes else group
         if fields:
-            raise InputError(f"{', '.join(fields)}: no such config field")
+            raise InputError(f"{', '.join(fields)}: no such setting")
         return Config(**parts)
 
 
@@ -99,7 +118,7 @@ def from_dict(values: Any, *, base: Config | None = None, where: str = "config")
         known = {f.name: f for f in dataclasses.fields(getattr(config, part))}
         for name, value in fields.items():
             if name not in known:
-                raise InputError(f"{where}: {part} has no field {shown(name)}")
+                raise InputError(f"{where}: {part} has no setting {shown(name)}")
             changes[name] = typed(value, known[name].type, f"{where}: {part}.{name}")
     if changes.get("data") is not None and config.data.data is None:
         changes = OWN_DATA | changes
@@ -112,7 +131,7 @@ def typed_field(name: str, value: Any, where: str) -> Any:
     if name in kinds:
         return typed(value, kinds[name], where)
     hint = did_you_mean(name, kinds, "; `crossreg train --help` lists them")
-    raise InputError(f"{where}: no such config field{hint}")
+    raise InputError(f"{where}: no such setting{hint}")
 
 
 def to_yaml(config: Config) -> str:

@@ -26,7 +26,12 @@ def _known(size: int | None) -> int:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which trajectories are used, how they are split, and what the model sees of them."""
+    """Which trajectories are used, how they are split, and what the model sees of them.
+
+    Example:
+        >>> xr.DataConfig(observed_fraction=0.4).train_size
+        50
+    """
 
     data: str | None = None
     """Your data in place of a scenario: an NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of such files."""
@@ -89,14 +94,14 @@ class DataConfig:
         check_fields(self)
         fraction, num_dims = self.observed_fraction, self.num_spatial_dims
         check(0 < fraction <= 1, "observed_fraction", fraction, "must lie in (0, 1]")
-        check(num_dims in (None, 1, 2, 3), "num_spatial_dims", num_dims, "1, 2 or 3")
+        check(num_dims in (None, 1, 2, 3), "num_spatial_dims", num_dims, "must be 1, 2 or 3")
         for name in ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon"):
             value, least = getattr(self, name), 0 if name == "reg_size" else 1
             check(value is None or value >= least, name, value, f"must be at least {least}")
             check(value is not None or self.data is not None, name, value, "needs a number, unless `data` is given")
         for name in ("field", "axes"):
             value = getattr(self, name)
-            check(value is None or self.data is not None, name, value, "says something of `data`, which is not given")
+            check(value is None or self.data is not None, name, value, "describes `data`, which is not given")
         check(self.time_stride >= 1, "time_stride", self.time_stride, "must be at least 1")
         check(0 <= self.in_memory_gib < float("inf"), "in_memory_gib", self.in_memory_gib, "must be at least 0")
         check_seed("mask_seed", self.mask_seed)
@@ -117,7 +122,12 @@ OWN_DATA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Settings of the FNO, its noise sites and its heads."""
+    """Settings of the FNO, its noise sites and its heads.
+
+    Example:
+        >>> xr.ModelConfig(feature_noise="dropout", generalization_head=False).learns_on_reg
+        False
+    """
 
     width: int = 8
     """Hidden channels."""
@@ -195,7 +205,12 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of training (Algorithm 1)."""
+    """Settings of training (Algorithm 1).
+
+    Example:
+        >>> xr.TrainConfig(steps=1000, k_reg=5, settle=0.1).reg_updates_until(1000)
+        280
+    """
 
     steps: int = 30_000
     """Number of train updates, that is, updates of θ and ψ."""

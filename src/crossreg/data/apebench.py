@@ -40,7 +40,25 @@ def cached_file(config: DataConfig) -> Path:
 
 
 def load_trajectories(config: DataConfig) -> Trajectories:
-    """Return the scenario's trajectories, 150 of its train seed and 30 of its test set, from the cache if possible."""
+    """Return the trajectories of a scenario: 150 of its train seed and 30 of its test set.
+
+    They are read from the cache; if they are not there, APEBench generates them.
+
+    Args:
+        config: The scenario, its grid and its horizons.
+
+    Returns:
+        The trajectories.
+
+    Raises:
+        InputError: If there is no such scenario, or it is not in the cache and APEBench is not installed.
+
+    Example:
+        ```python
+        config = xr.DataConfig(scenario="diff_ks", train_horizon=10, test_horizon=200)
+        trajectories = xr.data.load_trajectories(config)
+        ```
+    """
     found = load_or_generate(cached_file(config).stem, lambda: generate(config))
     # The cached file may have been copied here from anywhere.
     return check_trajectories(found, _POOLS, f"scenario is {config.scenario}")

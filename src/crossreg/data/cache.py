@@ -31,7 +31,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], **about: Any) -> 
         make_folder(path.parent, parents=True)
         write_sealed(path, {"header": np.array(header)} | dict(arrays))
     except OSError as error:
-        raise InputError(f"{path.parent}: cannot store data here ({error.strerror}); set CROSSREG_CACHE") from error
+        raise InputError(
+            f"{path.parent}: cannot store data here ({error.strerror}); set CROSSREG_CACHE to another folder"
+        ) from error
 
 
 def read_arrays(

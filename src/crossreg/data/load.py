@@ -56,7 +56,7 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
     """
     for name in ("data", "scenario"):
         if name in fields:
-            raise InputError(f"{name}: is what `source` says; write load({fields[name]!r}, …)")
+            raise InputError(f"{name}: is given by `source`; write load({fields[name]!r}, …)")
     if unknown := [name for name in fields if name not in _FIELDS]:
         hint = did_you_mean(unknown[0], _FIELDS, f"; there are {', '.join(sorted(_FIELDS))}")
         raise InputError(f"{unknown[0]}: no such setting of data{hint}")
@@ -146,13 +146,22 @@ def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = T
     """Split, observe and pair trajectories that are already in memory.
 
     Args:
-        trajectories: the trajectories. Those of files are divided by `data/files/pool.py`, which reads the same files.
-        config: sizes of the splits, and how inputs are observed.
-        check: whether to check the trajectories first: finite fields on one grid that vary, and splits without a field
+        trajectories: The trajectories. Those of files are divided by `data/files/pool.py`, which reads the same files.
+        config: Sizes of the splits, and how inputs are observed.
+        check: Whether to check the trajectories first: finite fields on one grid that vary, and splits without a field
             in common.
 
+    Returns:
+        The three splits.
+
     Raises:
-        InputError: if a check fails, there are too few trajectories, or files have changed since they were read.
+        InputError: If a check fails, there are too few trajectories, or files have changed since they were read.
+
+    Example:
+        ```python
+        config = xr.DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.4)
+        data = xr.data.make_data(trajectories, config)
+        ```
     """
     if config.data is not None:
         return shared_data(trajectories, config)
@@ -163,8 +172,8 @@ def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = T
     for name, rows, array in (("train", split.train, pool), ("reg", split.reg, pool), ("test", split.test, test)):
         if rows and rows[-1] >= array.shape[0]:
             raise InputError(
-                f"{name}_size is {len(rows)}: needs trajectories up to number {rows[-1]}, the data have"
-                f" {array.shape[0]}"
+                f"{name}_size is {len(rows)}: needs trajectories up to number {rows[-1]}, but the data"
+                f" have only {array.shape[0]}"
             )
     return Data(
         make_pairs(pool, split.train, 0, config),

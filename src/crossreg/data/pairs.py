@@ -33,9 +33,21 @@ Some = TypeVar("Some", bound="AbstractPairs")
 
 
 class Batch(NamedTuple):
-    """Inputs `x`, targets `y`, the `mask` of the inputs' observed points, and the `weight` of the targets' points.
+    """Some pairs, as a network reads them and a loss scores them.
 
-    Targets are at the points of the inputs or, where `at` is given, at some of them, numbered in row-major order.
+    Attributes:
+        x: The inputs, (batch, channel, *space), with hidden points at 0, or at their channel's offset. A mask channel
+            comes last, where there is one.
+        y: The targets: at all points of the inputs or, where `at` is given, at some of them.
+        mask: The observed points of the inputs.
+        weight: The weight of each point of the targets: 0 where it is not known, or not scored.
+        at: The points of the targets, numbered in row-major order; None for all points.
+
+    Example:
+        ```python
+        batch = data.test[:3]
+        batch.x.shape, batch.y.shape
+        ```
     """
 
     x: Float[Array, "batch in *space"]
@@ -183,9 +195,27 @@ class GridPairs(AbstractPairs):
 class Pairs(GridPairs):
     """The one-step pairs of trajectories in memory, under an observation mask.
 
-    `masks` holds one mask, one per row, or one per pair, as `mask_per` says. Data from files may have a mask of their
-    own, `observed`, and, with `has_gaps`, missing values, which are NaN: they are hidden from the input and are not
-    scored as targets.
+    Data from files may have a mask of their own, and missing values, which are NaN: these are hidden from the input
+    and are not scored as targets.
+
+    Attributes:
+        trajectories: All trajectories of the pool, (trajectory, time, channel, *space).
+        rows: The numbers of the trajectories in use.
+        num_rows: How many of `rows` count; the others are padding.
+        masks: One mask, one per row, or one per pair, as `mask_per` says.
+        observed_fraction: The share of observed points.
+        mask_per: What a mask is drawn for.
+        mask_channel: Whether inputs have the mask as their last channel.
+        score_on: Whether all points are scored, or only observed ones.
+        observed: The files' own mask, at every time; None where they have none.
+        has_gaps: Whether values may be missing.
+        units: Offset and scale of each channel; None where fields are not standardised.
+
+    Example:
+        ```python
+        data.test[7].x               # the input of one pair
+        data.test.gather(jnp.arange(8)).y
+        ```
     """
 
     trajectories: Float[Array, "trajectory time channel *space"]
@@ -216,7 +246,12 @@ class Pairs(GridPairs):
     def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
         """Return the pairs with these numbers; pair i is step i % horizon of row i // horizon.
 
-        Under `mask_per="step"`, `mask_key` draws new masks; without it, each pair has a fixed one.
+        Args:
+            index: Numbers of pairs.
+            mask_key: With `mask_per="step"`, the key of new masks; without it, each pair has a fixed one.
+
+        Returns:
+            The pairs as a batch.
         """
         row, time = index // self.horizon, index % self.horizon
         x = self.trajectories[self.rows[row], time]
@@ -275,17 +310,23 @@ class Pairs(GridPairs):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Data(Generic[Some]):
-    """The three splits of a run.
+    """The three splits of a run. `load` makes them.
 
     Attributes:
-        train: pairs that θ and ψ learn from.
-        reg: pairs that ρ learns from.
-        test: pairs that are only scored.
-        digest: SHA-256 that the data are recognised by.
-        calibration: the part of reg that was split off for calibration, if any.
-        names: names of the channels, where the data have them.
-        axes: letters of the axes in the file, as in "btyx".
-        config: the settings that they were loaded with, where `load` made them.
+        train: Pairs that θ and ψ learn from.
+        reg: Pairs that ρ learns from.
+        test: Pairs that are only scored.
+        digest: The SHA-256 that the data are recognised by.
+        calibration: The part of reg that was split off for calibration; None if there is none.
+        names: Names of the channels, where the data have them.
+        axes: Letters of the axes in the file, as in "btyx".
+        config: The settings that they were loaded with, where `load` made them.
+
+    Example:
+        ```python
+        data = xr.load(np.load("flow.npy"))
+        data.train.field_shape, data.test[:3].x
+        ```
     """
 
     train: Some
@@ -334,10 +375,14 @@ class Data(Generic[Some]):
     def split_off_calibration(self, seed: int) -> "Data[Some]":
         """Return data with 30% of the rows of reg, at least one, moved to `calibration`.
 
-        The seed chooses the rows, so that intervals over seeds include the variation of the choice.
+        Args:
+            seed: The seed that chooses the rows, so that intervals over seeds include the variation of the choice.
+
+        Returns:
+            The data with the calibration part.
 
         Raises:
-            InputError: if reg has fewer than two rows, or one of the two parts has no measured value.
+            InputError: If reg has fewer than two rows, or one of the two parts has no measured value.
         """
         size = int(self.reg.num_rows)
         if size < 2:
@@ -347,8 +392,8 @@ class Data(Generic[Some]):
         learned, calibration = (self.reg.of(sorted(part)) for part in (order[:cut], order[cut:]))
         if unmeasured(learned) or unmeasured(calibration):
             raise InputError(
-                f"reg_size is {size}: a part of reg to learn from, or to calibrate on, has nothing that was measured;"
-                " hold out more"
+                f"reg_size is {size}: a part of reg, to learn from or to calibrate on, has no measured value; use"
+                " more reg trajectories"
             )
         return dataclasses.replace(self, reg=learned, calibration=calibration, config=None)
 

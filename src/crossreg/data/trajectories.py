@@ -11,10 +11,16 @@ class Trajectories(NamedTuple):
     """Two sets of trajectories of one system.
 
     Attributes:
-        train: the pool that train and reg trajectories are taken from.
-        test: trajectories that are only scored.
-        origin: what generated them.
-        digest: SHA-256 of both arrays.
+        train: The pool that train and reg trajectories are taken from, (sample, time, channel, *space).
+        test: Trajectories that are only scored.
+        origin: What generated them.
+        digest: The SHA-256 of both arrays.
+
+    Example:
+        ```python
+        u = np.load("flow.npy")  # (sample, time, channel, x)
+        trajectories = xr.data.Trajectories(u[:10], u[10:], {"source": "flow.npy"}, digest="flow")
+        ```
     """
 
     train: Float[np.ndarray, "sample time channel *space"]

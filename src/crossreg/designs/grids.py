@@ -159,7 +159,7 @@ def plan(
     for combination in _combinations(grid):
         for changes, method in _regimes(name, methods, config):
             if twice := changes.keys() & combination.keys():
-                raise InputError(f"grid {min(twice)}: the sweep {name} sets it itself")
+                raise InputError(f"grid {min(twice)}: the sweep {name} sets it itself; leave it out")
             both = changes | combination
             _check_changes(method, config, both)
             for seed in range(first_seed, first_seed + seeds):
@@ -185,19 +185,19 @@ def check_given(given: Mapping[str, Any], trials: Sequence[Trial], grid: Sequenc
 def _check_changes(method: Method, config: Config, changes: dict[str, Any]) -> None:
     """Raise InputError for changes under which a method would no longer be what its name says."""
     if noise := changes.keys() & {"feature_noise", "lift_noise"}:
-        raise InputError(f"grid {min(noise)}: methods differ in it; name them with `methods`")
+        raise InputError(f"grid {min(noise)}: is what methods differ in; choose them with `methods`")
     before, after = method.configs(config), method.configs(config, changes)
     if any(a.model.learns_on_reg != b.model.learns_on_reg for a, b in zip(after, before, strict=True)):
-        raise InputError(f"`grid`: with {changes}, {method.name} would no longer be itself")
+        raise InputError(f"`grid`: with {changes}, {method.name} would be another method; leave these out")
     if len({repr(candidate) for candidate in after}) < len(after):
-        raise InputError(f"`grid`: with {changes}, {method.name} has nothing left to choose from")
+        raise InputError(f"`grid`: with {changes}, all candidates of {method.name} are the same; leave these out")
 
 
 def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[str, Any], Method]]:
     """Return the regimes of a named sweep: changes of the config, each with a method."""
     if name in ("paper-regimes", "paper-exact"):
         if methods is not None:
-            raise InputError(f"`methods`: the sweep {name} has fixed methods")
+            raise InputError(f"`methods`: the sweep {name} has fixed methods; leave it out")
         if name == "paper-regimes":
             return [({"observed_fraction": f, "train_size": 50}, parse_method(m)) for f, m in REGIMES]
         return _as_the_paper_trains()

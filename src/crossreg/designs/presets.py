@@ -106,11 +106,14 @@ def preset(name: str) -> Config:
     Args:
         name: One of `PRESETS`, such as `reference` or `phy_kolm_flow`.
 
+    Returns:
+        All settings.
+
     Raises:
-        InputError: There is no such preset.
+        InputError: If there is no such preset.
 
     Example:
-        >>> preset("reference").data.observed_fraction
+        >>> xr.preset("reference").data.observed_fraction
         0.7
     """
     if name not in PRESETS:

@@ -74,7 +74,7 @@ def check_artefacts(
             allowed = _WRONG * size + (0.0 if name.startswith("std") else rounding)
             if not (difference <= allowed).all():
                 raise InputError(
-                    f"{file}: {name} is {largest:.1e} of the fields' size away from what the model gives in crossreg;"
+                    f"{file}: {name} differs from the model's own by {largest:.1e} of the size of the fields;"
                     f" expected at most {_WRONG:g}, so nothing was written"
                 )
         found[file] = apart

@@ -61,7 +61,7 @@ class Graph:
             self._bytes += array.nbytes
             if self._bytes > _MOST_BYTES:
                 raise InputError(
-                    f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB: give fewer `samples`"
+                    f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB; expected fewer `samples`"
                 )
             self._known[key] = self._name(0)
             self.constants.append(numpy_helper.from_array(array, self._known[key]))
@@ -76,7 +76,7 @@ class Graph:
         if all(isinstance(size, int) for size in shape):
             return self.integers(*shape)
         if unknown := [size for size in shape if not isinstance(size, int) and str(size) != BATCH]:
-            raise NoRuleError(f"ONNX has no way to say the size {unknown[0]}")
+            raise NoRuleError(f"ONNX cannot express the size {unknown[0]}")
         batch = self.node("Shape", self._batch_of, start=0, end=1)
         parts = [self.integers(size) if isinstance(size, int) else batch for size in shape]
         return self.node("Concat", *parts, axis=0)

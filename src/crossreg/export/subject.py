@@ -29,7 +29,9 @@ def run_of(model: Surrogate, pairs: AbstractPairs | Fields, num_samples: int) ->
         raise InputError(f"export_model: takes pairs of fields on a grid, not {type(pairs).__name__}")
     else:
         if np.ndim(pairs) < 3 or not np.size(pairs):
-            raise InputError(f"export_model: has fields of shape {np.shape(pairs)}; expected (batch, channel, *space)")
+            raise InputError(
+                f"export_model: the fields have shape {np.shape(pairs)}; expected (batch, channel, *space)"
+            )
         channels, *space = np.shape(pairs)[1:]
         inside, mask = channels, np.ones(space, bool)
     _check_shapes(model, (inside, *space), (channels, *space))

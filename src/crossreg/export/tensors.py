@@ -61,7 +61,7 @@ def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
 
     Example:
         ```python
-        model = crossreg.export.read_model("exported")
+        model = xr.export.read_model("exported")
         ```
     """
     if importlib.util.find_spec("safetensors") is None:
@@ -84,8 +84,8 @@ def read_model(folder: Path | str, like: Surrogate | None = None) -> Surrogate:
         like = dataclasses.replace(like, units=units)
     elif settings is None:
         raise InputError(
-            f"{folder}: holds a module of your own ({', '.join(network.get('stages', []))}): give `like`, a model made"
-            " as it was, whose numbers do not count"
+            f"{folder}: holds a module of your own ({', '.join(network.get('stages', []))}): give `like`, a surrogate"
+            " built in the same way, with any values"
         )
     else:
         config = from_dict(settings, where=f"{folder / CONFIG}: settings")

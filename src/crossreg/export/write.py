@@ -46,7 +46,28 @@ def export_run(
     mask_input: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Export a run folder into a new folder; return the contents of config.json. Arguments as in `export_model`."""
+    """Export a run folder, as `crossreg export` does.
+
+    Args:
+        folder: The run folder.
+        output: A new or empty folder.
+        seed: Seed of the noise draws, which become constants.
+        num_samples: Number of noise draws; by default the number that the run predicts with.
+        levels: Levels of the quantiles.
+        mask_input: Whether the mask is an input, rather than a constant.
+        progress: Report progress on stderr.
+
+    Returns:
+        The contents of `config.json`.
+
+    Raises:
+        InputError: If `folder` holds no finished run, or as [`export_model`][crossreg.export.export_model] does.
+
+    Example:
+        ```python
+        xr.export.export_run(Path("runs/first"), Path("exported"))
+        ```
+    """
     _check_asked(output, seed, num_samples, levels)
     run = _load(folder)
     settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
@@ -99,7 +120,7 @@ def export_model(
 
     Example:
         ```python
-        crossreg.export.export_model(result, data.test, "exported", levels=(0.05, 0.5, 0.95))
+        xr.export.export_model(result, data.test, "exported", levels=(0.05, 0.5, 0.95))
         ```
     """
     output = Path(output)
@@ -183,7 +204,9 @@ def _export(
             if ONNX in files or example.name != "serve_example.py":
                 shutil.copyfile(example, folder / example.name)
     if reason := about.get("no_onnx"):
-        raise InputError(f"{reason}; {output} has model.stablehlo, model.safetensors and config.json, no model.onnx")
+        raise InputError(
+            f"{reason}; {output} has model.stablehlo, model.safetensors and config.json, but no model.onnx"
+        )
     return about
 
 

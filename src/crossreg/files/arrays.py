@@ -79,7 +79,7 @@ class ArrayArchive:
             if self._unpacked > (most := most_unpacked(self._size)):
                 raise InputError(
                     f"{self._where}: unpacks to {in_words(self._unpacked)} or more; a file of {self._size} bytes may"
-                    f" unpack to {in_words(most)} (np.savez stores without packing)"
+                    f" unpack to {in_words(most)} (np.savez stores arrays without compression)"
                 )
             return _read_values(stream, header, f"{self._where}: {name}")
 
@@ -89,7 +89,7 @@ class ArrayArchive:
             raise InputError(f"{self._where}: has no array {name}; it has {', '.join(self._members) or 'none'}")
         member = self._members[name]
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise InputError(f"{self._where}: {name} is packed in a way that NumPy does not write")
+            raise InputError(f"{self._where}: {name} is compressed in a way that NumPy does not use")
         if member.compress_size > self._size:
             raise InputError(f"{self._where}: {name} promises {member.compress_size} bytes; the file has {self._size}")
         with said_in_one_line(self._where), self._file.open(member) as stream:
@@ -203,12 +203,12 @@ def _parse(text: str, where: str) -> ArrayHeader:
     if values or not isinstance(fortran, bool):
         raise InputError(f"{where}: not the header of an NPY array ({text[:60].strip()})")
     if not isinstance(descr, str) or not _KINDS.fullmatch(descr):
-        raise InputError(f"{where}: has type {descr}; expected numbers, truth values or text")
+        raise InputError(f"{where}: has type {descr}; expected numbers, booleans or text")
     if not isinstance(shape, tuple) or len(shape) > _MOST_AXES or not all(type(n) is int and n >= 0 for n in shape):
         raise InputError(f"{where}: has shape {shape}; expected a tuple of at most {_MOST_AXES} sizes, 0 or more each")
     dtype = np.dtype(descr)
     if dtype.itemsize == 0:
-        raise InputError(f"{where}: has type {descr}, of no bytes")
+        raise InputError(f"{where}: has type {descr}, whose values take no bytes")
     return ArrayHeader(shape, dtype, fortran)
 
 

@@ -29,7 +29,7 @@ def check_room(needed: int, what: str, *, there: int | None = None) -> None:
     """Raise InputError if `what` takes more bytes than are `there`, by default all that are available."""
     there = available_bytes() if there is None else there
     if needed > there:
-        raise InputError(f"{what} would take {in_words(needed)} of memory; there are {in_words(there)}")
+        raise InputError(f"{what} would take {in_words(needed)} of memory; {in_words(there)} are available")
 
 
 def in_words(size: int) -> str:

@@ -159,11 +159,11 @@ def read_sealed(
     """
     own = check_sealed(path, what)
     if identity is not None and own != identity:
-        raise InputError(f"{path}: is of other settings or data ({own}, not {identity})")
+        raise InputError(f"{path}: belongs to other settings or data ({own}, not {identity})")
     with open_npz(path, f"{path}: not a readable {what}", follow_links=False) as archive:
         for name, kind in kinds.items():
             if name not in archive.names:
-                raise InputError(f"{path}: has no array {name}, which the run's config asks for")
+                raise InputError(f"{path}: has no array {name}, which the run's config needs")
             shape, dtype, _ = archive.header(name)
             if not kind.fits(shape, dtype):
                 raise InputError(f"{path}: {name} is {dtype}{shape}, not {kind.dtype}{tuple(kind.shape)}")

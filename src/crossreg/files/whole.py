@@ -130,7 +130,7 @@ def check_replaceable(path: Path, mark: bytes, argument: str) -> None:
     except OSError as error:
         raise InputError(f"{argument} {path}: cannot write here ({error.strerror})") from error
     raise InputError(
-        f"{argument} {path}: exists already, and crossreg has not written it; name another file, or remove it"
+        f"{argument} {path}: exists already, and was not written by crossreg; name another file, or remove it"
     )
 
 

@@ -22,7 +22,7 @@ def parse_settings(text: bytes, where: str) -> Any:
     import yaml
 
     if len(text) > LONGEST:
-        raise InputError(f"{where}: has more than {LONGEST} bytes; expected some settings")
+        raise InputError(f"{where}: has more than {LONGEST} bytes; expected a short file of settings")
     # The loader in C is ten times faster: there may be thousands of runs.
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -30,7 +30,7 @@ def parse_settings(text: bytes, where: str) -> Any:
         def construct_mapping(self, node, deep=False):
             values = super().construct_mapping(node, deep)
             if len(values) < len(node.value):
-                raise InputError(f"{where}: a name stands twice in line {node.start_mark.line + 1} or below it")
+                raise InputError(f"{where}: a name appears twice, in line {node.start_mark.line + 1} or below")
             return values
 
     try:

@@ -25,7 +25,12 @@ class Limits(NamedTuple):
 
     @classmethod
     def around(cls, fields: Float[Array | np.ndarray, "batch channel *space"], widths: float) -> "Limits":
-        """Return the range of some fields, widened on both sides by a number of its own widths."""
+        """Return the range of some fields, widened on both sides.
+
+        Args:
+            fields: The fields.
+            widths: By how many widths of the range it is widened on each side.
+        """
         values = np.moveaxis(np.asarray(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)
         low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
         size = np.maximum(np.abs(low), np.abs(high))
@@ -34,21 +39,21 @@ class Limits(NamedTuple):
 
 
 class Forecast(eqx.Module):
-    """A predictive distribution at every lead time of a rollout. Make one with [`rollout`][].
+    """A predictive distribution at every lead time of a rollout, as [`rollout`][] returns it.
 
-    Its arrays are (lead, batch, channel, *space), in the fields' units.
+    Its fields have shape (lead, batch, channel, *space) and are in the units of the data.
 
     Attributes:
-        predictive: The distribution, with the lead time as the first axis of the fields.
-        lost_at: The step at which each particle left `limits` or was no longer finite; 0 if it never did. Such
-            particles stay in the distribution, and `lost` counts them.
-        limits: The range that particles are expected to stay in.
-        leads: The lead times, in steps from 1.
+        predictive: The distribution, with the lead time as the first axis of its fields.
+        lost_at: The step at which each particle left `limits` or was no longer finite, or 0 if it never did. Lost
+            particles stay in the distribution; `lost` counts them.
+        limits: The range in which particles are expected to stay.
+        leads: The lead times that are kept, in steps; the first step has lead time 1.
         names: The names of the channels, where they are known.
 
     Example:
         ```python
-        forecast = xr.rollout(result.model, x0, steps=50)
+        forecast = rollout(result.model, x0, steps=50)
         forecast.mean[9], forecast.std[9]       # ten steps ahead
         forecast.at(10).quantile(0.95)          # the same lead, as a mixture
         forecast.crps(truth).mean((1, 2, 3))    # by lead, for truth (lead, batch, channel, *space)
@@ -63,27 +68,27 @@ class Forecast(eqx.Module):
 
     @property
     def mean(self) -> Float[Array, "lead batch channel *space"]:
-        """The mean."""
+        """The mean at every lead."""
         return _by_lead(self.predictive, lambda at: at.mean)
 
     @property
     def std(self) -> Float[Array, "lead batch channel *space"]:
-        """The total standard deviation, √U_tot."""
+        """The total standard deviation, √U_tot, at every lead."""
         return _by_lead(self.predictive, lambda at: at.std)
 
     @property
     def std_predictive(self) -> Float[Array, "lead batch channel *space"]:
-        """√U_pred."""
+        """√U_pred at every lead."""
         return _by_lead(self.predictive, lambda at: at.std_predictive)
 
     @property
     def std_generalization(self) -> Float[Array, "lead batch channel *space"]:
-        """√U_gen."""
+        """√U_gen at every lead."""
         return _by_lead(self.predictive, lambda at: at.std_generalization)
 
     @property
     def particles(self) -> Float[Array, "particle lead batch channel *space"]:
-        """The field of each particle, which is what the next step read."""
+        """The field of each particle at every lead, which its next step reads."""
         means = components(self.predictive).means
         if isinstance(self.predictive, InUnits):
             return self.predictive.offset + self.predictive.scale * means
@@ -91,30 +96,36 @@ class Forecast(eqx.Module):
 
     @property
     def lost(self) -> Int[np.ndarray, " lead"]:
-        """How many of the particles of all trajectories are lost at each lead."""
+        """The number of particles, over all trajectories, that are lost by each lead."""
         lost_at = np.asarray(self.lost_at)
         return np.asarray([np.sum((lost_at > 0) & (lost_at <= lead)) for lead in self.leads])
 
     def quantile(self, level: float) -> Float[Array, "lead batch channel *space"]:
         """Return the value below which the distribution has the probability `level`, at every lead."""
         if not 0 < level < 1:
-            raise InputError(f"the level {level:g} must lie in (0, 1)")
+            raise InputError(f"level is {level:g}: must lie in (0, 1)")
         return _by_lead(self.predictive, lambda at, level: at.quantile(level), level=jnp.asarray(level))
 
     def cdf(self, y: Field) -> Float[Array, "lead batch channel *space"]:
-        """The distribution function; at the truth it is the PIT."""
+        """Return the distribution function at every lead; at the truth it is the PIT."""
         return _by_lead(self.predictive, lambda at, y: at.cdf(y), self._checked(y))
 
     def log_prob(self, y: Field) -> Float[Array, "lead batch channel *space"]:
-        """The log-density at every point."""
+        """Return the log-density at every lead and point."""
         return _by_lead(self.predictive, lambda at, y: at.log_prob(y), self._checked(y))
 
     def crps(self, y: Field) -> Float[Array, "lead batch channel *space"]:
-        """The continuous ranked probability score at every point."""
+        """Return the continuous ranked probability score at every lead and point."""
         return _by_lead(self.predictive, lambda at, y: at.crps(y), self._checked(y))
 
     def at(self, lead: int) -> Predictive:
-        """Return the distribution at one lead, as the prediction of one step is.
+        """Return the distribution at one lead, of the type that a prediction of one step has.
+
+        Args:
+            lead: One of `leads`.
+
+        Returns:
+            The distribution, with fields of shape (batch, channel, *space).
 
         Raises:
             InputError: If the forecast does not keep this lead.
@@ -154,6 +165,6 @@ def at_index(predictive: Predictive, index: int | Int[Array, ""]) -> Predictive:
 
 @eqx.filter_jit
 def _by_lead(predictive: Predictive, of: Callable[..., Array], *fields: Array, **same: Array) -> Array:
-    """Return a quantity at every lead, computed one lead at a time: some take many times the memory of a field."""
+    """Return a quantity at every lead. Leads are computed one by one: some need many times a field's memory."""
     leads = components(predictive).means.shape[1]
     return jax.lax.map(lambda row: of(at_index(predictive, row[0]), *row[1:], **same), (jnp.arange(leads), *fields))

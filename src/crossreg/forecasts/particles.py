@@ -1,12 +1,13 @@
-r"""Particles: model instances that a rollout feeds their own output.
+r"""Particles: model instances that a rollout feeds with their own output.
 
-Particle p is one model instance $\omega_p$: a member of an ensemble, its noise, its dropout masks. It follows
+Particle p is one model instance $\omega_p$: a member of an ensemble, with its noise and its dropout masks. It follows
 
 $$ x^p_{k+1} = \mu(x^p_k; \omega_p), \qquad
    p(x_k) = \frac1P \sum_p \mathcal N(\mu^p_k, \sigma_{pred,p,k}^2 + \sigma_{gen,p,k}^2). $$
 
-What is fed back is the mean: σ says how far single points stray, not how they stray together, and added as white noise
-it excites scales that the field does not have. States are standardised, so that a large offset costs no digits.
+Only the mean is fed back. σ describes how far single points deviate, not how they deviate together: added as white
+noise, it would excite scales that the field does not have. States are standardised, so that a large offset costs no
+digits.
 """
 
 import dataclasses
@@ -49,7 +50,7 @@ class SurrogateStep(eqx.Module):
         numbers: Int[Array, " particle"],
         mask: Mask,
     ) -> Mixture:
-        """Return the mixture whose component p is particle p, one step on."""
+        """Return the mixture whose component p is particle p, one step later."""
         if mask is not None:
             x = jnp.where(mask, x, 0.0)
         if self.reads_mask:
@@ -59,7 +60,7 @@ class SurrogateStep(eqx.Module):
 
 
 class CallableStep(eqx.Module):
-    """One step of any predictor: particle p follows component p of the mixture that its own state is given."""
+    """One step of any predictor: particle p follows component p of the mixture that is predicted from its own state."""
 
     predictor: Predictor
     reads_mask: bool = eqx.field(static=True)
@@ -73,7 +74,7 @@ class CallableStep(eqx.Module):
         numbers: Int[Array, " particle"],
         mask: Mask,
     ) -> Mixture:
-        """Return the mixture whose component p is particle p, one step on."""
+        """Return the mixture whose component p is particle p, one step later."""
         particles, size = x.shape[:2]
         seen = jnp.ones((size, 1, *x.shape[3:]), bool) if mask is None else mask
         x = jnp.where(seen, x, 0.0)
@@ -98,11 +99,11 @@ class Member(NamedTuple):
     """Particles that share a network.
 
     Attributes:
-        step: Takes one step of all of them.
-        quiet: The same without the noise of ψ, where there is any: the model instance ω alone.
+        step: Takes one step of all these particles.
+        quiet: Takes one step without the noise of ψ, that is, of the model instance ω alone; None where ψ has no noise.
         keys: The key of each particle's noise, for each trajectory.
         growth: How their mixture grows by lead; None where that was not learned.
-        units: Offset and scale of the fields that the state standardises; None where it does not.
+        units: Offset and scale by which states are standardised; None where they are not.
     """
 
     step: SurrogateStep | CallableStep
@@ -133,13 +134,16 @@ Recalibrate = Callable[[Any], Predictive]
 def members_of(
     predictor: Surrogate | Trained | Predictor, particles: int, keys: Key[Array, " batch"], batch: Batch
 ) -> tuple[list[Member], Recalibrate]:
-    """Return the particles of a predictor, and what recalibrates their mixture at each lead.
+    """Return the particles of a predictor, and the function that recalibrates their mixture at each lead.
 
     Args:
-        predictor: Any predictor.
-        particles: How many particles all members share. A network without noise inside has one.
+        predictor: A surrogate, or any predictor.
+        particles: The number of particles, of all members together. A network without noise inside has one.
         keys: A key for each trajectory. Particles are the samples that the predictor draws with these keys.
         batch: The fields that the rollout starts from, without a mask channel.
+
+    Returns:
+        The particles, grouped by the network that they share, and the function.
 
     Raises:
         InputError: If the predictor cannot read the fields, or its mixture has no components to follow.
@@ -185,7 +189,7 @@ def _surrogate_member(model: Surrogate, particles: int, keys: Key[Array, " batch
 
 
 def _callable_member(predictor: Predictor, particles: int, keys: Key[Array, " batch"], batch: Batch) -> Member:
-    """Return the particles of any predictor; what its mixture is like is seen from one prediction."""
+    """Return the particles of any predictor; one prediction shows what its mixture is like."""
     first = jax.tree.map(lambda array: array[:1], batch)
 
     def reads(with_mask: bool) -> Any:

@@ -20,10 +20,10 @@ from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.ensemble import pooled
 from crossreg.predictors.predictor import Predictor
 
-# Values of all particles that are stepped together: bounds memory and stays in a CPU's cache. Changes no number but by
-# rounding, since each particle has its own noise.
+# The number of values that are stepped together, of all particles: it bounds memory, and fits into a CPU's cache. It
+# changes numbers by rounding alone, since each particle has its own noise.
 _VALUES_PER_CALL = {"cpu": 2**17, "accelerator": 2**24}
-# Without better knowledge, a particle is lost where it is this many widths of the first fields beyond their range.
+# By default, a particle is lost once it is this many widths of the range of the first fields outside that range.
 _WIDTHS = 10.0
 
 
@@ -43,32 +43,34 @@ def rollout(
 ) -> Forecast:
     r"""Forecast fields many steps ahead.
 
-    A particle is one model instance ω (a member of an ensemble and its noise), held fixed along the whole rollout: a
-    model that is wrong errs the same way at each step. Each step reads the particle's own mean; at every lead, the
-    forecast is the mixture of all particles' Gaussians. One step is the prediction of [`predict`][] with the same key.
+    A particle is one model instance ω (a member of an ensemble, with its noise) that is held fixed along the whole
+    rollout, since a wrong model errs in the same way at each step. Each step reads the particle's own mean. The
+    forecast at a lead is the mixture of all particles' Gaussians; after one step, it is the prediction of [`predict`][]
+    with the same key.
 
     Args:
-        predictor: A surrogate, a `Fit` or a `Run`; a predictor: an ensemble, a recalibrated one; or any function of a
-            batch and keys whose mixture has components. Its own number of samples does not count here.
-        x0: The fields to start from, (batch, channel, *space), in their units; hidden points hold 0, or their channel's
-            offset, as in a batch of the data. A batch brings its mask along.
-        steps: How many steps ahead.
-        particles: Model instances, of all members together. A network without noise inside is one particle.
+        predictor: A surrogate, a `Fit` or a `Run`; an ensemble; a recalibrated predictor; or any function of a batch
+            and keys that returns a mixture. Its own number of samples is ignored.
+        x0: The fields to start from, (batch, channel, *space), in the units of the data. Hidden points are 0, or the
+            offset of their channel, as in a batch of the data. A batch brings its own mask.
+        steps: The number of steps ahead.
+        particles: The number of particles, of all members together. A network without noise inside has one.
         key: One key, or one key for each trajectory, whose noise then does not depend on the rest of the batch. The
             default is `jax.random.key(0)`.
-        leads: The lead times to keep, from 1 to `steps`; by default all of them. Memory grows with their number.
-        mask: Where the network sees its input, for all fields (*space), or for each (batch, 1, *space); by default
-            everywhere, or as the batch says. Steps may have masks of their own, (step, batch, 1, *space).
-        hide_own: Whether the mask hides the network's own predictions too, as it hides the fields in training; if not,
-            it is applied to `x0` alone.
-        redraw: Whether each step draws its own model instance. Independent errors then average out, and the forecast is
-            too sure of itself wherever a model errs the same way at each step.
-        limits: The range that particles are expected to stay in. The default is that of `x0`, and ten of its widths on
-            both sides.
+        leads: The lead times to keep, between 1 and `steps`; by default all of them. Memory grows with their number.
+        mask: The observed points of the inputs: of all fields, (*space); of each field, (batch, 1, *space); or of each
+            field at each step, (step, batch, 1, *space). The default is the mask of the batch, if `x0` is one, and
+            otherwise every point.
+        hide_own: Whether the mask also hides points of the network's own predictions, as it hides points of the fields
+            in training. If not, it hides points of `x0` alone.
+        redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
+            average out, so the forecast is overconfident wherever a model errs in the same way at each step.
+        limits: The range in which particles are expected to stay. The default is the range of `x0`, widened by ten of
+            its widths on both sides.
         names: Names of the channels.
 
     Returns:
-        The forecast. `lost` counts the particles that left the limits, by lead.
+        The forecast; its `lost` counts the particles that have left the limits by each lead.
 
     Raises:
         InputError: If the predictor cannot step these fields, or an argument is out of range.
@@ -107,7 +109,7 @@ def _start(x0) -> Batch:
     """Return the fields to start from as a batch, without a mask channel."""
     if isinstance(x0, Batch):
         if x0.at is not None:
-            raise InputError("rollout: these pairs are not steps in time")
+            raise InputError("rollout: these pairs are not steps in time; expected a batch of fields on a grid")
         return x0._replace(x=x0.x[:, : x0.y.shape[1]])
     x = jnp.asarray(x0)
     if x.ndim < 3:
@@ -115,7 +117,7 @@ def _start(x0) -> Batch:
     if not x.size:
         raise InputError(f"x0 is empty: it has shape {x.shape}")
     if not bool(jnp.isfinite(x).all()):
-        raise InputError("x0 is not finite everywhere; a hidden point holds 0, or the offset of its channel")
+        raise InputError("x0 is not finite everywhere; set hidden points to 0, or to the offset of their channel")
     seen = jnp.ones((x.shape[0], 1, *x.shape[2:]), bool)
     return Batch(x, x, seen, jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), x.dtype))
 
@@ -139,7 +141,7 @@ def _masks(batch: Batch, mask, steps: int) -> Bool[Array, "step batch 1 *space"]
 def _roll_member(
     member: Member, x0, masks, leads: tuple[int, ...], limits: Limits, hide_own: bool, redraw: bool
 ) -> tuple[Mixture | InUnits, Int[Array, "particle batch"]]:
-    """Roll out the particles of one member, as many at once as memory is meant for."""
+    """Roll out the particles of one member, in chunks of at most `_VALUES_PER_CALL` values."""
     particles, size = member.keys.shape
     on_cpu = jax.default_backend() == "cpu"
     together = max(1, _VALUES_PER_CALL["cpu" if on_cpu else "accelerator"] // math.prod(x0.shape[1:]))
@@ -180,7 +182,7 @@ def _roll_member(
 
 
 class _State(NamedTuple):
-    """All particles between two steps: their last mixture, and when each was lost."""
+    """All particles between two steps: their last mixture, and the step at which each was lost."""
 
     mixture: Mixture
     lost_at: Int[Array, "particle batch"]

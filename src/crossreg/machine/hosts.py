@@ -41,7 +41,7 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
     given = {"`coordinator`": coordinator, "`num_processes`": num_processes, "`process_id`": process_id}
     missing = [name for name, value in given.items() if value is None]
     if 0 < len(missing) < len(given):
-        raise InputError(f"{' and '.join(missing)}: needed as well as the others of {', '.join(given)}")
+        raise InputError(f"{' and '.join(missing)}: missing; {', '.join(given)} are given together or not at all")
     if num_processes is not None and num_processes < 1:
         raise InputError(f"num_processes is {num_processes}: must be 1 or more")
     if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
@@ -63,7 +63,7 @@ def join_hosts(coordinator: str | None, num_processes: int | None, process_id: i
             reason = (
                 "no Slurm job or other cluster that JAX knows; elsewhere `coordinator=HOST:PORT` says where they are"
             )
-        raise InputError(f"{where}: the other processes are not found ({reason})") from error
+        raise InputError(f"{where}: the other processes cannot be reached ({reason})") from error
     check_even([device.process_index for device in jax.devices()])
 
 
@@ -72,7 +72,9 @@ def check_even(owners: Sequence[int]) -> None:
     counts = sorted(set(collections.Counter(owners).values()))
     if len(counts) > 1:
         leave_hosts()
-        raise InputError(f"`distributed`: a process has {counts[-1]} devices, another {counts[0]}; all need as many")
+        raise InputError(
+            f"`distributed`: a process has {counts[-1]} devices, another {counts[0]}; all need the same number"
+        )
 
 
 @contextlib.contextmanager
@@ -169,7 +171,7 @@ def all_or_none() -> Iterator[None]:
         raise
     if _most(0):
         leave_hosts()
-        raise InputError("another process of this training could not go on; it says why")
+        raise InputError("another process of this training has failed; its own message says why")
 
 
 def check_alike(what: Mapping[str, str]) -> None:

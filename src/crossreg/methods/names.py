@@ -52,6 +52,11 @@ class Method:
         conformal: Whether conformal quantiles are fitted after training.
         all_data: Whether it trains on train and reg together.
         named: The settings that the words of its name stand for, as `mm` stands for a `reg_objective`.
+
+    Example:
+        >>> method = xr.methods.parse_method("ensemble-3+temperature")
+        >>> method.members, method.temperature
+        (3, True)
     """
 
     name: str
@@ -65,7 +70,15 @@ class Method:
     named: Collection[str] = ()
 
     def configs(self, config: Config, changes: dict[str, Any] | None = None) -> list[Config]:
-        """Return the config of each candidate; `changes` come last, so that a sweep may vary what the method sets."""
+        """Return the config of each candidate.
+
+        Args:
+            config: Settings before the method is applied.
+            changes: Changes made after it, so that a sweep may vary what the method sets.
+
+        Returns:
+            One config for each candidate.
+        """
         return [candidate(config).replace(**(changes or {})) for candidate in self.candidates]
 
     def check_settings(self, config: Config, changes: Mapping[str, Any]) -> None:
@@ -74,6 +87,9 @@ class Method:
         Args:
             config: Settings before the method is applied; a setting at its default counts as not given.
             changes: Changes made after it: they may vary what the method sets, but not contradict its name.
+
+        Raises:
+            InputError: If the method would replace a setting.
         """
         asked = {name: value for name, value in changed_fields(config).items() if name not in changes}
         asked |= {name: value for name, value in changes.items() if name in self.named}
@@ -93,7 +109,14 @@ class Method:
         return self.early or self.temperature or self.sigma_temperature or self.conformal
 
     def learns_on_reg(self, configs: Sequence[Config]) -> bool:
-        """Return whether training or the choice among candidates uses reg."""
+        """Return whether training or the choice among candidates uses reg.
+
+        Args:
+            configs: The config of each candidate.
+
+        Returns:
+            Whether it does.
+        """
         return len(configs) > 1 or any(config.model.learns_on_reg for config in configs)
 
 
@@ -165,11 +188,14 @@ def parse_method(name: str, argument: str = "methods", *, for_cars: bool = False
         argument: The name of the argument that gave it, for errors.
         for_cars: Whether the method is for the car experiment, which has no persistence but allows `-all-data`.
 
+    Returns:
+        The method.
+
     Raises:
-        InputError: There is no such method.
+        InputError: If there is no such method.
 
     Example:
-        >>> parse_method("ensemble-3+early").name
+        >>> xr.methods.parse_method("ensemble-3+early").name
         'ensemble+early'
     """
     try:
@@ -205,7 +231,22 @@ def _parse_method(name: str, forms: Sequence[str]) -> Method:
 
 
 def config_of(name: str, config: Config) -> Config:
-    """Return the config of the method `name`, which must have one candidate, applied to `config`."""
+    """Return a config as a method changes it.
+
+    Args:
+        name: The name of a method with one candidate, such as `dropout-0.2`.
+        config: Settings before the method is applied.
+
+    Returns:
+        The changed settings.
+
+    Raises:
+        InputError: If there is no such method.
+
+    Example:
+        >>> xr.methods.config_of("dropout-0.2", xr.Config()).model.dropout_rate
+        0.2
+    """
     [changed] = parse_method(name).configs(config)
     return changed
 
@@ -215,7 +256,7 @@ def parse_methods(names: str, *, for_cars: bool = False) -> list[Method]:
     listed = [name.strip() for name in names.split(",") if name.strip()]
     if not listed:
         forms = CAR_FORMS if for_cars else FORMS
-        raise InputError(f"methods {names!r}: names none; there are {', '.join(forms)}")
+        raise InputError(f"methods {names!r}: names no method; there are {', '.join(forms)}")
     methods = [parse_method(name, for_cars=for_cars) for name in listed]
     called = [method.name for method in methods]
     if repeated := {name for name in called if called.count(name) > 1}:

@@ -19,6 +19,10 @@ def coverage(pit: Any, weight: Any = None, levels: tuple[float, ...] = LEVELS) -
 
     Returns:
         Fractions, shape (level,).
+
+    Example:
+        >>> xr.metrics.coverage(np.asarray([0.5, 0.7, 0.99]), levels=(0.3, 0.5)).round(2)
+        array([0.33, 0.67])
     """
     xp = pit.__array_namespace__()
     weight = xp.ones_like(pit) if weight is None else weight
@@ -31,6 +35,17 @@ def ece_from_coverage(covered: Any, levels: tuple[float, ...] = LEVELS) -> Any:
     r"""Return ECE_mix from `coverage`.
 
     $\mathrm{ECE}_{mix} = \frac{1}{|A|}\sum_{\alpha \in A} |\widehat{\mathrm{Coverage}}(\alpha) - \alpha|$.
+
+    Args:
+        covered: The coverage of each level, shape (level,).
+        levels: The levels, A.
+
+    Returns:
+        A scalar; 0 is perfect.
+
+    Example:
+        >>> round(float(xr.metrics.ece_from_coverage(np.asarray([0.2, 0.6]), levels=(0.3, 0.5))), 3)
+        0.1
     """
     xp = covered.__array_namespace__()
     return xp.mean(xp.abs(covered - xp.asarray(levels, dtype=covered.dtype)))

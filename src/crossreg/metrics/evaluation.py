@@ -243,8 +243,9 @@ def evaluate(
         InputError: If the surrogate cannot read the fields of `pairs`, or these have other units than it was built for.
 
     Example:
-        >>> evaluate(result, data.test)["ece_mix"]
-        0.011
+        ```python
+        xr.evaluate(result, data.test)["ece_mix"]
+        ```
     """
     predictor = as_predictor(predictor, num_samples)
     if isinstance(predictor, SurrogatePredictor):
@@ -272,6 +273,12 @@ def evaluate_all(
 
     Yields:
         The scores of each job, as `evaluate` returns them.
+
+    Example:
+        ```python
+        predictor = xr.methods.EnsemblePredictor([result.model])
+        test, reg = xr.metrics.evaluate_all([(predictor, data.test), (predictor, data.reg)])
+        ```
     """
     # Points of unfinished jobs stay on the device.
     workers = min(os.cpu_count() or 1, 4)
@@ -289,5 +296,17 @@ def evaluate_all(
 
 
 def sigma_per_site(model: Surrogate | Trained) -> dict[str, list[float]]:
-    """Return the σ of each noise site by its name: one number per layer, channel or mode."""
+    """Return the σ of each noise site of a model.
+
+    Args:
+        model: The surrogate, or what holds one: a `Fit` or a `Run`.
+
+    Returns:
+        For the name of each site, its σ: one number per layer, channel or mode.
+
+    Example:
+        ```python
+        xr.metrics.sigma_per_site(result)["pre_head"]
+        ```
+    """
     return {name: [float(v) for v in np.ravel(sigma)] for name, sigma in site_sigmas(surrogate_in(model)).items()}

@@ -11,17 +11,29 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean over seeds, or over masks, and half the width of its 95% interval (NaN for a single one)."""
+    """A mean over seeds, or over masks, with its 95% interval.
+
+    Attributes:
+        mean: The mean.
+        half: Half the width of the interval; NaN for a single value.
+
+    Example:
+        >>> found = xr.metrics.Interval(mean=2.0, half=0.5)
+        >>> found.low, found.high
+        (1.5, 2.5)
+    """
 
     mean: float
     half: float
 
     @property
     def low(self) -> float:
+        """The lower end of the interval."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
+        """The upper end of the interval."""
         return self.mean + self.half
 
 
@@ -32,7 +44,19 @@ def decimals_of(value: float, name: str) -> int:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Return the mean and the 95% interval (Student's t) of independent values, or None where there are none."""
+    """Return the mean and the 95% interval (Student's t) of independent values.
+
+    Args:
+        values: The values, for example a score of each seed.
+
+    Returns:
+        The interval, or None where there are no values.
+
+    Example:
+        >>> found = xr.metrics.interval([1.0, 2.0, 3.0])
+        >>> round(found.mean, 2), round(found.half, 2)
+        (2.0, 2.48)
+    """
     if not values:
         return None
     half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan

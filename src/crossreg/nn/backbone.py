@@ -74,7 +74,9 @@ def _chosen(module: PyTree, where: Where) -> list[Callable]:
     parts = list(found) if isinstance(found, Sequence) else [found]
     for part in parts:
         if not callable(part):
-            raise TypeError(f"where: chose a {type(part).__name__}; noise follows parts that can be called")
+            raise TypeError(
+                f"where: selects an object of type {type(part).__name__}; noise can only follow a part that is called"
+            )
     return parts
 
 
@@ -88,13 +90,11 @@ def _names(module: PyTree, where: Where, count: int) -> list[str]:
     try:
         marked = _replaced(module, where, [_Mark(number) for number in range(count)])
     except ValueError as error:
-        raise ValueError(
-            f"where: chose what is no part of the module, or a part inside of another ({error})"
-        ) from error
+        raise ValueError(f"where: selects something outside the module, or a part inside another ({error})") from error
     leaves, _ = jax.tree_util.tree_flatten_with_path(marked, is_leaf=lambda node: isinstance(node, _Mark))
     paths = {leaf.number: jax.tree_util.keystr(path).lstrip(".") for path, leaf in leaves if isinstance(leaf, _Mark)}
     if len(paths) < count:
-        raise ValueError("where: chose a part twice; each may be chosen once")
+        raise ValueError("where: selects a part twice; each may be selected once")
     return [paths[number] or "module" for number in range(count)]
 
 
@@ -108,9 +108,12 @@ def _shapes(
         def call(*args, **kwargs):
             h = part(*args, **kwargs)
             if not eqx.is_inexact_array(h) or not h.ndim:
-                raise TypeError(f"where: {names[number]} gives no array with channels that could be noisy")
+                raise TypeError(f"where: {names[number]} returns no array with channels, which noise could multiply")
             if seen.setdefault(number, h.shape) != h.shape:
-                raise ValueError(f"where: {names[number]} gives shapes {seen[number]} and {h.shape} in one pass")
+                raise ValueError(
+                    f"where: {names[number]} returns shapes {seen[number]} and {h.shape} in one pass; expected one"
+                    " shape"
+                )
             return h
 
         return call
@@ -118,7 +121,7 @@ def _shapes(
     recorder = _replaced(module, where, [recording(i, part) for i, part in enumerate(parts)]) if parts else module
     out = jax.eval_shape(recorder, x)
     if missed := [names[number] for number in range(len(parts)) if number not in seen]:
-        raise ValueError(f"where: {', '.join(missed)} is not called by the module, so that its noise would do nothing")
+        raise ValueError(f"where: {', '.join(missed)} is not called by the module, so its noise would have no effect")
     return [seen[number] for number in range(len(parts))], out.shape
 
 
@@ -156,7 +159,7 @@ def cross_regularize(
     Example:
         ```python
         where = lambda m: (m.lifting, *m.down_sampling_blocks)
-        model = cross_regularize(unet, where, data.train)
+        model = xr.cross_regularize(unet, where, data.train)
         ```
     """
     config, key = config or ModelConfig(), jax.random.key(0) if key is None else key
@@ -169,7 +172,7 @@ def cross_regularize(
     shapes, out = _shapes(module, where, parts, names, x)
     if len(out) != 1 + len(space) or out[1:] != tuple(space):
         raise ValueError(
-            f"the module gives {out} from {x.shape}; heads read features of shape (width, {str(space)[1:-1]})"
+            f"the module returns {out} for {x.shape}; expected features of shape (width, {str(space)[1:-1]})"
         )
     noisy = [
         Noisy(part, site_noise(config, name, shape)) for part, name, shape in zip(parts, names, shapes, strict=True)

@@ -89,7 +89,7 @@ def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
         if not low < start < high:
             if not std:
                 raise InputError(
-                    f"channel {channel} of the targets never changes: leave it out, there is nothing to learn"
+                    f"channel {channel} of the targets never changes, so there is nothing to learn: leave it out"
                 )
             raise InputError(
                 f"channel {channel} of the targets has a spread of {std:g}, so that log σ_pred would start at"
@@ -118,7 +118,7 @@ def build_model(config: ModelConfig, pairs: AbstractPairs, *, key: PRNGKeyArray 
 
     Example:
         ```python
-        model = build_model(ModelConfig(width=16), data.train)
+        model = xr.build_model(xr.ModelConfig(width=16), data.train)
         ```
     """
     key = jax.random.key(0) if key is None else key

@@ -106,13 +106,13 @@ def fno(
 
     Example:
         ```python
-        noise = lambda name, shape: gaussian_noise(name, shape, owner="generalization")
-        model = fno(1, 2, 2, width=16, feature_noise=noise, key=jax.random.key(0))
+        noise = lambda name, shape: xr.nn.gaussian_noise(name, shape, owner="generalization")
+        model = xr.nn.fno(1, 2, 2, width=16, feature_noise=noise, key=jax.random.key(0))
         ```
     """
     modes = (num_modes,) * num_spatial_dims if isinstance(num_modes, int) else num_modes
     if len(modes) != num_spatial_dims:
-        raise ValueError(f"num_modes {modes} for a field of {num_spatial_dims} dimensions")
+        raise ValueError(f"num_modes is {modes}: expected one number for each of {num_spatial_dims} dimensions")
     lift_key, head_key, *block_keys = jax.random.split(key, num_blocks + 2)
     feature_shape = (width,) + (1,) * num_spatial_dims
     sites = [feature_noise(name, feature_shape) for name in site_names(num_blocks)]

@@ -15,11 +15,25 @@ Group = Literal["theta", "psi", "rho"]
 
 
 class Psi(eqx.Module):
-    """Marks a module whose arrays are predictive-noise parameters ψ."""
+    """A base class for modules whose arrays are predictive-noise parameters ψ, learned on train.
+
+    Example:
+        ```python
+        class LearnedSigma(xr.nn.Psi):
+            log_sigma: jax.Array
+        ```
+    """
 
 
 class Rho(eqx.Module):
-    """Marks a module whose arrays are generalization-noise parameters ρ."""
+    """A base class for modules whose arrays are generalization-noise parameters ρ, learned on reg only.
+
+    Example:
+        ```python
+        class LearnedSigma(xr.nn.Rho):
+            log_sigma: jax.Array
+        ```
+    """
 
 
 def _is_marked(node) -> bool:
@@ -50,7 +64,9 @@ def groups(model: PyTree) -> PyTree:
         group = _group_of(node)
         for child in jax.tree.leaves(node, is_leaf=lambda n: n is not node and _is_marked(n)):
             if _is_marked(child) and _group_of(child) != group:
-                raise TypeError(f"{type(child).__name__} inside {type(node).__name__}: two owners")
+                raise TypeError(
+                    f"{type(child).__name__} inside {type(node).__name__}: its arrays would have two owners"
+                )
         return jax.tree.map(lambda leaf: group if eqx.is_inexact_array(leaf) else None, node)
 
     return jax.tree.map(label, model, is_leaf=_is_marked)

@@ -67,6 +67,11 @@ class Heads(eqx.Module):
         mean: The head of μ, in θ.
         sigma_pred: The head of log σ_pred, in ψ.
         sigma_gen: The head of log σ_gen, in ρ, or None for a model without one.
+
+    Example:
+        ```python
+        result.model.heads.sigma_gen is None  # whether the model has no log σ_gen head
+        ```
     """
 
     mean: PointwiseLinear
@@ -131,6 +136,12 @@ def make_heads(
 
     Returns:
         The heads.
+
+    Example:
+        ```python
+        heads = xr.nn.make_heads(8, 2, generalization=True, key=jax.random.key(0))
+        heads(jnp.ones((8, 64))).mean.shape  # (2, 64)
+        ```
     """
     starts = (log_sigma_pred_start, log_sigma_gen_start)
     pred, gen = (_constant_linear(width, channels, unbound(jnp.atleast_1d(start), bounds)) for start in starts)

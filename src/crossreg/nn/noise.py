@@ -56,7 +56,17 @@ class GeneralizationScale(AbstractNoiseScale, Rho):
 class AbstractNoise(eqx.Module):
     """A noise site, which multiplies a tensor by a random factor.
 
-    A subclass defines `factor`. Example: `Dropout(0.1)(h, key=key)`.
+    A subclass defines `factor`.
+
+    Example:
+        ```python
+        class Uniform(xr.nn.AbstractNoise):
+            def factor(self, shape, *, key, dtype):
+                return 1 + jax.random.uniform(key, shape, dtype, -0.1, 0.1)
+
+
+        noisy = Uniform()(jnp.ones((8, 64)), key=jax.random.key(0))
+        ```
     """
 
     @abstractmethod
@@ -67,6 +77,9 @@ class AbstractNoise(eqx.Module):
             shape: The tensor's shape, (channel, *axes).
             key: The key of the noise.
             dtype: The type of the factor.
+
+        Returns:
+            The factor.
         """
 
     def __call__(self, h: Float[Array, "channel *axes"], *, key: PRNGKeyArray) -> Float[Array, "channel *axes"]:
@@ -86,6 +99,11 @@ class Dropout(AbstractNoise):
 
     Attributes:
         rate: The probability p that an element is dropped.
+
+    Example:
+        ```python
+        dropped = xr.nn.Dropout(0.1)(jnp.ones((8, 64)), key=jax.random.key(0))
+        ```
     """
 
     rate: float = eqx.field(static=True)
@@ -113,6 +131,12 @@ class GaussianNoise(AbstractNoise):
         scale: The scale that holds σ; its type says whether ψ or ρ owns it.
         name: The site's name in histories and tables.
         epsilon_per: Whether ε is drawn per channel, shared over space, or per element.
+
+    Example:
+        ```python
+        site = xr.nn.gaussian_noise("block1", (8, 1), owner="generalization")
+        site.scale.sigma().shape  # (8, 1)
+        ```
     """
 
     scale: AbstractNoiseScale
@@ -170,7 +194,7 @@ def gaussian_noise(
 
     Example:
         ```python
-        site = gaussian_noise("block1", (8, 1), owner="generalization", start=-3.0)
+        site = xr.nn.gaussian_noise("block1", (8, 1), owner="generalization", start=-3.0)
         site(jnp.ones((8, 64)), key=jax.random.key(0)).shape  # (8, 64)
         ```
     """

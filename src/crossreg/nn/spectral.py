@@ -200,8 +200,8 @@ def mode_shape(num_modes: tuple[int, ...]) -> tuple[int, ...]:
 def check_modes(num_modes: tuple[int, ...], points: tuple[int, ...]) -> None:
     """Raise ValueError if a grid cannot hold the kept modes."""
     if len(num_modes) != len(points):
-        raise ValueError(f"{len(num_modes)} mode counts for a field of {len(points)} dimensions")
+        raise ValueError(f"num_modes has {len(num_modes)} numbers; expected one for each of {len(points)} dimensions")
     limits = (*(n // 2 for n in points[:-1]), points[-1] // 2 + 1)
     for axis, (kept, limit) in enumerate(zip(num_modes, limits, strict=True)):
         if kept > limit:
-            raise ValueError(f"num_modes {kept} on axis {axis}: a grid of {points[axis]} points holds at most {limit}")
+            raise ValueError(f"axis {axis} of {points[axis]} points holds at most {limit} modes, not {kept}")

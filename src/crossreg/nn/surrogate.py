@@ -42,6 +42,12 @@ class Surrogate(eqx.Module):
         units: Offset and scale of each channel, or None. With units, stages and heads work on standardised fields,
             while inputs and outputs are in the fields' units.
         growth: How much wider predictions are, by lead, where this was learned on rollouts; None elsewhere.
+
+    Example:
+        ```python
+        moments = result.model(x[0], key=jax.random.key(0))  # one field and one model instance
+        moments.mean.shape
+        ```
     """
 
     stages: tuple[Callable, ...]
@@ -193,7 +199,7 @@ def predict(
 
     Example:
         ```python
-        mixture = predict(model, data.test.gather(jnp.arange(8)).x)
+        mixture = xr.predict(result.model, data.test[:8].x)
         mixture.mean, mixture.std  # (8, channel, *space) each
         ```
     """
@@ -275,15 +281,15 @@ def _check_input(model: Surrogate, x: Float[Array, "..."], num_samples: int) -> 
     if num_samples < 1:
         raise InputError(f"num_samples is {num_samples}; expected at least 1")
     if model.units is not None and x.shape[1] not in (own := len(model.units.offset), own + 1):
-        raise InputError(f"x has {x.shape[1]} channels; the model reads fields of {own}, and at most a mask after them")
+        raise InputError(f"x has {x.shape[1]} channels; the model reads {own}, optionally followed by a mask")
     if isinstance(x, Tracer):
         return
     with jax.ensure_compile_time_eval():  # in a program, the values of a constant are known
         is_finite = bool(jnp.isfinite(x).all())
     if not is_finite:
         raise InputError(
-            "x is not finite everywhere; a model that was trained with hidden points takes 0 for what was not measured,"
-            " or the offset of its units"
+            "x is not finite everywhere; a model that was trained with hidden points takes 0, or the offset of its"
+            " units, where nothing was measured"
         )
 
 

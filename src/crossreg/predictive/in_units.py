@@ -25,7 +25,7 @@ class InUnits(eqx.Module):
 
     Example:
         ```python
-        predictive = predict(model, x)  # a model whose data have units
+        predictive = xr.predict(model, x)  # a model whose data have units
         predictive.std                  # in the fields' units
         predictive.standard.std         # of the standardised field
         ```

@@ -33,7 +33,7 @@ class Mixture(eqx.Module):
 
     Example:
         ```python
-        mixture = predict(model, x)
+        mixture = xr.predict(model, x)
         mixture.mean, mixture.std, mixture.quantile(0.95)  # (batch, channel, *space) each
         mixture.crps(y).mean()
         ```
@@ -134,6 +134,9 @@ class Mixture(eqx.Module):
         Args:
             level: A probability between 0 and 1.
 
+        Returns:
+            The quantile at every point.
+
         Raises:
             InputError: If `level` does not lie in (0, 1).
         """
@@ -232,7 +235,7 @@ class Mixture(eqx.Module):
 
         Example:
             ```python
-            mixture.combined([[1.0, -1.0]]).std  # of the difference of two channels
+            mixture.combined(np.array([[1.0, -1.0]])).std  # of the difference of two channels
             ```
         """
         weights = jnp.asarray(weights, self.means.dtype)
@@ -368,7 +371,7 @@ class Recalibrated(eqx.Module):
 def _check_level(level: float | Float[Array, ""]) -> None:
     """Raise InputError for a level outside (0, 1); inside a compiled program its value is not known."""
     if not isinstance(level, Tracer) and not 0 < float(level) < 1:
-        raise InputError(f"the level {float(level):g} must lie in (0, 1)")
+        raise InputError(f"level is {float(level):g}: must lie in (0, 1)")
 
 
 @jax.custom_jvp

@@ -41,7 +41,7 @@ def batches_of(
         numbers = numbers[np.isin(numbers % pairs.pairs_per_row, steps)]
     num_pairs = len(numbers)
     if not num_pairs:
-        raise InputError("the split has nothing to score on")
+        raise InputError("the split has no pairs with a point that is scored")
     on_cpu = jax.default_backend() == "cpu"
     points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
     chunk = max(1, points_per_call // math.prod(pairs.field_shape))

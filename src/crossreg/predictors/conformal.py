@@ -88,9 +88,14 @@ def fit_conformal(
     Returns:
         A predictor with the same means whose intervals have the held-out coverage.
 
+    Raises:
+        InputError: If the pairs have no point that is scored.
+
     Example:
-        >>> calibrated = fit_conformal(result.model, data.reg)
-        >>> evaluate(calibrated, data.test)["ece_mix"]
+        ```python
+        calibrated = xr.methods.fit_conformal(result.model, data.reg)
+        xr.evaluate(calibrated, data.test)["ece_mix"]
+        ```
     """
     predictor, scores = as_predictor(predictor, num_samples), []
     for batch, keys, size in batches_of(pairs, key=calibration_key()):

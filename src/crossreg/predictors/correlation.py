@@ -56,6 +56,15 @@ def fit_correlation(
 
     Returns:
         R of shape (channel, channel): symmetric, positive semi-definite, 1 on its diagonal.
+
+    Raises:
+        InputError: If the pairs have no point that is scored.
+
+    Example:
+        ```python
+        correlation = xr.methods.fit_correlation(result.model, data.reg)
+        difference = result.predict(x).combined(np.array([[1.0, -1.0]]), correlation=correlation)
+        ```
     """
     predictor = as_predictor(predictor, num_samples)
     left = right = 0.0

@@ -25,8 +25,10 @@ class EnsemblePredictor(eqx.Module):
         num_samples: Samples of all members together, at least one of each.
 
     Example:
-        >>> ensemble = EnsemblePredictor([xr.fit(data, seed=seed) for seed in range(3)])
-        >>> evaluate(ensemble, data.test)["crps"]
+        ```python
+        ensemble = xr.methods.EnsemblePredictor([xr.fit(data, seed=seed, steps=5_000) for seed in range(3)])
+        xr.evaluate(ensemble, data.test)["crps"]
+        ```
     """
 
     members: tuple[SurrogatePredictor, ...]

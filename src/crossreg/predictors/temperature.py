@@ -76,6 +76,15 @@ def fit_temperature(
 
     Returns:
         A predictor whose mixtures are scaled; its `temperature` is the factor.
+
+    Raises:
+        InputError: If the pairs have no point that is scored.
+
+    Example:
+        ```python
+        tempered = xr.methods.fit_temperature(result.model, data.reg)
+        xr.evaluate(tempered, data.test)["nll"]
+        ```
     """
     predictor = as_predictor(predictor, num_samples)
 

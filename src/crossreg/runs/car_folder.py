@@ -61,7 +61,7 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
         stored = None if is_lost else stored_study(folder)
     except (OSError, InputError):
         raise InputError(
-            f"out {folder}: holds something else than this experiment; choose a new or empty folder"
+            f"out {folder}: holds something other than this experiment; choose a new or empty folder"
         ) from None
     stored = stored or _recovered(folder, study)
     if differ := _differences(stored, study):
@@ -77,7 +77,9 @@ def _recovered(folder: Path, study: CarStudy) -> CarStudy:
         return study_of(json.loads(read_regular(folder / SUMMARY))["settings"])
     if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(CONFIG, []):
         return study
-    raise InputError(f"out {folder}: its {CONFIG} is corrupted, and had other settings than these; give its own")
+    raise InputError(
+        f"out {folder}: its {CONFIG} is corrupted, and its settings were not these; give the same as before"
+    )
 
 
 def stored_study(folder: Path) -> CarStudy:

@@ -64,7 +64,7 @@ def choose_mask(run: Run, space: tuple[int, ...], mask_file: Path | None, no_mas
 def check_levels(levels: tuple[float, ...]) -> None:
     """Raise InputError for levels outside (0, 1), and for too many of them."""
     if not 1 <= len(levels) <= _MOST_LEVELS:
-        raise InputError(f"`levels`: has {len(levels)}; expected at least one level in (0, 1), at most {_MOST_LEVELS}")
+        raise InputError(f"`levels`: has {len(levels)} values; expected 1 to {_MOST_LEVELS}, each in (0, 1)")
     for level in levels:
         if not 0 < level < 1:
             raise InputError(f"levels is {level}: must lie in (0, 1)")
@@ -227,7 +227,8 @@ def predict_file(
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise InputError(
-                f"input {source}: {name} is not finite for it, which is far from what the run was trained on"
+                f"input {source}: the predicted {name} is not finite; these fields are far from those that the run was"
+                " trained on"
             )
     write_arrays(target, arrays)
     for warning in warnings:

@@ -50,7 +50,7 @@ _MOST_CHANNELS = 2**16
 
 
 class Run(NamedTuple):
-    """A trained run: its settings, its model, and the fields that it was trained on.
+    """A trained run: its settings, its model, and what is known of the fields that it was trained on.
 
     Attributes:
         config: Every setting.
@@ -61,6 +61,13 @@ class Run(NamedTuple):
         digest: The digest of the data.
         input_range: The range of the inputs in training; None where an older version did not store it.
         axes: The letters of the axes in the data file, as far as they are known.
+
+    Example:
+        ```python
+        run = xr.load_run("runs/first")
+        run.predict(x).std
+        run.config.train.steps
+        ```
     """
 
     config: Config
@@ -81,6 +88,9 @@ class Run(NamedTuple):
             x: Inputs of shape (batch, channel, *space), hidden points already 0 or, in data with units, at the offset
                 of their channel. The run's mask is not applied here, as `crossreg predict` does.
             key: Key of the model instances; by default always the same one.
+
+        Returns:
+            A mixture at every point; for data with units, in the fields' units.
         """
         return predict(self.model, jnp.asarray(x), key=key, num_samples=self.config.train.evaluation_samples)
 
@@ -130,7 +140,9 @@ class Run(NamedTuple):
                 f" ({data.digest[:12]}); copy the cached file of the training machine"
             )
         if not is_known_by_sample(config, self.digest, stored):
-            raise InputError(f"{config.data}: holds other data than the run was trained on; give theirs as `data=PATH`")
+            raise InputError(
+                f"{config.data}: holds other data than the run was trained on; give its own with `data=PATH`"
+            )
         said = "the run is of a version that knew large data by a sample of fields; the others are not compared"
         print(f"crossreg: {config.data}: {said}", file=sys.stderr)
         return data
@@ -150,7 +162,7 @@ def load_run(folder: Path | str) -> Run:
 
     Example:
         ```python
-        run = load_run("runs/first")
+        run = xr.load_run("runs/first")
         data = run.load_data()
         ```
     """

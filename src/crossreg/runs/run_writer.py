@@ -144,4 +144,4 @@ def reopen(folder: Path, digest: str, identity: str) -> None:
     if (folder / MODEL).exists() and (sealed := seal_or_none(folder / MODEL)) not in (None, "-", identity):
         raise InputError(f"out {folder}: holds a run of other settings or data ({sealed}); choose another folder")
     if is_sound(folder, FIELDS) and (stored := read_fields(folder).digest) != digest:
-        raise InputError(f"out {folder}: its run has other data ({stored[:12]}) than there are now ({digest[:12]})")
+        raise InputError(f"out {folder}: its run was trained on other data ({stored[:12]}) than these ({digest[:12]})")

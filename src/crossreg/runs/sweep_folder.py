@@ -71,7 +71,7 @@ def open_sweep(
     check_not_file(folder)
     foreign = {p.name for p in folder.iterdir() if not is_temporary(p)} if folder.exists() else set()
     if PLAN not in foreign and foreign - {LOCK, TRAINED, MANIFEST, SNAPSHOTS, ROWS}:
-        raise InputError(f"out {folder}: holds something else than a sweep; choose a new or empty folder")
+        raise InputError(f"out {folder}: holds something other than a sweep; choose a new or empty folder")
     with locked(folder, "sweep", inside=[TRAINED, SNAPSHOTS, JOBS]):
         with writing_to(f"out {folder}"):
             make_folder(folder / TRAINED)
@@ -195,7 +195,7 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for where, row in _rows_of(folder):
         if row is None:
-            raise InputError(f"{where} is corrupted; the same `crossreg sweep` scores it again")
+            raise InputError(f"{where} is corrupted; run the same `crossreg sweep` to score it again")
         rows[row["key"]] = with_current_names(row)
     return list(rows.values())
 

@@ -37,7 +37,7 @@ def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
     first = dataclasses.replace(configs[0].train, seed=0)
     for config in configs:
         if dataclasses.replace(config.train, seed=0) != first or config.model != configs[0].model:
-            raise ValueError("the runs of a cohort must share model and training settings, seeds aside")
+            raise ValueError("the runs of a cohort must share model and training settings, apart from their seeds")
     return first
 
 

@@ -37,7 +37,7 @@ class Feed:
         if not streamed:
             return
         if tasks.key.shape[0] != 1:
-            raise ValueError("data in files train one run at a time")
+            raise ValueError("with data that stay in their files, only one run can be trained at a time")
         batch_bytes = config.batch_size * max(pairs.pair_bytes for pairs in streamed)
         self._steps = int(np.clip(_BLOCK_BYTES // batch_bytes, 1, _MOST_STEPS))
         self._pool = ThreadPoolExecutor(1)

@@ -21,16 +21,21 @@ SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --b
 @pytest.mark.parametrize(
     ("shape", "axes", "meant", "would_be"),
     [
-        ((5, 3, 48, 64), "btcx", "btxy", "48 channels on 64 points; say `axes='btxy'` if the grid has 48 × 64 points"),
+        (
+            (5, 3, 48, 64),
+            "btcx",
+            "btxy",
+            "48 channels on 64 points; write `axes='btxy'` if the grid has 48 × 64 points",
+        ),
         ((5, 3, 17, 64), "btcx", "btxy", "17 channels on 64 points"),
         ((5, 3, 12, 9), "btcx", "btxy", "12 channels on 9 points"),
         ((5, 3, 5, 9), "btcx", "btxy", "5 channels on 9 points"),
-        ((5, 3, 64, 2), "btcx", "btxc", "64 channels on 2 points; say `axes='btxc'` if the grid has 64 points"),
+        ((5, 3, 64, 2), "btcx", "btxc", "64 channels on 2 points; write `axes='btxc'` if the grid has 64 points"),
         (
             (5, 3, 48, 64, 3),
             "btcxy",
             "btxyc",
-            "48 channels on 64 × 3 points; say `axes='btxyc'` if the grid has 48 × 64",
+            "48 channels on 64 × 3 points; write `axes='btxyc'` if the grid has 48 × 64",
         ),
         ((5, 3, 18, 20, 24), "btcxy", "btxyz", "18 channels on 20 × 24 points"),
         ((5, 3, 6, 9, 20), "btcxy", "btxyz", "6 channels on 9 × 20 points"),
@@ -141,7 +146,7 @@ def test_coordinates_along_more_axes_than_the_default_has(tmp_path):
             for name, values in {"u": u, **coordinates}.items():
                 file[f"grid/{name}"] = values
         for name in ("u.npz", "u.h5"):
-            with pytest.raises(InputError, match=r"4 channels on 9 points; say `axes='btxy'` if the grid has 4 × 9"):
+            with pytest.raises(InputError, match=r"4 channels on 9 points; write `axes='btxy'` if the grid has 4 × 9"):
                 open_source(tmp_path / name)
     np.savez(tmp_path / "u.npz", u=u, x=np.arange(9.0), y=np.float64(3))  # a number is no axis
     assert open_source(tmp_path / "u.npz").shape == (11, 6, 4, 9)
@@ -231,7 +236,7 @@ def test_no_command_reads_a_plane_as_channels(tmp_path, capsys, command):
     }
     assert main(commands[command]) == 2
     said = capsys.readouterr().err
-    assert "12 channels on 9 points; say --axes btxy if the grid has 12 × 9 points" in said
+    assert "12 channels on 9 points; write --axes btxy if the grid has 12 × 9 points" in said
     assert said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["u.npy"]
 

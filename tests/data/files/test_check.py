@@ -115,7 +115,7 @@ def test_a_picture_replaces_nothing_but_its_like(tmp_path, capsys, monkeypatch):
     assert "expected a name that ends in .png" in capsys.readouterr().err
     (tmp_path / "mine.png").write_bytes(b"mine")
     assert main(["data", "check", "u.npy", "--picture", "mine.png"]) == 2
-    assert "exists already, and crossreg has not written it" in capsys.readouterr().err
+    assert "exists already, and was not written by crossreg" in capsys.readouterr().err
     (tmp_path / "link.png").symlink_to(tmp_path / "u.npy")
     assert main(["data", "check", "u.npy", "--picture", "link.png"]) == 2
     assert (tmp_path / "mine.png").read_bytes() == b"mine"

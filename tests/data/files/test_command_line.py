@@ -264,7 +264,7 @@ def test_a_config_file_may_name_the_data(own, tmp_path, capsys):
     ("flags", "said"),
     [
         ("--data nowhere.npy", "no such file or folder"),
-        ("--field u", "--field u: says something of --data, which is not given"),
+        ("--field u", "--field u: describes --data, which is not given"),
         ("--data flow.npz", "several arrays fit|none has the axes"),
         ("--data flow.npz --field pressure --axes bxt --train-size 40", "its grid is|together at most 11"),
         ("--time-stride 0", "--time-stride 0: must be at least 1"),

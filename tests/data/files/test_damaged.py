@@ -64,7 +64,7 @@ def test_a_pipe_is_bad_input_and_nobody_waits_for_it(tmp_path, name, capsys):
     for command in (["data", "check", str(tmp_path / name)], ["train", "--data", str(tmp_path / name)]):
         assert main([*command, *(["--out", str(tmp_path / "run")] if command[0] == "train" else [])]) == 2
         [said] = capsys.readouterr().err.splitlines()
-        assert "neither a file nor a folder, as a pipe is; write the data to a file first" in said
+        assert "neither a file nor a folder, but perhaps a pipe; write the data to a file first" in said
 
 
 def test_names_in_files_cannot_steer_a_terminal(tmp_path, capsys):

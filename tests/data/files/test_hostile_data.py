@@ -137,7 +137,7 @@ def test_a_pickle_in_a_zarr_store_is_not_run(tmp_path, field):
     change(tmp_path / "u.zarr" / "u" / ".zarray", dtype="|O", fill_value=None, **options)
     for chunk in (tmp_path / "u.zarr" / "u").glob("[0-9]*"):
         chunk.write_bytes(pickle.dumps(Boom(str(tmp_path / "ran"))))
-    with pytest.raises(InputError, match=r"u: needs the codec pickle, which is not run; known are adler32"):
+    with pytest.raises(InputError, match=r"u: needs the codec pickle, which is not supported; expected one of adler32"):
         read_all(open_source(tmp_path / "u.zarr"))
     assert not (tmp_path / "ran").exists()
 
@@ -154,7 +154,7 @@ def test_a_pickle_in_a_zarr_store_is_not_run(tmp_path, field):
 def test_unknown_codecs_of_version_3(tmp_path, codecs):
     write_zarr(tmp_path / "u.zarr", 3)
     change(tmp_path / "u.zarr" / "u" / "zarr.json", codecs=codecs)
-    with pytest.raises(InputError, match=r"u: needs the codec (numcodecs\.pickle|mine), which is not run"):
+    with pytest.raises(InputError, match=r"u: needs the codec (numcodecs\.pickle|mine), which is not supported"):
         open_source(tmp_path / "u.zarr")
 
 
@@ -255,7 +255,7 @@ def test_a_deflate_bomb_is_not_unpacked_into_memory(tmp_path):
     # A sweep holds no more than it is allowed to, and allocates nothing before it knows.
     settings: dict[str, Any] = OWN_DATA | {"data": str(many), "in_memory_gib": 0.5}
     config = xr.DataConfig(**settings)
-    with pytest.raises(InputError, match=r"takes 838860800 bytes .* a sweep needs its data in memory; let in_memory"):
+    with pytest.raises(InputError, match=r"takes 838860800 bytes .* a sweep needs its data in memory; set in_memory"):
         pool_of(config).parts(config)
 
 
@@ -311,5 +311,7 @@ def test_the_well_has_as_many_trajectories_as_its_fields(tmp_path, count):
             u = fields(1, channels=1)[:, :, 0]
             file["t0_fields/u"] = u if varies else u[0]
             file["t0_fields/u"].attrs["sample_varying"] = varies
-        with pytest.raises(InputError, match=rf"says {count} trajectories and has fields of \[{11 if varies else 1}\]"):
+        with pytest.raises(
+            InputError, match=rf"promises {count} trajectories, but its fields have \[{11 if varies else 1}\]"
+        ):
             open_source(tmp_path / "u.h5")

@@ -141,13 +141,13 @@ def test_a_folder_of_files_is_one_source_and_split_folders_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "options", "said"),
     [
-        ({"u": (5, 4, 20)}, {}, r"u\.npz: u: has 3 axes, .* name them with `axes`, as in `axes='btx'`"),
+        ({"u": (5, 4, 20)}, {}, r"u\.npz: u: has 3 axes; expected .* name them with `axes`, as in `axes='btx'`"),
         ({"u": (5, 4, 2, 20), "v": (5, 4, 2, 20)}, {}, r"several arrays fit; .*`field=NAME`.*u \(5, 4, 2, 20\), v"),
         ({"u": (5, 4, 2, 20)}, {"field": "w"}, r"field is w: not in .*; it has u \(5, 4, 2, 20\)"),
-        ({"u": (5, 4, 2, 20)}, {"axes": "btx"}, r"has 4 axes, `axes='btx'` names 3"),
+        ({"u": (5, 4, 2, 20)}, {"axes": "btx"}, r"has 4 axes, but `axes='btx'` names 3"),
         ({"u": (5, 4, 2, 20)}, {"axes": "btcq"}, r"axes is btcq: expected one letter per axis: b sample"),
         ({"u": (5, 4, 2, 20)}, {"axes": "bxcy"}, r"axes is bxcy: .* with t"),
-        ({"u": (5, 1, 2, 20)}, {}, r"has 1 time; a step needs two"),
+        ({"u": (5, 1, 2, 20)}, {}, r"has 1 time; expected at least two, for one step"),
         ({"u": (5, 4, 2, 3)}, {}, r"its grid is \(3,\); expected at least 4 points"),
         ({"u": (5, 4, 20), "v": (5, 4, 21)}, {"field": "u,v", "axes": "btx"}, r"its fields differ in shape: .*21"),
         ({"u": (5, 4, 20), "v": (6, 4, 20)}, {"field": "u,v", "axes": "btx"}, r"its fields differ in shape"),
@@ -172,7 +172,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path):
         with pytest.raises(InputError, match=r"data |axes is|has type"):
             open_source(tmp_path / name)
     (tmp_path / "u.mat").write_bytes(b"")
-    with pytest.raises(InputError, match=r"of an unknown kind; known are \.npy"):
+    with pytest.raises(InputError, match=r"unknown kind of file; expected \.npy"):
         open_source(tmp_path / "u.mat")
     with pytest.raises(InputError, match="no such file"):
         open_source(tmp_path / "missing")

@@ -133,8 +133,8 @@ def test_files_that_change_on_the_way_are_refused(tmp_path):
     ("flags", "said"),
     [
         (["--data", "nothing.npz"], "nothing.npz: no such file"),
-        (["--field", "u"], "--field u: says something of --data"),
-        (["--data", "OWN", "--scenario", "diff_adv"], "--scenario diff_adv and --data: a sweep is of one or the other"),
+        (["--field", "u"], "--field u: describes --data"),
+        (["--data", "OWN", "--scenario", "diff_adv"], "--scenario diff_adv and --data exclude each other"),
         (["--data", "OWN", "--grid", "in_memory_gib=0.0"], "a sweep needs its data in memory"),
         (["--data", "OWN", "--grid", f"train_size={SAMPLES}"], "--train-size"),
         (["--data", "OWN", "--methods", "xreg+temperature"], "needs --reg-size 2 or more, not 1"),

@@ -71,7 +71,7 @@ def test_what_is_no_trajectory_or_uneven_is_told(tmp_path):
     with h5py.File(tmp_path / "2D_DarcyFlow.hdf5", "w") as file:
         file["tensor"], file["nu"] = np.zeros((5, 1, 12, 9)), np.zeros((5, 12, 9))
         file["x-coordinate"] = np.arange(12)
-    with pytest.raises(InputError, match="has 1 time; a step needs two"):
+    with pytest.raises(InputError, match="has 1 time; expected at least two, for one step"):
         open_source(tmp_path / "2D_DarcyFlow.hdf5")
     with h5py.File(tmp_path / "uneven.hdf5", "w") as file:
         file["tensor"], file["t-coordinate"] = np.zeros((5, 6, 12)), np.arange(7.0) ** 2

@@ -79,8 +79,8 @@ def test_in_time_every_trajectory_is_in_all_splits_and_no_time_in_two(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "changes", "said"),
     [
-        (1, {}, r"has 1 trajectory, one each for train, reg and test are 3; `split='time'` divides"),
-        (2, {}, r"has 2 trajectories, .*`split='time'`"),
+        (1, {}, r"has 1 trajectory; train, reg and test need one each; `split='time'` divides"),
+        (2, {}, r"has 2 trajectories; train, reg and test need one each; `split='time'`"),
         (10, {"train_size": 8}, r"train_size is 8, reg_size is 1 and test_size is 2: together at most 10 trajectories"),
         (10, {"reg_size": 5, "test_size": 5}, r"train_size is 0, .* at least one to train on"),
         (10, {"time_stride": 6}, r"time_stride is 6: leaves 1 of 6 times"),
@@ -127,5 +127,5 @@ def test_folders_are_not_divided_in_time(tmp_path):
     for name in ("train", "valid", "test"):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "u.npy", fields(1, samples=2, times=12))
-    with pytest.raises(InputError, match="has folders for train, reg and test, which are the splits"):
+    with pytest.raises(InputError, match="is split already, into folders for train, reg and test"):
         split_source(open_source(tmp_path), dataclasses.replace(OWN, split="time"))

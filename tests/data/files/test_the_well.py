@@ -146,7 +146,7 @@ def test_what_is_said_and_refused(tmp_path):
         open_source(tmp_path / "u.hdf5", field="depth")
     with h5py.File(tmp_path / "u.hdf5", "a") as file:
         file["t0_fields/buoyancy"].attrs["time_varying"] = False
-    with pytest.raises(InputError, match=r"buoyancy: has shape \(5, 6, 12, 9\), and by its attributes the axes bxy"):
+    with pytest.raises(InputError, match=r"buoyancy: has shape \(5, 6, 12, 9\), but its attributes give the axes bxy"):
         open_source(tmp_path / "u.hdf5")
     (tmp_path / "train").mkdir()
     np.save(tmp_path / "train" / "u.npy", fields(1))

@@ -58,7 +58,7 @@ def test_axes_for_names_that_say_nothing(tmp_path):
     u = fields(1)
     data = xarray.Dataset({"u": (("p", "q", "r", "s"), np.moveaxis(u, 2, 3))})
     data.to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
-    with pytest.raises(InputError, match=r"u: has the dimensions p, q, r, s; expected a time.*`axes`"):
+    with pytest.raises(InputError, match=r"u: has the dimensions p, q, r, s; expected time.*`axes`"):
         open_source(tmp_path / "u.nc")
     np.testing.assert_array_equal(read_all(open_source(tmp_path / "u.nc", axes="btxc")), u)
 

@@ -202,9 +202,9 @@ def check_shape(shape: CarShape) -> None:
     """Raise InputError for a shape outside the family, whose body may intersect itself."""
     for name, (low, high) in RANGES.items():
         if not low <= getattr(shape, name) <= high:
-            raise InputError(f"{name} {getattr(shape, name):g}: a car has {low:g} to {high:g}")
+            raise InputError(f"{name} is {getattr(shape, name):g}: must lie in {low:g} … {high:g}")
     if roof_length(shape) < LEAST_ROOF:
-        raise InputError(f"a roof of {roof_length(shape):.2f} m is left between the windows; at least {LEAST_ROOF:g} m")
+        raise InputError(f"the windows leave a roof of {roof_length(shape):.2f} m; expected at least {LEAST_ROOF:g} m")
 
 
 def make_body(shape: CarShape, cells: Resolution) -> Body:

@@ -34,9 +34,9 @@ def draw_shapes(num_cars: int, *, seed: int = 0) -> list[CarShape]:
     from scipy.stats import qmc  # slow to import, and not needed if the cars are cached
 
     if not 1 <= num_cars <= MOST_CARS:
-        raise InputError(f"{num_cars} cars: the built-in family has 1 to {MOST_CARS}")
+        raise InputError(f"num_cars is {num_cars}: the built-in family has 1 to {MOST_CARS} cars")
     if seed < 0:
-        raise InputError(f"seed {seed}: at least 0")
+        raise InputError(f"seed is {seed}: must be at least 0")
     rng = np.random.default_rng(seed)
     sequence = qmc.Sobol(len(RANGES), rng=rng)
     low, high = np.array(list(RANGES.values())).T

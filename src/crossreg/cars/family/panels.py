@@ -200,7 +200,9 @@ def make_system(panels: Panels, *, symmetric: bool = False, ground: float | None
         mirrors.append(Mirror(np.array([-1.0, 1.0, 1.0]), np.zeros(3)))
     if ground is not None:
         if panels.corners[..., 1].min() <= ground:
-            raise InputError(f"ground {ground:g}: the body reaches down to {panels.corners[..., 1].min():g}")
+            raise InputError(
+                f"ground is {ground:g}: must be below the body, which reaches down to {panels.corners[..., 1].min():g}"
+            )
         mirrors += [Mirror(m.sign * [1, -1, 1], np.array([0, 2 * ground, 0])) for m in mirrors]
     solved, partner = _partners(panels.centre) if symmetric else (np.arange(len(panels.area)),) * 2
     half = panels.take(solved)

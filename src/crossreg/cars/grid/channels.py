@@ -25,8 +25,8 @@ def latent_channels(surface: Surface, transport: Transport) -> Float[np.ndarray,
     """
     if len(transport.decode) != len(surface.vertices):
         raise InputError(
-            f"car {surface.name}: {len(surface.vertices)} vertices, but a map of {len(transport.decode)}; "
-            "make it from this car"
+            f"car {surface.name}: has {len(surface.vertices)} vertices, but its map has"
+            f" {len(transport.decode)}; make the map from this car"
         )
     points, normals = torus(len(transport.encode))
     across = np.cross(surface.normals[transport.encode], normals)

@@ -117,7 +117,7 @@ def standardised(vertices: Float[np.ndarray, "vertex 3"], grid: int) -> Float[np
     if len(vertices) > grid**2:
         least = math.isqrt(len(vertices) - 1) + 1
         raise InputError(
-            f"grid {grid}: {grid**2} cells for {len(vertices)} vertices; each needs one, so take {least} or more"
+            f"grid is {grid}: {grid**2} cells for {len(vertices)} vertices; each needs one, so take {least} or more"
         )
     if not np.isfinite(vertices).all():
         raise InputError("the vertices of a surface: not all are finite numbers")

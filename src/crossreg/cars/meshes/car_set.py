@@ -56,7 +56,7 @@ def split_cars(
     asked = {"train": train_size, "reg": reg_size, "test": test_size}
     for name, size in asked.items():
         if size < 1:
-            raise InputError(f"{name}_size {size}: expected at least 1 car")
+            raise InputError(f"{name}_size is {size}: expected at least 1 car")
     least = 2 if cars.test else 3
     if len(cars.train) < least:
         besides = f" besides the {len(cars.test)} of its test part" if cars.test else ""

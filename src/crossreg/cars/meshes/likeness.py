@@ -56,12 +56,12 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
         factor = float(np.linalg.norm(extent)) / size
         if not 1 / _OTHER_UNIT < factor < _OTHER_UNIT:
             by = float(f"{1 / factor:.1g}")
-            raise InputError(f"car {car.name}: has another unit, {theirs}: multiply its vertices by about {by:g}")
+            raise InputError(f"car {car.name}: has another unit: {theirs}; multiply its vertices by about {by:g}")
         apart = {order: _apart(np.log(extent)[list(order)], typical) for order in itertools.permutations(range(3))}
         best = min(apart, key=lambda order: apart[order])
         if apart[best] < _TURNED * apart[0, 1, 2]:
             axes = ", ".join("xyz"[axis] for axis in best)
-            raise InputError(f"car {car.name}: is turned, {theirs}: turn it so that its {axes} become x, y, z")
+            raise InputError(f"car {car.name}: is turned: {theirs}; turn it so that its {axes} become x, y, z")
         if (flip := _flipped(car.vertices, outline)) is not None:
             warnings.append(
                 f"car {car.name}: seems to be turned, along {flip} it is the other way round than the experiment's cars"

@@ -57,7 +57,9 @@ def read_hdf5(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
                     raise InputError(f"{path}: {name} has type {dataset.dtype}; expected real numbers")
                 # Data never written, or compressed, may unpack to more than the file.
                 if dataset.nbytes > most_unpacked(size):
-                    raise InputError(f"{path}: {name} has {in_words(dataset.nbytes)}; the file has {in_words(size)}")
+                    raise InputError(
+                        f"{path}: {name} has {in_words(dataset.nbytes)}; the whole file has {in_words(size)}"
+                    )
                 return dataset[()]
         raise InputError(f"{path}: has no dataset {name}; it has {', '.join(file) or 'none'}")
 

@@ -104,7 +104,7 @@ def _read_header(content: bytes) -> tuple[int, str, list[Element]]:
     if not encoding or len({element.name for element in elements}) < len(elements):
         raise ValueError("its header names no format, or an element twice")
     if any(len({p.name for p in e.properties}) < len(e.properties) or not e.properties for e in elements):
-        raise ValueError("an element has no property, or one twice")
+        raise ValueError("an element has no properties, or one of them twice")
     return end.end(), encoding, elements
 
 
@@ -123,7 +123,7 @@ class _Stream:
             with warnings.catch_warnings(action="error"):  # numpy only warns of a word that is no number
                 self._body = np.fromstring(bytes(body), np.float64, sep=" ") if len(body) else np.empty(0)
         except (Warning, ValueError) as error:
-            raise ValueError("it holds a word that is no number") from error
+            raise ValueError("it holds a word that is not a number") from error
 
     def take(self, kinds: Sequence[str], rows: int) -> list[np.ndarray]:
         """Return the columns of the next rows, whose values have these types."""
@@ -237,7 +237,7 @@ def _triangles(face: _Columns) -> Int[np.ndarray, "face 3"] | None:
         return None
     corners = next((face[name] for name in _CORNERS if name in face), None)
     if not isinstance(corners, _Lists) or corners.values.dtype.kind not in "iu":
-        raise ValueError("its faces are no lists of whole numbers called vertex_indices")
+        raise ValueError("its faces are not lists of whole numbers named vertex_indices")
     if (wrong := np.flatnonzero((corners.lengths < 3) | (corners.lengths > 4))).size:
         raise ValueError(f"face {wrong[0]} has {corners.lengths[wrong[0]]} corners; expected 3 or 4")
     return triangles_of(corners.values.astype(np.int64))

@@ -63,7 +63,7 @@ def find_cars(path: Path) -> CarSet:
         releases = {folder: found for folder in folders if (found := _release_in(folder))}
         if len(releases) > 1:
             names = ", ".join(folder.relative_to(path).as_posix() for folder in releases)
-            raise InputError(f"{path}: several sets of cars, {names}; name one of them")
+            raise InputError(f"{path}: holds several sets of cars, {names}; name one of them")
         if releases:
             return next(iter(releases.values()))
     if found := _npz_files(path) or _ply_files(path):

@@ -61,8 +61,8 @@ def make_surface(
         outward = vertex_normals(vertices, faces)
         if (without := np.flatnonzero(~outward.any(axis=1))).size:
             raise InputError(
-                f"car {name}: vertex {without[0]} has no normal, its faces have no area together;"
-                " merge vertices that coincide, or give no faces: normals then come from the points"
+                f"car {name}: vertex {without[0]} has no normal, since its faces together have no area;"
+                " merge vertices that coincide, or leave out the faces: normals are then estimated from the points"
             )
     if normals is not None:
         outward = _check_normals(name, normals, outward)
@@ -89,7 +89,9 @@ def _check_pressure(name: str, pressure: np.ndarray, num_vertices: int) -> Float
     if pressure.shape not in ((pressure.size,), (pressure.size, 1)):
         raise InputError(f"car {name}: pressure has shape {pressure.shape}; expected (vertex,) or (vertex, 1)")
     if pressure.size != num_vertices:
-        raise InputError(f"car {name}: {pressure.size} values of pressure for {num_vertices} vertices")
+        raise InputError(
+            f"car {name}: {pressure.size} pressure values for {num_vertices} vertices; expected one for each"
+        )
     if np.ptp(pressure) <= 1e-12 * np.abs(pressure).max():
         raise InputError(f"car {name}: pressure is {pressure.flat[0]:g} everywhere; expected a field that varies")
     return pressure.ravel()
@@ -109,7 +111,7 @@ def axes_warning(cars: Sequence[Surface]) -> str | None:
 
 def _check_extent(name: str, vertices: Float[np.ndarray, "vertex 3"]) -> None:
     if len(vertices) < 4:
-        raise InputError(f"car {name}: degenerate mesh, {len(vertices)} vertices; a body needs at least 4")
+        raise InputError(f"car {name}: degenerate mesh of {len(vertices)} vertices; a body needs at least 4")
     centred = vertices - vertices.mean(axis=0)
     least, _, most = np.sqrt(np.linalg.eigvalsh(centred.T @ centred).clip(0))
     if least <= _FLAT * most:

@@ -89,7 +89,7 @@ class _Sections:
             with warnings.catch_warnings(action="error"):  # numpy only warns of a word that is no number
                 numbers = np.fromstring(values, np.int64 if dtype.kind == "i" else native, sep=" ")
         except (Warning, ValueError) as error:
-            raise InputError(f"{self.path}: {name} holds a word that is no {kind}") from error
+            raise InputError(f"{self.path}: {name} holds a word that is not of type {kind}") from error
         if len(numbers) != count:
             raise InputError(f"{self.path}: {name} promises {count} numbers, but has {len(numbers)}")
         return numbers

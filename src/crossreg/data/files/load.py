@@ -106,7 +106,7 @@ def _made(splits: Sequence[Any], digest: str, source: Source) -> Data:
                 why = "where something of an input is there, all of its target is missing"
             raise InputError(
                 f"data {source.path}: no {' and no '.join(missing)} of {name} was measured: {why}; give other data, or"
-                " another split of them"
+                " split them in another way"
             )
     train, reg, test = splits
     return Data(train, reg, test, digest, names=source.names, axes=source.axes)

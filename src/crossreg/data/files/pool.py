@@ -51,8 +51,8 @@ class Pool:
         parts = split_source(self.source, config)
         if (size := used_bytes(self.source, parts)) > config.in_memory_gib * 2**30:
             raise InputError(
-                f"data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; let"
-                f" in_memory_gib in the config be more than {config.in_memory_gib:g}, or train each run"
+                f"data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; set"
+                f" in_memory_gib in the config above {config.in_memory_gib:g}, or train each run by itself"
             )
         if (every := tuple(parts.values())) not in self._checked:
             check_room(2 * size, f"data {self.source.path} in memory, by in_memory_gib: its splits")
@@ -103,5 +103,5 @@ def shared_data(trajectories: Trajectories, config: DataConfig) -> Data[Pairs]:
     """Return the three splits of one run of a sweep; raise InputError if files changed since `pool_trajectories`."""
     pool = pool_of(config)
     if pool.digest(config) not in trajectories.origin.get("known_by", "").split():
-        raise InputError(f"data {config.data}: has changed since it was first read")
+        raise InputError(f"data {config.data}: has changed since it was first read; load it again")
     return pool.data(config)

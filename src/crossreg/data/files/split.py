@@ -42,7 +42,9 @@ def split_source(source: Source, config: DataConfig) -> dict[str, Part]:
     """
     times = range(0, source.times, config.time_stride)
     if len(times) < 2:
-        raise InputError(f"time_stride is {config.time_stride}: leaves {len(times)} of {source.times} times")
+        raise InputError(
+            f"time_stride is {config.time_stride}: leaves {len(times)} of {source.times} times; expected at least 2"
+        )
     if config.split == "time":
         return _by_time(source, config, times)
     sizes = (config.train_size, config.reg_size, config.test_size)
@@ -82,8 +84,8 @@ def _sizes(sizes: Sequence[int | None], count: int, where: str, what: str) -> li
     """Return the sizes, with those that were not given filled in; raise InputError if there are not as many."""
     if count < 3 and None in sizes and what == "trajectories":
         raise InputError(
-            f"data {where}: has {count} {'trajectory' if count == 1 else what}, one each for train, reg and test are"
-            " 3; `split='time'` divides the times of each instead"
+            f"data {where}: has {count} {'trajectory' if count == 1 else what}; train, reg and test need one each;"
+            " `split='time'` divides the times of each trajectory instead"
         )
     train, reg, test = sizes
     suggested = suggested_sizes(count)
@@ -102,7 +104,9 @@ def _by_time(source: Source, config: DataConfig, times: range) -> dict[str, Part
     if config.train_horizon is not None or config.test_horizon is not None:
         raise InputError("split is time: sizes are steps already; leave `train_horizon` and `test_horizon` out")
     if source.splits is not None:
-        raise InputError(f"split is time: {source.path} has folders for train, reg and test, which are the splits")
+        raise InputError(
+            f"split is time: {source.path} is split already, into folders for train, reg and test; leave `split` out"
+        )
     # A part of n steps has n + 1 times, and parts share none.
     steps = len(times) - 3
     if steps < 3:
@@ -132,5 +136,5 @@ def check_repeated(source: Source, parts: Mapping[str, Part]) -> None:
             if where != name:
                 raise InputError(
                     f"data {source.path}: trajectory {sample} of {name} begins as trajectory {other} of {where} does;"
-                    " expected each trajectory once, so that what is scored is not learned"
+                    " expected each trajectory once, so that none is both learned and scored"
                 )

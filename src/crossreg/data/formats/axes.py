@@ -64,7 +64,7 @@ def axes_of(
     if axes is not None:
         check_axes(axes)
         if len(axes) != ndim:
-            raise InputError(f"{where}: has {ndim} axes, `axes='{axes}'` names {len(axes)}")
+            raise InputError(f"{where}: has {ndim} axes, but `axes='{axes}'` names {len(axes)}")
         return axes
     if stored is not None and (found := _as_stored(shape, names, stored)) is not None:
         return found
@@ -72,7 +72,7 @@ def axes_of(
         return named_axes(names, where)
     if ndim not in DEFAULT_AXES:
         raise InputError(
-            f"{where}: has {ndim} axes, not sample, time, channel and one to three of space;"
+            f"{where}: has {ndim} axes; expected sample, time, channel and one to three of space;"
             f" name them with `axes`, as in `axes='btx'` ({_ALLOWED})"
         )
     check_channels(shape, DEFAULT_AXES[ndim], where, coordinates=coordinates)
@@ -113,7 +113,7 @@ def check_channels(shape: Sequence[int], axes: str, where: str, *, coordinates: 
     points = " × ".join(str(size) for letter, size in zip(meant, shape, strict=True) if letter in SPACE)
     raise InputError(
         f"data {where}: has shape {tuple(shape)}, which would be {sizes['c']} channels on"
-        f" {' × '.join(map(str, space))} points; say `axes='{meant}'` if the grid has {points} points, or"
+        f" {' × '.join(map(str, space))} points; write `axes='{meant}'` if the grid has {points} points, or"
         f" `axes='{axes}'` if they are channels ({_ALLOWED})"
     )
 
@@ -139,8 +139,8 @@ def named_axes(names: Sequence[str], where: str) -> str:
     is_divided = bool(set(before) & set(SPACE) and set(after) & set(SPACE)) and not set(others) <= set(SPACE)
     if "?" in said or len(set(said)) < len(said) or "t" not in said or space not in ("x", "xy", "xyz") or is_divided:
         raise InputError(
-            f"data {where}: has the dimensions {', '.join(names)}; expected a time, one to three of"
-            " space, and maybe samples and channels; name them with `axes`, as in `axes='btx'`"
+            f"data {where}: has the dimensions {', '.join(names)}; expected time, one to three of"
+            " space and, optionally, sample and channel; name them with `axes`, as in `axes='btx'`"
         )
     return said
 
@@ -211,8 +211,8 @@ def mask_variable(array: Any, like: Variable, space: int, where: str) -> Variabl
     if not fits:
         shape = tuple(n for n, letter in zip(like.array.shape, like.axes, strict=True) if letter != "c")
         raise InputError(
-            f"{where}: has shape {tuple(array.shape)}; expected {shape}, the fields' without their channels,"
-            " or its last axes"
+            f"{where}: has shape {tuple(array.shape)}; expected {shape}, that of the fields without"
+            " channels, or its last axes"
         )
     return mask
 

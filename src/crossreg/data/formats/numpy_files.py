@@ -114,7 +114,7 @@ def choose_fields(
     if len(shapes) == 1:
         return {name: arrays[name] for name in shapes}, ()
     why = "several arrays fit" if fitting else f"none has the axes {wanted.axes or 'sample, time, channel, space'}"
-    raise InputError(f"data {path}: {why}; say `field=NAME` (or A,B), and `axes`; {listed(shapes)}")
+    raise InputError(f"data {path}: {why}; give `field=NAME` (or A,B), and `axes`; {listed(shapes)}")
 
 
 def coordinates_in(arrays: dict[str, Any]) -> set[str]:

@@ -79,7 +79,7 @@ def _variable(where: str, name: str, dataset: Any, before: str, trailing: str, w
     space = len(dataset.shape) - len(before) - len(trailing)
     if not 1 <= space <= 3:
         expected = ", ".join([*before, "*space", *trailing])
-        raise InputError(f"data {where}: has shape {dataset.shape}; expected ({expected}); say `axes`")
+        raise InputError(f"data {where}: has shape {dataset.shape}; expected ({expected}); give `axes`")
     axes = before + SPACE[:space] + trailing
     if trailing and not (wanted.stored and gives(axes, dataset.shape, wanted.stored)):
         check_channels(dataset.shape, axes, where)
@@ -98,7 +98,7 @@ def _open_seeds(path: Path, file: h5py.File, seeds: list[str], wanted: Wanted) -
         dataset = group.get(name)
         where = f"{path}: {seed}/{name}"
         if not isinstance(dataset, h5py.Dataset):
-            raise InputError(f"data {where}: is not there; {', '.join(group)} are")
+            raise InputError(f"data {where}: no such array; there are {', '.join(group)}")
         segments.append(Segment(1, (_variable(where, name, dataset, "t", "c", wanted),)))
     notes = _notes_on_times(file.get(f"{seeds[0]}/grid/t"), segments[0].variables[0].array.shape[0])
     return Opened("PDEBench, one group per seed", tuple(segments), notes)

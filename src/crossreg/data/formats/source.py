@@ -352,7 +352,9 @@ def _allow_open_files(count: int) -> None:
 def _open_file(path: Path, wanted: Wanted) -> Opened:
     """Open a file with the reader of its format; a new format is added here."""
     if not (path.is_file() or _is_zarr(path)):
-        raise InputError(f"data {path}: neither a file nor a folder, as a pipe is; write the data to a file first")
+        raise InputError(
+            f"data {path}: neither a file nor a folder, but perhaps a pipe; write the data to a file first"
+        )
     suffix = path.suffix.lower()
     with said_in_one_line(f"data {path}"):
         if suffix in NUMPY:
@@ -368,7 +370,7 @@ def _open_file(path: Path, wanted: Wanted) -> Opened:
 
             return open_xarray(path, wanted)
     known = ", ".join((*NUMPY, *HDF5, *NETCDF, ".zarr"))
-    raise InputError(f"data {path}: of an unknown kind; known are {known}, and folders of such files")
+    raise InputError(f"data {path}: unknown kind of file; expected {known}, or a folder of such files")
 
 
 def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
@@ -394,7 +396,7 @@ def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...]
         raise InputError(f"data {path}: trajectories must have one shape, but there are {shapes}")
     (names, times, space), where = next(iter(found.items()))
     if times < 2:
-        raise InputError(f"data {where}: has {times} time; a step needs two")
+        raise InputError(f"data {where}: has {times} time; expected at least two, for one step")
     if min(space) < 4:
         raise InputError(f"data {where}: its grid is {space}; expected at least 4 points along each axis")
     return names, times, space

@@ -51,7 +51,7 @@ def open_the_well(path: Path, file: h5py.File, fields: tuple[str, ...]) -> Opene
     samples = {n for variable in there.values() if (n := variable.size("b")) is not None} or {1}
     count = int(file.attrs.get("n_trajectories", max(samples)))  # pyright: ignore[reportArgumentType]
     if samples != {count}:
-        raise InputError(f"data {path}: says {count} trajectories and has fields of {sorted(samples)}")
+        raise InputError(f"data {path}: promises {count} trajectories, but its fields have {sorted(samples)}")
     notes = list(_boundaries(file))
     if constant and not fields:
         notes.append(f"left out, since nothing of it changes in time: {', '.join(constant)}")
@@ -63,7 +63,7 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
     """Return a field with the axes that its attributes give it."""
     where = f"{path}: {group_name}/{name}"
     if name not in group:
-        raise InputError(f"data {where}: is named in field_names and not there")
+        raise InputError(f"data {where}: is named in field_names, but missing")
     dataset = group[name]
     check_numeric(dataset.dtype, where)
     varies = [bool(v) for v in np.ravel(dataset.attrs.get("dim_varying", np.ones(len(axes), bool)))]
@@ -77,7 +77,9 @@ def _variable(path: Path, group: Any, group_name: str, name: str, order: int, ax
         if len(found.axes) == len(dataset.shape) and all(found.size(a) == 1 for a in set(space) - set(own)):
             letters = found.axes
     if len(varies) != len(axes) or len(letters) != len(dataset.shape):
-        raise InputError(f"data {where}: has shape {dataset.shape}, and by its attributes the axes {letters or 'none'}")
+        raise InputError(
+            f"data {where}: has shape {dataset.shape}, but its attributes give the axes {letters or 'none'}"
+        )
     if order and math.prod(dataset.shape[len(letters.rstrip("c")) :]) != len(components):
         raise InputError(
             f"data {where}: has shape {dataset.shape}; expected {len(components)} components in {len(axes)}-D"

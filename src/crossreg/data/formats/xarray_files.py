@@ -137,7 +137,7 @@ def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tupl
     """Return the variables that `fields` names, or all that have the dimensions of the largest, and notes."""
     shapes = {name: array.shape for name, array in arrays.items()}
     if not arrays:
-        raise InputError(f"data {path}: has no variable at its root; groups inside of it are not looked into")
+        raise InputError(f"data {path}: has no variable at its root; groups inside it are not read")
     check_there(fields, arrays, path, listed(shapes))
     if fields:
         return list(fields), ()

@@ -34,7 +34,7 @@ def check_store(path: Path) -> None:
     size, metadata = 0, []
     for file in path.rglob("*"):
         if file.is_symlink() or not (file.is_dir() or file.is_file()):
-            raise InputError(f"data {file}: is a link, or no file; expected all of the store in its folder")
+            raise InputError(f"data {file}: is a link, or not a file; expected the whole store inside its folder")
         size += file.stat().st_size if file.is_file() else 0
         metadata += [file] if file.name in (".zarray", "zarr.json") else []
     most = most_unpacked(size)
@@ -46,7 +46,9 @@ def check_store(path: Path) -> None:
         for codec in _codecs(about):
             if codec not in _KNOWN:
                 known = ", ".join(sorted(_NUMCODECS))
-                raise InputError(f"{where}: needs the codec {str(codec)[:40]}, which is not run; known are {known}")
+                raise InputError(
+                    f"{where}: needs the codec {str(codec)[:40]}, which is not supported; expected one of {known}"
+                )
         whole = about["shape"] if len(about["shape"]) == 1 else ()
         part = max(math.prod(_chunk(about)), math.prod(whole)) * _item_bytes(about)
         if part > most:

@@ -201,4 +201,4 @@ def _check_cars(path: Path, stored: dict[str, np.ndarray]) -> None:
     limits = np.repeat(np.diff(stored["vertex_offsets"]), np.diff(stored["face_offsets"]))
     faces = stored["faces"]
     if (faces < 0).any() or (faces >= limits[:, None]).any():
-        raise InputError(f"{path}: a face has a vertex that its car has not")
+        raise InputError(f"{path}: a face has a vertex that its car does not have")

@@ -23,7 +23,7 @@ def draw_plan(plan: dict[str, Any], path: Path) -> None:
         InputError: The path does not end in .png.
     """
     if path.suffix.lower() != ".png":
-        raise InputError(f"figure {path}: expected the name of a PNG file")
+        raise InputError(f"figure {path}: expected a name that ends in .png")
     rows = plan["by_devices"]
     devices = np.asarray([row["devices"] for row in rows])
     seconds = np.asarray([row["seconds"] for row in rows])

@@ -122,7 +122,7 @@ def of_fields(stored: StoredFields, out: Path, ending: str, name: str, trajector
     number = int(stored.trajectories.min()) if trajectory is None else trajectory
     if number not in stored.trajectories:
         known = ", ".join(map(str, np.sort(stored.trajectories).tolist()))
-        raise InputError(f"trajectory is {number}: of {name}, the test trajectories {known} are stored")
+        raise InputError(f"trajectory is {number}: {name} stores the test trajectories {known}")
     drawings: list[Drawing] = [functools.partial(maps_of, stored, out / f"maps{ending}", name, number)]
     if stored.planes is not None:
         drawings.append(functools.partial(planes_of, stored, stored.planes, out / f"planes{ending}", name, number))

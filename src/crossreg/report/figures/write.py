@@ -57,7 +57,7 @@ def draw_figures(
         try:
             check_no_link(out)
         except OSError as error:
-            raise InputError(f"{out}: {error.strerror}; `out` names another folder for figures") from error
+            raise InputError(f"{out}: {error.strerror}; choose another folder for the figures with `out`") from error
     kind = kind_of(folder)
     if kind == "sweep":
         return sweep_figures(folder, out, trajectory=trajectory, progress=progress)

@@ -108,7 +108,9 @@ def _of_runs(
         computed += not is_there
         try:
             if computed > _MOST_COMPUTED and not is_there:
-                raise InputError(f"{folder.name} has no {TEST_FIELDS}; `crossreg report` on its folder alone makes it")
+                raise InputError(
+                    f"{folder.name} has no {TEST_FIELDS}; run `crossreg report` on its own folder to make it"
+                )
             entries.append(Entry(group, label, row, load_run_fields(folder, progress=progress), ""))
         except InputError as error:
             entries.append(Entry(group, label, row, None, str(error)))

@@ -135,7 +135,7 @@ def find(folder: Path, *, progress: bool = False) -> Found:
             kind = kind_by(names, read_sections(path / CONFIG))
             try:
                 if kind is None:
-                    raise InputError(f"what is below was not looked at: it is more than {DEPTH} folders down")
+                    raise InputError(f"not read, since it is more than {DEPTH} levels deep")
                 if len(found.runs) >= _MOST_RUNS and kind == "run":
                     raise InputError(f"left out: a page has at most {_MOST_RUNS} runs")
                 for item in readers[kind](name, path):

@@ -120,7 +120,7 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
 def check_output(output: Path) -> None:
     """Raise InputError, before anything is read, if the page could not be written to this file."""
     if output.is_dir():
-        raise InputError(f"output {output}: is a folder; name a file, as report.html")
+        raise InputError(f"output {output}: is a folder; name a file, such as report.html")
     if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"output {output}: expected a name that ends in .html")
     if not output.parent.is_dir():

@@ -177,7 +177,9 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
         shared = {k: v for k, v in row.get("settings", {}).items() if k not in row.get("changes", {})}
         line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}, shared))
         if (key, seeds) in seen:
-            raise InputError(f"two rows of {row['method']}, seed {row['seed']}, in the regime {regime}")
+            raise InputError(
+                f"{row['method']} with seed {row['seed']} has two rows in the regime {regime}; expected one"
+            )
         seen.add((key, seeds))
         if not row["diverged"]:
             for name, (split, score, _) in SCORES.items():

@@ -266,7 +266,7 @@ def read_test_fields(path: Path, *, identity: str | None = None) -> StoredFields
     try:
         header = json.loads(str(file["header"]))
         if header["format"] != _FORMAT or tuple(header["levels"]) != LEVELS:
-            raise ValueError("of another version")
+            raise ValueError("it is of another version")
         # Files of older versions have one unit for all channels.
         scales = np.atleast_1d(header["unit"]).astype(float).tolist()
         unit = list(zip(scales, header.get("origin", [0.0] * len(scales)), strict=True))
@@ -280,7 +280,7 @@ def read_test_fields(path: Path, *, identity: str | None = None) -> StoredFields
         planes = _planes(file, unit, header)
         pit, space = np.asarray(header["pit"], float), tuple(map(int, header["space"]))
         if pit.ndim != 1 or not (np.isfinite(pit) & (pit >= 0)).all():
-            raise ValueError("its PIT values are no counts")
+            raise ValueError("its PIT values are not counts")
         names = tuple(in_one_line(str(name)) for name in header.get("names", ()))
         if len(names) not in (0, fields["truth"].shape[2]):
             raise ValueError("its names are those of other channels")

@@ -50,9 +50,9 @@ def locked(folder: Path, who: str, *, inside: Iterable[str] = ()) -> Iterator[No
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise InputError(f"{where}: another {who} is at work there") from error
+            raise InputError(f"{where}: in use by another {who}") from error
         except OSError as error:
-            raise InputError(f"{where}: its file system gives no lock ({error.strerror})") from error
+            raise InputError(f"{where}: its file system cannot lock files ({error.strerror})") from error
         for place in places:
             try:
                 check_no_link(place)

@@ -64,7 +64,7 @@ def read_manifest(folder: Path) -> dict[str, list[str]] | None:
         raw = read_regular(path)
     except FileNotFoundError:
         if any(has_seal(model) for pattern in _MODELS for model in folder.glob(pattern)):
-            raise InputError(f"{path}: is missing; what the folder holds cannot be vouched for") from None
+            raise InputError(f"{path}: is missing, so the files of the folder cannot be verified") from None
         return None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
@@ -73,7 +73,7 @@ def read_manifest(folder: Path) -> dict[str, list[str]] | None:
         if raw != _render(files):
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{path}: is corrupted; what the folder holds cannot be vouched for") from None
+        raise InputError(f"{path}: is corrupted, so the files of the folder cannot be verified") from None
     return files
 
 
@@ -96,12 +96,12 @@ def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = 
         if not path.exists():
             continue
         if name not in files:
-            raise InputError(f"{path}: is not in {MANIFEST}; expected what crossreg wrote")
+            raise InputError(f"{path}: is not listed in {MANIFEST}; expected only files that crossreg wrote")
         # A writer may have replaced the file and the manifest between the two reads: then the new manifest lists it.
         if not _fits(path, files[name]) and not is_sound(folder, name):
             raise InputError(
                 f"{path}: is corrupted (its SHA-256 is not the one in {MANIFEST});"
-                " the same train, sweep or car command makes it again"
+                " run the same train, sweep or car command to make it again"
             )
 
 

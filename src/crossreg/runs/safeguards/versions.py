@@ -107,5 +107,5 @@ def check_numerics(stored: Mapping[str, Any], now: Mapping[str, str], where: str
         return
     changes = "; ".join(f"{_NUMERICS[name]}: was {stored[name]}, is {now[name]}" for name in names)
     if not force:
-        raise InputError(f"{where}: begun under other conditions ({changes}); `force_resume` resumes all the same")
+        raise InputError(f"{where}: started under other conditions ({changes}); `force_resume` resumes nevertheless")
     print(f"crossreg: {where}: resumes under other conditions ({changes}): last digits may differ", file=sys.stderr)

@@ -71,7 +71,8 @@ class LocalLauncher(Launcher):
             if asked.returncode != 0:
                 reason = last_lines(asked.stderr).rpartition("\n")[2]
                 raise InputError(
-                    f"workers is {self._count}: a worker cannot begin ({reason}); `worker_gpus=0` needs no GPU"
+                    f"workers is {self._count}: a worker cannot start ({reason}); with `worker_gpus=0`, workers need no"
+                    " GPU"
                 )
             backend, there = asked.stdout.split()[-2:]
             if backend != "cpu":  # there are GPUs, and JAX can use them

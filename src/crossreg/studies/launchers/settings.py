@@ -66,17 +66,17 @@ class Workers:
         memory, address, slurm = self.worker_memory, self.ray_address, self.launcher == "slurm"
         check(memory is None or 0 < memory < 2**20, "worker_memory", memory, "must be a number of GiB above 0")
         check(self.slurm_time >= 1, "slurm_time", self.slurm_time, "must be 1 minute or more")
-        check(self.launcher == "ray" or address is None, "ray_address", address, "is for `launcher=ray`")
+        check(self.launcher == "ray" or address is None, "ray_address", address, "needs `launcher=ray`")
         if not slurm and (self.slurm_partition or self.slurm_options):
-            raise InputError("`slurm_partition` and `slurm_options`: are for `launcher=slurm`")
+            raise InputError("`slurm_partition` and `slurm_options`: need `launcher=slurm`")
         if self.in_process and (self.worker_cpus is not None or self.worker_gpus is not None):
-            raise InputError("`worker_cpus` and `worker_gpus`: are for `workers=2` or more, or another `launcher`")
+            raise InputError("`worker_cpus` and `worker_gpus`: need `workers=2` or more, or another `launcher`")
         needs = "needs `worker_memory`, the GiB that a job may fill (of its GPU if it has one)"
         check(not slurm or memory is not None, "launcher", self.launcher, needs)
         self.options()
         for engine, package in (("ray", "ray"), ("slurm", "submitit")):
             is_there = self.launcher != engine or importlib.util.find_spec(package) is not None
-            check(is_there, "launcher", engine, f"needs {package}; install it by `pip install 'crossreg[{engine}]'`")
+            check(is_there, "launcher", engine, f"needs {package}; install it with `pip install 'crossreg[{engine}]'`")
         return self
 
 

@@ -48,7 +48,9 @@ def work(job: Job, fetch: Fetch | None = None) -> Outcome:
     try:
         keep_compiled()
         if (own := source_digest()) != job.source:
-            raise InputError(f"the worker has another crossreg ({own}) than the driver ({job.source})")
+            raise InputError(
+                f"the worker has another crossreg ({own}) than the driver ({job.source}); install the same one for both"
+            )
         if _sees(job):
             return _do(job, Path(job.folder))
         if fetch is None:

@@ -82,7 +82,7 @@ def asked_trials(asked: Asked) -> AskedTrials:
         trials, seeds, folder = (_of_sweep if asked.what in NAMES else _of_settings)(asked), asked.seeds, None
     if (own := trials[0].config.data.data) is not None:
         raise InputError(
-            f"{asked.what}: is for your data ({own}), which plans do not support; `crossreg sweep … --plan` does"
+            f"{asked.what}: uses your data ({own}), which plans do not support; use `crossreg sweep … --plan`"
         )
     check_trials(trials)
     return AskedTrials(trials, seeds, folder)

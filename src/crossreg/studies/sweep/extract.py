@@ -55,7 +55,7 @@ def extract(
     rows = {row["key"]: row for row in read_rows(folder)}
     row = rows.get(trial_key(trial, trajectories.digest))
     if key not in archive or row is None:
-        raise InputError(f"{folder}: this trial is not finished")
+        raise InputError(f"{folder}: this trial is not finished; run the same `crossreg sweep` to finish it")
     data = training.data(trajectories)
     channels, *space = data.train.field_shape
     model = archive.model(key, channels, tuple(space), data.train.units)
@@ -101,4 +101,4 @@ def _find(trials: Sequence[Trial], method: str, seed: int, where: Sequence[str])
     varied = dict.fromkeys(name for trial in of_seed for name in trial.changes)
     values = {name: list(dict.fromkeys(field(trial, name) for trial in of_seed)) for name in varied}
     choices = [f"{name} {', '.join(map(str, listed))}" for name, listed in values.items() if len(listed) > 1]
-    raise InputError(f"`where`: {len(fitting)} trials fit; the sweep has {'; '.join(choices)}")
+    raise InputError(f"`where`: {len(fitting)} trials match, and one is expected; the sweep has {'; '.join(choices)}")
