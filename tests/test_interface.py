@@ -4,8 +4,8 @@ import dataclasses
 import json
 import subprocess
 import sys
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -15,7 +15,10 @@ import pytest
 import crossreg as xr
 from crossreg.data.load import ARRAYS
 from crossreg.fitting import fit
+from crossreg.forecasts.rollout import rollout
+from crossreg.nn.surrogate import surrogate_in
 from crossreg.objectives import scaled_crps
+from crossreg.runs.final_scores import final_metrics
 from crossreg.studies import train
 from made_fields import fields
 
@@ -153,6 +156,47 @@ def test_a_surrogate_is_a_predictor_wherever_one_is_taken(result, data):
         theirs = xr.evaluate(wrap(xr.methods.EnsemblePredictor([result.model], 4), data.reg), data.test)
         assert ours == theirs
         assert ours != xr.evaluate(result.model, data.test, num_samples=4)
+
+
+@pytest.fixture(scope="module")
+def run(result, trajectories, tmp_path_factory) -> xr.Run:
+    """The result, saved as one that was trained on a file with the same fields."""
+    folder = tmp_path_factory.mktemp("own")
+    np.save(folder / "u.npy", trajectories)
+    in_file = xr.load(folder / "u.npy", observed_fraction=0.8)
+    result._replace(data=in_file).save(folder / "run", progress=False)
+    return xr.load_run(folder / "run")
+
+
+def test_a_result_and_a_run_stand_for_their_surrogate(result, run, data, tmp_path):
+    x = data.test[:3].x
+    scores = xr.evaluate(result.model, data.test, num_samples=4)
+    forecast = rollout(result.model, x[:, :2], 2, 3).mean
+    for holder in (result, run):
+        np.testing.assert_array_equal(xr.predict(holder, x).means, xr.predict(result.model, x).means)
+        assert xr.evaluate(holder, data.test, num_samples=4) == scores
+        assert xr.metrics.sigma_per_site(holder) == xr.metrics.sigma_per_site(result.model)
+        np.testing.assert_array_equal(rollout(holder, x[:, :2], 2, 3).mean, forecast)
+        for fit_to in (xr.methods.fit_conformal, xr.methods.fit_temperature):
+            ours, theirs = (fit_to(model, data.reg, num_samples=4) for model in (holder, result.model))
+            for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+                np.testing.assert_array_equal(a, b)
+        ours, theirs = (xr.methods.fit_correlation(model, data.reg) for model in (holder, result.model))
+        np.testing.assert_array_equal(ours, theirs)
+        ours, theirs = (xr.methods.EnsemblePredictor([one, result.model], 4) for one in (holder, result.model))
+        assert xr.evaluate(ours, data.test) == xr.evaluate(theirs, data.test)
+    with pytest.raises(TypeError, match="expected a surrogate, or a Fit or a Run, which hold one, not a SimpleName"):
+        surrogate_in(cast(Any, SimpleNamespace(model="a name")))
+
+
+def test_a_run_scores_itself_on_its_own_splits(result, run, data):
+    stored = final_metrics(run.model, data, run.config)
+    for split in ("train", "reg", "test"):
+        assert run.evaluate(split) == result.evaluate(split, num_samples=4) == stored[split]
+    assert run.evaluate() == run.evaluate(data.test) == stored["test"] != stored["reg"]
+    assert run.evaluate(num_samples=2) == result.evaluate(num_samples=2) != stored["test"]
+    with pytest.raises(xr.InputError, match="calibration: no such split; there are train, reg, test"):
+        data.pairs_of("calibration")
 
 
 def test_a_save_that_is_interrupted_leaves_nothing(result, tmp_path, monkeypatch):

@@ -85,6 +85,12 @@ _MOVED = {
     },
 }  # fmt: skip
 
+# Those of them that took other arguments.
+_OTHERWISE = {
+    "load_data": ("crossreg.data.load", "load_config"),
+    "load_file": ("crossreg.data.files.load", "load_file"),
+}
+
 __all__ = [*_HOME_OF, *_NAMESPACES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -96,9 +102,8 @@ def __getattr__(name: str) -> Any:
     if name in _MOVED:
         home, _, now = f"crossreg.{_MOVED[name]}".rpartition(".")
         warnings.warn(f"crossreg.{name} is now {home}.{now}", DeprecationWarning, stacklevel=2)
-        # Two of them took other arguments.
-        home = {"load_data": "crossreg.data.load", "load_file": "crossreg.data.files.load"}.get(name, home)
-        return getattr(importlib.import_module(home), name if name in ("load_data", "load_file") else now)
+        home, now = _OTHERWISE.get(name, (home, now))
+        return getattr(importlib.import_module(home), now)
     raise AttributeError(f"module 'crossreg' has no attribute {name!r}")
 
 

@@ -1,4 +1,9 @@
-"""The exception that tells users about bad input."""
+"""The exception that tells users about bad input, and warnings on the standard error."""
+
+import difflib
+import functools
+import sys
+from collections.abc import Iterable
 
 _LONGEST = 1000
 
@@ -15,6 +20,18 @@ class InputError(ValueError):
 
     def __init__(self, message: str):
         super().__init__(in_one_line(message))
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, most: int = 1) -> str:
+    """Return the end of a message about a word that is not known: the words that are spelt like it, or `otherwise`."""
+    close = difflib.get_close_matches(word, list(known), most)
+    return f"; did you mean {' or '.join(close)}?" if close else otherwise
+
+
+@functools.cache
+def warn(message: str) -> None:
+    """Print a warning on the standard error, the same one once in a process."""
+    print(f"crossreg: warning: {message}", file=sys.stderr)
 
 
 def in_one_line(text: str) -> str:

@@ -1,7 +1,6 @@
 """Fit one model in memory, with a progress display; the result predicts, scores, and saves itself as a run folder."""
 
 import dataclasses
-import difflib
 import sys
 import warnings
 from pathlib import Path
@@ -14,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.config.settings import RegObjective
-from crossreg.data.pairs import AbstractPairs, Batch, Data
-from crossreg.errors import InputError
+from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
+from crossreg.errors import InputError, did_you_mean
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
 from crossreg.nn.surrogate import Surrogate, predict
@@ -79,9 +78,9 @@ class Fit(NamedTuple):
         x = x.x if isinstance(x, Batch) else jnp.asarray(x)
         return predict(self.model, x, key=key, num_samples=num_samples)
 
-    def evaluate(self, pairs: AbstractPairs | None = None, *, num_samples: int = 30) -> dict[str, object]:
-        """Score the model on a split, by default on `data.test`; see [`evaluate`][crossreg.evaluate]."""
-        return evaluate(self.model, self.data.test if pairs is None else pairs, num_samples=num_samples)
+    def evaluate(self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int = 30) -> dict[str, object]:
+        """Score the model on pairs, or on a split of its data; see [`evaluate`][crossreg.evaluate]."""
+        return evaluate(self.model, self.data.pairs_of(pairs), num_samples=num_samples)
 
     def save(self, folder: Path | str, *, progress: bool = True) -> dict[str, Any]:
         """Save the model as a run folder, as `crossreg train` writes it, with its scores on all splits.
@@ -166,8 +165,7 @@ def fit(
     if isinstance(reg_objective, str):
         fields["reg_objective"], reg_objective = reg_objective, None
     if unknown := [name for name in fields if name not in _FIELDS]:
-        close = difflib.get_close_matches(unknown[0], _FIELDS, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(unknown[0], _FIELDS)
         raise InputError(f"{unknown[0]}: no such setting of training{hint}; those of the model go into a ModelConfig")
     if not isinstance(model, Surrogate | ModelConfig | None):
         raise TypeError(f"fit builds a model from a ModelConfig or trains a Surrogate, not a {type(model).__name__}")

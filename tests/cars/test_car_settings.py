@@ -26,7 +26,7 @@ def test_every_setting_is_a_flag():
     own = [f.name for f in dataclasses.fields(study) if f.name not in ("model", "train")]
     for name in (*own, *settings):
         assert (f"--{name.replace('_', '-')} " in shown.replace(",", " ")) == (name not in NO_FLAGS), name
-    assert "Adam's rate for the σ of the noise sites" in " ".join(shown.replace("│", " ").split())
+    assert "Adam's learning rate for the σ of the noise sites" in " ".join(shown.replace("│", " ").split())
     assert "(default: 10000)" in shown
 
 

@@ -137,10 +137,38 @@ def test_a_field_is_of_a_file_not_of_an_array(fields):
 
 def test_older_loaders_warn_and_load_the_same(tmp_path, fields):
     np.save(tmp_path / "u.npy", fields)
-    with pytest.warns(DeprecationWarning, match="load_file"):
+    with pytest.warns(DeprecationWarning, match="load_file") as found:
         assert_same(xr.load_file(tmp_path / "u.npy"), xr.load(tmp_path / "u.npy"))
+    assert len(found) == 1
     config = DataConfig(
         data=str(tmp_path / "u.npy"), train_size=None, reg_size=None, test_size=None, train_horizon=None
     )
-    with pytest.warns(DeprecationWarning, match="load_data"):
+    with pytest.warns(DeprecationWarning, match="load_data") as found:
         assert_same(xr.load_data(config), load_config(config))
+    assert len(found) == 1
+
+
+def test_loaded_data_say_what_is_in_them(tmp_path, fields):
+    """The numbers are those of the arrays; none of them is printed as an array."""
+    flow = tmp_path / "flow"
+    for name, part in {"train": fields[:4], "reg": fields[4:6], "test": fields[6:9]}.items():
+        (flow / name).mkdir(parents=True)
+        np.savez(flow / name / "u.npz", wind=part)
+    data = xr.load(flow, observed_fraction=0.7, mask_per="pair", axes="btcx")
+    assert repr(data).splitlines() == [
+        "Data of flow: 2 channels (wind[0], wind[1]) on 12 points",
+        "train: 4 trajectories, 16 pairs",
+        "reg: 2 trajectories, 8 pairs",
+        "test: 3 trajectories, 12 pairs",
+        "mask: 70% of the points are observed, with a mask per pair",
+    ]
+    assert repr(data.split_off_calibration(0)).splitlines()[2::2] == [
+        "reg: 1 trajectory, 4 pairs",
+        "calibration: 1 trajectory, 4 pairs",
+    ]
+    streamed = xr.load(flow, observed_fraction=0.7, in_memory_gib=0.0, axes="btcx")
+    assert repr(streamed).splitlines()[:4] == repr(data).splitlines()[:4]
+    assert "70% of the points are observed, with one mask for all pairs; values that are missing" in repr(streamed)
+    assert repr(xr.load(fields)).endswith("\nmask: every point is observed")
+    fields[0, 1, 0] = np.nan
+    assert repr(xr.load(fields)).endswith("\nmask: every point that was measured is observed")

@@ -15,7 +15,7 @@ from jax import export
 from safetensors.numpy import load_file
 
 import crossreg
-from crossreg.config import DataConfig, ModelConfig
+from crossreg.config import DataConfig, ModelConfig, TrainConfig
 from crossreg.data.keys import evaluation_key
 from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
@@ -23,6 +23,7 @@ from crossreg.data.trajectories import Trajectories, digest
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.export.write import export_model
+from crossreg.fitting import Fit
 from crossreg.nn.backbone import cross_regularize
 from crossreg.nn.surrogate import predict
 from foreign_modules import FOREIGN, WIDTH
@@ -147,7 +148,8 @@ def test_masks_of_their_own_and_units(tmp_path):
     model = dataclasses.replace(_model("mlp", data), units=units)
     fields = np.asarray(data.test.trajectories[:4, 0]) * scale + offset
     masks = np.random.default_rng(2).random((4, 16)) < 0.7
-    export_model(model, data.test, tmp_path / "out", seed=SEED, num_samples=SAMPLES, levels=LEVELS)
+    fitted = Fit(model, [], data, TrainConfig())  # stands for its model
+    export_model(fitted, data.test, tmp_path / "out", seed=SEED, num_samples=SAMPLES, levels=LEVELS)
     x = np.concatenate([np.where(masks[:, None], fields, offset), masks[:, None]], axis=1)
     wanted = _wanted(model, jnp.asarray(x, jnp.float32))
     hidden = np.where(masks[:, None], fields, np.nan).astype(np.float32)

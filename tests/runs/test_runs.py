@@ -190,8 +190,12 @@ def test_bad_training_arguments_are_refused(cached_waves, capsys, tmp_path):
     assert "--seed 99999999999: must lie in" in attempt("--seed", "99999999999")
     assert "--preset: expected one argument" in refused(capsys, "train", "--out", out, "--preset")
     assert "must lie inside the bounds (-4, 3)" in attempt("--generalization-head", "--head-log-sigma-min", "-4")
-    assert "no such command" in refused(capsys, "trian")
+    assert "trian: no such command; did you mean train?" in refused(capsys, "trian")
+    assert "xyz: no such command; there are train, data, " in refused(capsys, "xyz")
     assert "--out" in refused(capsys, "train")
+    assert "Unrecognized options: --stepz, --outt; did you mean --steps? (see" in attempt("--stepz", "3", "--outt=x")
+    assert "Unrecognized options: --batch-sise; did you mean --batch-size?" in attempt("--batch_sise", "3")
+    assert "Unrecognized options: --zzz (see crossreg train --help)" in attempt("--zzz")
     assert not out.exists()
 
 

@@ -23,42 +23,44 @@ class _Quiet:
 @dataclass(frozen=True, kw_only=True)
 class _Trains(_Quiet):
     save_every: float = SAVE_EVERY
-    """Seconds between two snapshots of a training; more where a snapshot would take over 1% of the time."""
+    """Seconds between snapshots of a training; longer where writing snapshots would take over 1% of the time."""
     force_resume: bool = False
-    """Resume even on another kind of machine or with another jaxlib; last digits may then differ."""
+    """Resume even on another kind of machine or with another jaxlib; the last digits may then differ."""
     max_diverged: float = 0.5
-    """Exit with code 4 if more than this share of the runs diverged."""
+    """Exit with code 4 if more than this share of the trained models diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train(_Trains):
-    """Train one run into a folder; if it is interrupted, the same command resumes it.
+    """Train one model and write its run folder; if interrupted, run the same command again to resume.
 
-    Every setting is a flag. The others come from --preset, or from the YAML file --config.
+    Every setting is a flag. The settings not given come from the YAML file --config, or else from --preset.
     """
 
     out: Path
-    """Folder of the run: new, empty, or of the same run, which resumes from its last snapshot."""
+    """Run folder to write. It must be new, empty, or hold the same run, which then resumes from its last snapshot."""
     preset: str = "reference"
-    """One of reference, low-observation, head-only, unregularized, dropout, protocol; or a scenario, with the settings
-    of reference: diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs, phy_kolm_flow."""
+    """A named set of settings: reference, low-observation, head-only, unregularized, dropout, protocol; or a scenario,
+    with the settings of reference: diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs,
+    phy_kolm_flow."""
     config: Path | None = None
-    """A YAML file of settings, like config.yaml of a run folder; it overrides --preset."""
+    """A YAML file of settings, such as the config.yaml of a run folder. Its settings override those of --preset."""
     data_parallel: bool = False
-    """Divide each batch among devices, for models and fields too large for one. A batch that does not divide evenly is
-    padded with pairs of weight 0. By default one device trains."""
+    """Divide each batch among several devices, for models and fields too large for one. A batch that does not divide
+    evenly is padded with pairs of weight 0. By default, one device trains."""
     devices: int | None = None
-    """With --data-parallel: devices to use on each machine; by default all."""
+    """With --data-parallel: the number of devices to use on each machine; by default all."""
     distributed: bool = False
-    """Train data-parallel with the other processes of a cluster job (such as Slurm's), each started by this command."""
+    """Train data-parallel together with the other processes of a cluster job (of Slurm, for example), each of which
+    runs this command."""
     coordinator: str | None = None
-    """Train data-parallel without a cluster manager: HOST:PORT on which process 0 listens."""
+    """HOST:PORT at which process 0 listens, to train data-parallel without a cluster manager."""
     num_processes: int | None = None
     """With --coordinator: the number of processes."""
     process_id: int | None = None
-    """With --coordinator: the number of this process, from 0. Process 0 writes and prints."""
+    """With --coordinator: the number of this process, counted from 0. Only process 0 writes files and prints."""
     max_diverged: float = 0.0
-    """Exit with code 4 if more than this share of the runs diverged."""
+    """Exit with code 4 if more than this share of the trained models diverged."""
     json: bool = False
     """Print the scores as one JSON object instead of tables."""
     settings: Config = field(default_factory=Config)
@@ -73,23 +75,23 @@ class Evaluate(_Quiet):
     data: Path | None = None
     """Where the run's data files are now, if they have moved."""
     json: bool = False
-    """Print one JSON object with test, reg, train and sigma."""
+    """Print one JSON object, with the keys test, reg, train and sigma, instead of tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFiles:
-    """Check your trajectories: shapes, ranges, gaps, a split, a picture, and the command to train on them."""
+    """Check your trajectory files: print shapes, ranges, gaps and a training command, and draw a picture."""
 
     action: tyro.conf.Positional[Literal["check"]]
-    """The action: check."""
+    """What to do; check is the only action."""
     path: tyro.conf.Positional[Path]
-    """An NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of them."""
+    """An NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of such files."""
     field: str | None = None
-    """The array to read, or several, as in u,v, side by side as channels."""
+    """The array to read, or several separated by commas (u,v), which become channels."""
     axes: str | None = None
-    """A letter for each axis: b sample, t time, c channel, x y z space."""
+    """A letter for each axis of the array: b sample, t time, c channel, x y z space."""
     picture: Path = Path("data_check.png")
-    """PNG file to write; an earlier one is replaced."""
+    """PNG file to write; an existing one is replaced."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -101,12 +103,12 @@ class Predict(_Quiet):
     folder: tyro.conf.Positional[Path]
     """Folder of the run, or of a car experiment."""
     input: Path
-    """NPY file of shape (batch, channel, *space). For cars an NPZ file with vertices and perhaps faces, a PLY file, or
-    a folder of them."""
+    """NPY file with an array of shape (batch, channel, *space). For cars: an NPZ file with vertices and, optionally,
+    faces; a PLY file; or a folder of such files."""
     output: Path
-    """NPZ file to write: mean, std, std_predictive, std_generalization, quantiles, levels."""
+    """NPZ file to write, with the arrays mean, std, std_predictive, std_generalization, quantiles and levels."""
     method: str | None = None
-    """For cars: the method of the experiment that predicts, with its first seed; by default xreg."""
+    """For cars: the method to predict with, as trained with the first seed of the experiment; by default xreg."""
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     """Levels of the quantiles, each in (0, 1)."""
     mask: Path | None = None
@@ -122,17 +124,17 @@ class Export(_Quiet):
     folder: tyro.conf.Positional[Path]
     """Folder of the run."""
     output: Path
-    """Folder to write: new or empty."""
+    """Folder to write; it must be new or empty."""
     seed: int = 0
-    """Seed of the noise draws, which become part of the model."""
+    """Seed of the noise draws, which become constants of the exported model."""
     samples: int | None = None
-    """Number of noise draws S; by default as many as the run predicts with."""
+    """Number of noise draws, S; by default the number that the run predicts with."""
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     """Levels of the quantiles, each in (0, 1)."""
     mask_input: bool = False
-    """Give the model a mask as a second input; by default the run's own mask, if it has one, is built in."""
+    """Make the mask a second input of the model. By default, the run's own mask, if it has one, is built in."""
     json: bool = False
-    """Print the description in config.json as one JSON object instead of a summary."""
+    """Print the contents of config.json as one JSON object instead of a summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ class Quickstart(_Quiet):
     """Train XReg, MC dropout and an unregularized model side by side; an earlier quickstart is replaced."""
 
     out: Path = Path("runs/quickstart")
-    """Folder of the results."""
+    """Folder for the results."""
     steps: int = QUICKSTART_STEPS
     """Training steps of each model."""
     json: bool = False
@@ -149,56 +151,58 @@ class Quickstart(_Quiet):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(_Trains):
-    """Train and score many runs as a few compiled programs; if it is interrupted, the same command resumes it."""
+    """Train and score many runs as a few compiled programs; if interrupted, run the same command again."""
 
     name: tyro.conf.Positional[str]
-    """paper-observed, paper-train-size, paper (both), paper-regimes, paper-exact (all of these with the paper's own
-    settings), equal-data, ablation, scenario, or grid."""
+    """A named sweep: paper-observed, paper-train-size, paper (both of these), paper-regimes, paper-exact (the regimes
+    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, scenario, or grid."""
     out: Path
-    """Folder of the sweep: new, empty, or of an earlier sweep, whose finished rows are kept."""
+    """Folder of the sweep. It must be new, empty, or hold an earlier sweep, whose finished rows are kept."""
     methods: str | None = None
-    """Comma-separated, for example xreg,dropout,ensemble+temperature; or all. By default those of the named sweep."""
+    """Methods, separated by commas, for example xreg,dropout,ensemble+temperature; or all. By default those of the
+    named sweep."""
     seeds: int = 5
-    """Seeds of each regime and method."""
+    """Number of seeds for each regime and method."""
     first_seed: int = 0
-    """The lowest seed; seeds that no setting was chosen on confirm a result."""
+    """The lowest seed. To confirm a result, take seeds that were not used to choose any setting."""
     steps: int | None = None
     """Training steps; by default 10,000, and 30,000 for paper-regimes and paper-exact."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """field=value,value for a setting; if given several times, all combinations are run."""
+    """A setting and its values, as in observed_fraction=0.4,0.7. If given several times, all combinations are run."""
     scenario: str | None = None
-    """A scenario that `train --preset` knows, with its settings; by default diff_ks."""
+    """A scenario, with the settings that `train --preset` gives it; by default diff_ks."""
     data: Path | None = None
-    """Your trajectories instead of a scenario, as for train; they must fit into memory."""
+    """Your trajectories instead of a scenario, as for train. They must fit into memory."""
     field: str | None = None
-    """With --data: the array to read, or several, as in u,v, side by side as channels."""
+    """With --data: the array to read, or several separated by commas (u,v), which become channels."""
     axes: str | None = None
-    """With --data: a letter for each axis, as in btxc."""
+    """With --data: a letter for each axis of the array, as in btxc."""
     config: Path | None = None
-    """A YAML file of settings that all runs share; it overrides --scenario and --data."""
+    """A YAML file of settings that all runs share. Its settings override --scenario and --data."""
     devices: int | None = None
-    """Number of devices of this machine to use; by default all."""
+    """Number of this machine's devices to use; by default all."""
     json: bool = False
     """Print the rows as JSON lines instead of a table."""
     plan: bool = False
-    """Only print what would be trained and about how long it would take on this device."""
+    """Only print what would be trained, and roughly how long that would take on this device."""
     # `dataclasses.field`, since this command has a flag called field.
     cluster: Workers = dataclasses.field(default_factory=Workers)
-    """The workers that train; by default this process."""
+    """The workers that train; by default this process alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Estimate what a sweep would take on other devices: jobs, memory, time, efficiency. Nothing is run."""
+    """Estimate the jobs, memory, time and efficiency of a sweep on other devices, without running it."""
 
     what: tyro.conf.Positional[str]
-    """A named sweep (paper, …, grid), a preset, a YAML file of settings, or a sweep's folder, for the rest of it."""
+    """A named sweep (paper, …, grid), a preset, a YAML file of settings, or the folder of a sweep, whose unfinished
+    part is planned."""
     on: str
-    """Devices as NAME:COUNT, for example h200:8 or cpu:1, of a kind that was measured."""
+    """Devices as NAME:COUNT, for example h200:8 or cpu:1. The costs of that kind of device must have been measured."""
     methods: str | None = None
     """As for sweep."""
     seeds: int = 5
-    """As for sweep; any number, for example 25000 seeds of paper for a million replicas."""
+    """As for sweep. For example, 25000 seeds of paper make a million replicas."""
     first_seed: int = 0
     """As for sweep."""
     steps: int | None = None
@@ -210,23 +214,23 @@ class Plan:
     config: Path | None = None
     """As for sweep."""
     compiled: bool = False
-    """Assume that all programs are in the compilation cache."""
+    """Assume that all programs are in the compilation cache already."""
     straggler_rate: float = 0.0
-    """Share of jobs that run slowly."""
+    """Share of jobs that are stragglers, that is, run slowly."""
     straggler_slowdown: float = 3.0
-    """Factor by which those take longer."""
+    """Factor by which stragglers take longer."""
     failures_per_hour: float = 0.0
-    """Random failures per device and hour."""
+    """Random failures per device per hour."""
     save_every: float = SAVE_EVERY
-    """Seconds between two snapshots; a failed job resumes from the last one."""
+    """Seconds between snapshots; a failed job resumes from its last one."""
     retries: int = 1
-    """Restarts of a failed job before it is given up."""
+    """Number of times that a failed job is restarted before it is abandoned."""
     runs: int = 0
-    """Simulations with random stragglers and failures; by default 5 to 100, as many as are quick."""
+    """Number of simulations with random stragglers and failures; 0 means 5 to 100, as many as are quick."""
     seed: int = 0
     """Seed of the simulations."""
     figure: Path | None = None
-    """PNG file to write: time against the number of devices; an existing one is replaced."""
+    """PNG file to write, with time against the number of devices; an existing one is replaced."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -238,7 +242,7 @@ class Table:
     folder: tyro.conf.Positional[Path]
     """Folder of the sweep."""
     all: bool = False
-    """Show every finished row of the folder, not only those of the last command."""
+    """Show every finished row of the folder, rather than only those of the last command."""
     json: bool = False
     """Print the rows as JSON lines instead of a table."""
 
@@ -252,7 +256,7 @@ class Figures(_Quiet):
     out: Path | None = None
     """Folder for the figures; by default FOLDER/figures."""
     trajectory: int | None = None
-    """Number of the stored test trajectory that maps show; by default the first."""
+    """Stored test trajectory to show in maps, by its number; by default the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,25 +264,26 @@ class Report(_Quiet):
     """Write one HTML page that opens offline: tables, figures and test trajectories."""
 
     folder: tyro.conf.Positional[Path]
-    """Folder of a run, a quickstart, a sweep or a car experiment, or a folder with these up to six levels below."""
+    """Folder of a run, a quickstart, a sweep or a car experiment, or a folder that contains such folders, up to six
+    levels deep."""
     output: Path | None = None
-    """HTML file to write, by default FOLDER/report.html; an existing one is replaced."""
+    """HTML file to write; by default FOLDER/report.html. An existing one is replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extract(_Quiet):
-    """Make a run folder of one trained model of a sweep, for `evaluate` and `predict`."""
+    """Make a run folder from one trained model of a sweep, for `evaluate` and `predict`."""
 
     folder: tyro.conf.Positional[Path]
     """Folder of the sweep."""
     out: Path
-    """Folder of the run; must not hold another run."""
+    """Run folder to write. It must not hold another run."""
     method: str = "xreg"
-    """The method; it must be a single model."""
+    """The method of the model; an ensemble cannot be extracted, since it is several models."""
     seed: int = 0
-    """The seed."""
+    """The seed of the model."""
     where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """field=value for a setting that the sweep varies, as --where observed_fraction=0.4; may be given several times."""
+    """The value of a setting that the sweep varies, as in --where observed_fraction=0.4; may be given several times."""
     json: bool = False
     """Print the scores as one JSON object instead of tables."""
 
@@ -287,15 +292,15 @@ class Extract(_Quiet):
 class Car(_Trains):
     """Predict pressure on car surfaces with error bars: XReg and baselines on an optimal transport neural operator.
 
-    --profile sets the defaults of all other flags. If the command is interrupted, the same command resumes it.
+    The defaults of all other flags depend on --profile. If interrupted, run the same command again to resume.
     """
 
     out: Path
-    """Folder of the experiment: new, empty, or of the same experiment."""
+    """Folder of the experiment. It must be new, empty, or hold the same experiment, which then resumes."""
     profile: Profile = "quick"
-    """quick: fewer and coarser cars, minutes on two cores. full: the paper's sizes, for a GPU."""
+    """quick: fewer and coarser cars, for minutes on two cores. full: the paper's sizes, for a GPU."""
     devices: int | None = None
-    """Number of devices of this machine to use; by default all."""
+    """Number of this machine's devices to use; by default all."""
     json: bool = False
     """Print summary.json instead of a table."""
     settings: CarStudy = field(default_factory=CarStudy)
@@ -303,13 +308,13 @@ class Car(_Trains):
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Serve a local page that follows training runs and compares past ones; Ctrl-C ends it."""
+    """Serve a local page that follows runs in training and compares finished ones; Ctrl-C ends it."""
 
     folder: tyro.conf.Positional[Path]
-    """Folder with runs and sweeps up to six levels below it; nothing outside it is read."""
+    """Folder that contains runs and sweeps, up to six levels deep. Nothing outside it is read."""
     host: str = "127.0.0.1"
-    """Address to listen on; the default can be reached from this machine only."""
+    """Address to listen on. The default can be reached only from this machine."""
     port: int = 0
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 picks a free one."""
     open: bool = True
     """Open the page in a browser."""

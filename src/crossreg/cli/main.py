@@ -4,6 +4,7 @@ JAX is imported only once a command has been parsed.
 """
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -15,28 +16,12 @@ from typing import NoReturn
 
 import tyro
 
-from crossreg.cli import actions
-from crossreg.cli.commands import (
-    Car,
-    DataFiles,
-    Evaluate,
-    Export,
-    Extract,
-    Figures,
-    Plan,
-    Predict,
-    Quickstart,
-    Report,
-    Sweep,
-    Table,
-    Train,
-    Watch,
-)
+from crossreg.cli import actions, commands
 from crossreg.cli.flags import in_flags, read_first, with_settings
 from crossreg.config import OWN_DATA, load_yaml
 from crossreg.designs.car_study import FAMILY, NO_FLAGS, car_study
 from crossreg.designs.presets import preset
-from crossreg.errors import InputError
+from crossreg.errors import InputError, did_you_mean
 from crossreg.machine.stopping import code_of, ends_at_once, stops_in_time
 
 _REFUSED, _NOT_WRITTEN, _STOPPED, _PIPE = 2, 3, (130, 143), 141
@@ -50,20 +35,20 @@ def _prepare_jax() -> None:
 
 
 _COMMANDS = {
-    "train": (Train, actions.train),
-    "data": (DataFiles, actions.data),
-    "evaluate": (Evaluate, actions.evaluate),
-    "predict": (Predict, actions.predict),
-    "export": (Export, actions.export),
-    "quickstart": (Quickstart, actions.quickstart),
-    "sweep": (Sweep, actions.sweep),
-    "plan": (Plan, actions.plan),
-    "table": (Table, actions.table),
-    "figures": (Figures, actions.figures),
-    "report": (Report, actions.report),
-    "extract": (Extract, actions.extract),
-    "car": (Car, actions.car),
-    "watch": (Watch, actions.watch),
+    "train": (commands.Train, actions.train),
+    "data": (commands.DataFiles, actions.data),
+    "evaluate": (commands.Evaluate, actions.evaluate),
+    "predict": (commands.Predict, actions.predict),
+    "export": (commands.Export, actions.export),
+    "quickstart": (commands.Quickstart, actions.quickstart),
+    "sweep": (commands.Sweep, actions.sweep),
+    "plan": (commands.Plan, actions.plan),
+    "table": (commands.Table, actions.table),
+    "figures": (commands.Figures, actions.figures),
+    "report": (commands.Report, actions.report),
+    "extract": (commands.Extract, actions.extract),
+    "car": (commands.Car, actions.car),
+    "watch": (commands.Watch, actions.watch),
 }
 
 
@@ -82,7 +67,7 @@ def _usage() -> str:
     )
 
 
-def _train_with_defaults(arguments: list[str]) -> type[Train]:
+def _train_with_defaults(arguments: list[str]) -> type[commands.Train]:
     """Return `Train` with the defaults that --preset, --config and --data set."""
     known = read_first(arguments, preset="reference", config=None, data=None)
     settings = preset(known.preset)
@@ -90,13 +75,13 @@ def _train_with_defaults(arguments: list[str]) -> type[Train]:
         settings = settings.replace(data=known.data, **OWN_DATA)
     if known.config is not None:
         settings = load_yaml(Path(known.config), base=settings)
-    return with_settings(Train, settings)
+    return with_settings(commands.Train, settings)
 
 
-def _car_with_defaults(arguments: list[str]) -> type[Car]:
+def _car_with_defaults(arguments: list[str]) -> type[commands.Car]:
     """Return `Car` with the defaults that --profile and --data set."""
     known = read_first(arguments, profile="quick", data=FAMILY)
-    return with_settings(Car, car_study(known.profile, data=known.data), hidden=NO_FLAGS)
+    return with_settings(commands.Car, car_study(known.profile, data=known.data), hidden=NO_FLAGS)
 
 
 _WITH_DEFAULTS = {"train": _train_with_defaults, "car": _car_with_defaults}
@@ -105,15 +90,29 @@ _WITH_DEFAULTS = {"train": _train_with_defaults, "car": _car_with_defaults}
 def _parse(name: str, arguments: list[str]):
     """Return the command's dataclass, filled from its flags."""
     kind = _WITH_DEFAULTS[name](arguments) if name in _WITH_DEFAULTS else _COMMANDS[name][0]
-    markers = (tyro.conf.OmitArgPrefixes,)
+    read = functools.partial(tyro.cli, kind, prog=f"crossreg {name}", config=(tyro.conf.OmitArgPrefixes,))
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, prog=f"crossreg {name}", args=arguments, config=markers)
+            return read(args=arguments)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise InputError(f"{_first_message(said.getvalue())} (see crossreg {name} --help)") from None
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+            read(args=["--help"])
+        message = _unknown_flag(arguments, shown.getvalue()) or _first_message(said.getvalue())
+        raise InputError(f"{message} (see crossreg {name} --help)") from None
+
+
+def _unknown_flag(arguments: list[str], help_text: str) -> str | None:
+    """Return a message that names the flags that are not in the help, and the one that was probably meant."""
+    known = set(re.findall(r"--[a-z][a-z0-9-]*", help_text))
+    given = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
+    if not (unknown := [flag for flag in given if flag not in known]):
+        return None
+    hint = next(filter(None, (did_you_mean(flag, sorted(known)) for flag in unknown)), "")
+    return f"Unrecognized options: {', '.join(unknown)}{hint}"
 
 
 def _first_message(box: str) -> str:
@@ -148,7 +147,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with stops_in_time(_after("stopped", name)):
             if name not in _COMMANDS:
-                raise InputError(f"{name}: no such command; there are {', '.join(_COMMANDS)}")
+                hint = did_you_mean(name, _COMMANDS, f"; there are {', '.join(_COMMANDS)}")
+                raise InputError(f"{name}: no such command{hint}")
             command = _parse(name, rest)
             _prepare_jax()
             return _COMMANDS[name][1](command) or 0

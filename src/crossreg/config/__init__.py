@@ -9,14 +9,13 @@ May import `errors` and `files`. Imports neither JAX nor NumPy, so that `crossre
 """
 
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from crossreg.config.field_types import shown, typed
 from crossreg.config.settings import OWN_DATA, DataConfig, ModelConfig, TrainConfig
-from crossreg.errors import InputError
+from crossreg.errors import InputError, did_you_mean
 from crossreg.files.regular import open_regular
 from crossreg.files.yaml_files import LONGEST, parse_settings
 
@@ -107,8 +106,7 @@ def typed_field(name: str, value: Any, where: str) -> Any:
     kinds = {known.name: known.type for group in vars(Config()).values() for known in dataclasses.fields(group)}
     if name in kinds:
         return typed(value, kinds[name], where)
-    near = difflib.get_close_matches(name, kinds, 1)
-    hint = f"; did you mean {near[0]}?" if near else "; `crossreg train --help` lists them"
+    hint = did_you_mean(name, kinds, "; `crossreg train --help` lists them")
     raise InputError(f"{where}: no such config field{hint}")
 
 

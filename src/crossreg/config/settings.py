@@ -13,6 +13,7 @@ from crossreg.config.sites import site_names
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
 RegObjective = Literal["fair", "moment-matched", "mixture", "crps", "scaled-crps"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
+MaskPer = Literal["run", "trajectory", "pair", "step"]
 
 _MOST_BLOCKS = 1000
 
@@ -30,46 +31,49 @@ class DataConfig:
     data: str | None = None
     """Your data in place of a scenario: an NPY, NPZ, HDF5, NetCDF or Zarr file, or a folder of such files."""
     field: str | None = None
-    """Your data: the array to use, or several, as in u,v, which become channels."""
+    """Your data: the array to use, or several separated by commas (u,v), which become channels."""
     axes: str | None = None
-    """Your data: a letter per axis, b sample, t time, c channel, x y z space; by default btc and then space."""
+    """Your data: a letter for each axis of the array: b sample, t time, c channel, x y z space. By default btc,
+    followed by space."""
     split: Literal["trajectory", "time"] = "trajectory"
-    """Your data: divide the trajectories among the splits, or the times of each, with sizes in steps."""
+    """Your data: whether train, reg and test are different trajectories, or different times of each trajectory. Sizes
+    of a split by time are numbers of steps."""
     split_seed: int = 0
-    """Your data: seed of the division of trajectories."""
+    """Your data: seed of the random split by trajectory."""
     time_stride: int = 1
-    """Your data: use every n-th time, so that a step is n of the file's."""
+    """Your data: use every n-th time, so that one step spans n steps of the file."""
     in_memory_gib: float = 1.0
-    """Your data: above this size, in GiB, data stay in their files, and batches are read during training."""
+    """Your data: the size in GiB above which data stay in their files, and batches are read during training."""
     scenario: str = "diff_ks"
-    """Name of an APEBench scenario; for your data, the name of their file."""
+    """Name of an APEBench scenario; for your data, the name of the file."""
     num_spatial_dims: int | None = None
-    """Dimensions of the scenario; by default the scenario's own."""
+    """Number of spatial dimensions; by default the scenario's own."""
     num_points: int | None = None
-    """Grid points per dimension; by default the scenario's own."""
+    """Grid points along each axis; by default the scenario's own."""
     train_size: int | None = 50
-    """Training trajectories, the first ones of the train pool (at most 70); by default 70% of your data."""
+    """Number of train trajectories: the first ones of the train pool, at most 70. For your data, 70% by default."""
     reg_size: int | None = 50
-    """Regularization trajectories, the first ones of the reg pool (at most 50); by default 10% of your data. 0: none,
-    for methods that use none."""
+    """Number of reg trajectories: the first ones of the reg pool, at most 50, or 0 for methods that do not use reg. For
+    your data, 10% by default."""
     one_pool: bool = False
-    """Take train and reg trajectories from one pool of 150, train first, so that both together are all the data."""
+    """Take train and reg trajectories from one common pool of 150, train first, to compare methods at equal data."""
     test_size: int | None = 30
-    """Test trajectories, the first ones of APEBench's own test set (at most 30); by default 20% of your data."""
+    """Number of test trajectories: the first ones of APEBench's own test set, at most 30. For your data, 20% by
+    default."""
     train_horizon: int | None = 10
-    """Steps (one-step pairs) of each train and reg trajectory; by default all of your data."""
+    """Steps (that is, pairs) of each train and reg trajectory. For your data, all by default."""
     test_horizon: int | None = 200
-    """Steps of each test trajectory; by default all of your data."""
+    """Steps (that is, pairs) of each test trajectory. For your data, all by default."""
     observed_fraction: float = 0.7
-    """Fraction of the input's points that are observed; the others are set to 0. By default all of your data."""
-    mask_per: Literal["run", "trajectory", "pair", "step"] = "run"
-    """Draw one mask per run, trajectory or pair; `step` draws a new one each time a training pair is used."""
+    """Share of the input's points that are observed; the others are set to 0. For your data, 1 by default."""
+    mask_per: MaskPer = "run"
+    """What a mask is drawn for: the run, each trajectory, each pair, or each use of a pair in training (step)."""
     mask_seed: int = 0
-    """Seed of the masks, which all methods and seeds that are compared have in common."""
+    """Seed of the masks; all methods and seeds of a comparison share it."""
     mask_channel: bool = False
     """Give the network the mask as an additional input channel."""
     score_on: Literal["all", "observed"] = "all"
-    """Points that the loss and the metrics cover."""
+    """Points that the loss and the scores cover: all, or those observed in the input."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -120,43 +124,45 @@ class ModelConfig:
     num_blocks: int = 4
     """Spectral blocks."""
     num_modes: int = 12
-    """Fourier modes kept per axis, k = 0 … num_modes − 1."""
+    """Fourier modes kept along each axis, k = 0 … num_modes − 1."""
     predict_increment: bool = False
-    """Let the mean head predict the change from the (masked) input."""
+    """Let the head of the mean predict the change from the (masked) input."""
     feature_noise: FeatureNoise = "generalization"
-    """Noise at the feature sites: learned with ρ, with ψ, with both at each site, dropout, or none."""
+    """Noise at the feature sites: learned with ρ (generalization), with ψ (predictive), or with both at each site;
+    dropout; or none."""
     sites: tuple[str, ...] = ()
-    """Feature sites in use (block1 …, pre_head); by default all."""
+    """Feature sites in use (block1, block2, …, pre_head); by default all."""
     sigma_per: Literal["layer", "channel"] = "channel"
-    """Feature sites: one σ per site, or one per channel."""
+    """Feature sites: one σ per site (layer), or one per channel."""
     epsilon_per: Literal["channel", "element"] = "channel"
-    """Feature sites: one draw per channel, shared over space, or one per element."""
+    """Feature sites: one draw of ε per channel, shared over space, or one per element."""
     dropout_rate: float = 0.1
-    """Drop probability where feature_noise is dropout."""
+    """Probability that an element is dropped, where feature_noise is dropout."""
     lift_noise: float = 0.0
-    """σ of noise h ↦ h ⊙ (1 + σε) after the lift, the same for all channels and never learned; 0: none."""
+    """σ of noise h ↦ h ⊙ (1 + σε) after the lift, the same for all channels and not learned; 0 for none."""
     mode_noise: ModeNoise = "none"
-    """Noise on the kept Fourier modes of each block."""
+    """Noise on the kept Fourier modes of each block, learned with ρ (generalization), ψ (predictive) or both; or
+    none."""
     mode_sigma_per: Literal["layer", "channel", "mode"] = "mode"
-    """Mode sites: one σ per block, per channel, or per mode."""
+    """Mode sites: one σ per block (layer), per channel, or per mode."""
     mode_epsilon_per: Literal["channel", "element"] = "element"
-    """Mode sites: one draw per channel, or one per channel and mode."""
+    """Mode sites: one draw of ε per channel, or one per channel and mode (element)."""
     generalization_head: bool = True
-    """A log σ_gen head, learned on reg."""
+    """Add a head for log σ_gen, learned on reg."""
     log_sigma_pred_start: float | None = None
-    """Initial log σ_pred; by default the log of the train targets' spread, minus 1/2. The paper uses −5."""
+    """Initial log σ_pred; by default the log of the spread of the train targets, minus 1/2. The paper uses −5."""
     scaled_start: bool = True
     """Initialise the lift as if its input had unit RMS, and the blocks so that they preserve the scale."""
     log_sigma_gen_start: float = -5.0
-    """Initial value of every generalization log σ, and of predictive ones at noise sites."""
+    """Initial value of every generalization log σ, and of every predictive log σ at a noise site."""
     log_sigma_min: float = -8.0
-    """Lower end of the smooth bound on the sites' log σ."""
+    """Lower end of the smooth bound on the log σ of the sites."""
     log_sigma_max: float = 3.0
-    """Upper end of the smooth bound on the sites' log σ."""
+    """Upper end of the smooth bound on the log σ of the sites."""
     head_log_sigma_min: float = -12.0
-    """Lower end of the smooth bound on the heads' log σ."""
+    """Lower end of the smooth bound on the log σ of the heads."""
     head_log_sigma_max: float = 3.0
-    """Upper end of the smooth bound on the heads' log σ."""
+    """Upper end of the smooth bound on the log σ of the heads."""
 
     @property
     def learns_on_reg(self) -> bool:
@@ -190,41 +196,43 @@ class TrainConfig:
     """Settings of training (Algorithm 1)."""
 
     steps: int = 30_000
-    """Updates of θ and ψ."""
+    """Number of train updates, that is, updates of θ and ψ."""
     batch_size: int = 16
     """Pairs per update."""
     k_reg: int = 5
-    """Train updates per update of ρ."""
+    """Train updates for each update of ρ."""
     settle: float = 0.1
-    """Share of a run at its end in which ρ is updated after every train update, to catch up with θ."""
+    """Share of the run, at its end, in which ρ is updated after every train update, to catch up with θ."""
     num_samples: int = 10
-    """Model instances S per update."""
+    """Model instances per update, S."""
     train_samples: int | None = None
-    """Model instances per train update, if different; by default num_samples."""
+    """Model instances per train update; by default num_samples."""
     evaluation_samples: int = 30
-    """Model instances for scores and predictions; at most 10 of them while training. With 10 draws, 2 of 11 further
-    draws fall outside their range: too few to estimate the tails."""
+    """Model instances for scores and predictions; evaluations during training use at most 10. With 10 draws, a further
+    draw falls outside their range 2 times in 11: too few to estimate the tails."""
     reg_objective: RegObjective = "scaled-crps"
-    """Objective of ρ on reg: the scaled CRPS, the CRPS, or the NLL of the moment-matched Gaussian (as in the paper, or
-    fair: corrected for the bias of few samples) or of the mixture."""
+    """Objective of ρ on reg: the CRPS (crps), its scale-invariant form (scaled-crps), or an NLL: of the mixture, or of
+    the Gaussian with its moments (moment-matched, as in the paper; fair corrects it for the bias of few samples)."""
     learning_rate: float = 2e-3
-    """Adam's rate for the backbone θ and the log σ_pred head."""
+    """Adam's learning rate for the backbone θ and the head of log σ_pred."""
     site_learning_rate: float = 1e-2
-    """Adam's rate for the σ of the noise sites, of either owner."""
+    """Adam's learning rate for the σ of the noise sites, whether ρ or ψ owns them."""
     generalization_head_learning_rate: float = 1e-3
-    """Adam's rate for the log σ_gen head."""
+    """Adam's learning rate for the head of log σ_gen."""
     schedule: Literal["constant", "decay", "cosine"] = "decay"
-    """Learning rate of θ and ψ over time: constant, constant but linear to 0 over the last fifth, or cosine to 0."""
+    """Learning rate of θ and ψ over time: constant; constant, then linear to 0 over the last fifth (decay); or cosine
+    to 0."""
     clip: float = 10.0
-    """Clip gradients whose norm exceeds this many times its running root mean square; 0: never."""
+    """Clip a gradient whose norm exceeds this many times the running root mean square of past norms; 0 clips none."""
     engine: Literal["auto", "reference", "fused"] = "auto"
-    """Compute a training step in plain JAX (reference), or with fused GPU kernels where they support the shapes (on a
-    CPU they are interpreted, which is slow); auto uses the kernels on a GPU where several runs train at once. On a GPU,
-    either rounds factors of matrix products to TF32 while training."""
+    """Compute training steps in plain JAX (reference), or with fused GPU kernels where these support the shapes (fused;
+    slow on a CPU, where kernels are interpreted). auto uses the kernels on a GPU that trains several models at once. On
+    a GPU, both round the factors of matrix products to TF32 during training."""
     scored_pairs: int | None = None
-    """Evenly spaced pairs of each split that are scored at the end; by default all, or 1,000 of a split in files."""
+    """Number of pairs of each split, evenly spaced, to score at the end; by default all, or 1,000 of a split that stays
+    in its files."""
     evaluate_every: int = 250
-    """Steps between two evaluations on reg. At its default, a run of fewer than 2,500 steps is evaluated ten times."""
+    """Steps between evaluations on reg. With the default, a run of fewer than 2,500 steps is evaluated ten times."""
     seed: int = 0
     """Seed of the weights, the batches and the noise."""
 

@@ -1,7 +1,6 @@
 """APEBench scenarios by name, made once and kept in the cache. `apebench` is imported only to make or list them."""
 
 import contextlib
-import difflib
 import os
 import platform
 import sys
@@ -14,7 +13,7 @@ from crossreg.data.cache import load_or_generate
 from crossreg.data.checks import check_trajectories
 from crossreg.data.split import POOL_SIZE, REG_POOL, TEST_POOL, TRAIN_POOL, Split
 from crossreg.data.trajectories import Trajectories, digest
-from crossreg.errors import InputError
+from crossreg.errors import InputError, did_you_mean
 from crossreg.files.cache_folder import cache_folder
 from crossreg.files.memory import check_room
 
@@ -88,9 +87,8 @@ def generate(config: DataConfig) -> Trajectories:
 
     scenarios = apebench.scenarios.scenario_dict
     if config.scenario not in scenarios:
-        close = difflib.get_close_matches(config.scenario, scenarios, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(scenarios)}"
-        raise InputError(f"scenario is {config.scenario}: not one of APEBench's {len(scenarios)} scenarios; {hint}")
+        hint = did_you_mean(config.scenario, scenarios, f"; there are {', '.join(scenarios)}", most=3)
+        raise InputError(f"scenario is {config.scenario}: not one of APEBench's {len(scenarios)} scenarios{hint}")
     options = {
         "num_train_samples": POOL_SIZE,
         "train_temporal_horizon": config.train_horizon,

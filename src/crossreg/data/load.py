@@ -1,9 +1,7 @@
 """From any source of trajectories, an APEBench scenario, files or arrays, to the pairs of train, reg and test."""
 
 import dataclasses
-import difflib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from crossreg.data.formats.source import open_files
 from crossreg.data.pairs import Data, Pairs, make_pairs
 from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
-from crossreg.errors import InputError
+from crossreg.errors import InputError, did_you_mean
 
 # What the settings of a run call data that were arrays in memory.
 ARRAYS = "arrays in memory"
@@ -60,8 +58,7 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
         if name in fields:
             raise InputError(f"{name}: is what `source` says; write load({fields[name]!r}, …)")
     if unknown := [name for name in fields if name not in _FIELDS]:
-        close = difflib.get_close_matches(unknown[0], _FIELDS, 1)
-        hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(_FIELDS))}"
+        hint = did_you_mean(unknown[0], _FIELDS, f"; there are {', '.join(sorted(_FIELDS))}")
         raise InputError(f"{unknown[0]}: no such setting of data{hint}")
     if isinstance(source, str | os.PathLike):
         if isinstance(source, str) and _names_a_scenario(source):
@@ -110,8 +107,7 @@ def _names_a_scenario(source: str) -> bool:
 def _unknown(source: str) -> InputError:
     folder = Path(source).parent
     files = [str(path) for path in folder.iterdir()] if folder.is_dir() else []
-    close = difflib.get_close_matches(source, [*scenario_names(), *files])
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = did_you_mean(source, [*scenario_names(), *files], most=3)
     return InputError(f"{source}: neither one of APEBench's scenarios nor a file or folder{hint}")
 
 
@@ -124,12 +120,6 @@ def load_config(config: DataConfig, stored: Sequence[int] | None = None) -> Data
         return load_files(config, stored)
     check_split(config)  # before data are generated for it
     return make_data(load_trajectories(config), config, check=False)
-
-
-def load_data(config: DataConfig) -> Data:
-    """Deprecated: use [`load`][]."""
-    warnings.warn("load_data(config) is deprecated: use load(source, **fields)", DeprecationWarning, stacklevel=2)
-    return load_config(config)
 
 
 def check_split(config: DataConfig) -> Split:

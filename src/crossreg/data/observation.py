@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.config import DataConfig
+from crossreg.config.settings import MaskPer
 from crossreg.data.keys import MASK_STREAM
 
 
@@ -50,6 +51,16 @@ def masks_of(
     """Draw the masks with these numbers; mask i depends on the key and on i alone."""
     # The number of points is found outside of the compiled part, where the fraction is not yet rounded to float32.
     return _observe_all(key, numbers, space, _num_observed(space, observed_fraction))
+
+
+def masking_in_words(observed_fraction: float, mask_per: MaskPer, *, has_gaps: bool) -> str:
+    """Say which points of an input are observed."""
+    if observed_fraction == 1:
+        return f"every point {'that was measured ' * has_gaps}is observed"
+    owners = {"run": "one mask for all pairs", "step": "new masks at each step of training"}
+    masks = owners.get(mask_per, f"a mask per {mask_per}")
+    gaps = "; values that are missing are hidden too" * has_gaps
+    return f"{100 * observed_fraction:.3g}% of the points are observed, with {masks}{gaps}"
 
 
 def apply_masks(

@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from crossreg.config import DataConfig
-from crossreg.data.observation import apply_masks, draw_mask, mask_key_of, masks_of
+from crossreg.config.settings import MaskPer
+from crossreg.data.observation import apply_masks, draw_mask, mask_key_of, masking_in_words, masks_of
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 
@@ -26,7 +27,7 @@ _CALIBRATION_SHARE = 0.3
 _VALUES = 2**20
 # One key for a batch, or one for each of its pairs.
 MaskKey = PRNGKeyArray | Key[Array, " batch"] | None
-
+SplitName = Literal["train", "reg", "test", "calibration"]
 
 Some = TypeVar("Some", bound="AbstractPairs")
 
@@ -106,6 +107,11 @@ class AbstractPairs(eqx.Module):
         return None
 
     @property
+    def masking(self) -> str:
+        """Which points of an input are observed, in words; empty where there are no masks."""
+        return ""
+
+    @property
     def may_have_gaps(self) -> bool:
         """Whether `unmeasured` has to look at the values."""
         return False
@@ -182,7 +188,7 @@ class Pairs(GridPairs):
     num_rows: Int[Array, ""]
     masks: Bool[Array, "mask *space"]
     observed_fraction: Float[Array, ""]
-    mask_per: Literal["run", "trajectory", "pair", "step"] = eqx.field(static=True)
+    mask_per: MaskPer = eqx.field(static=True)
     mask_channel: bool = eqx.field(static=True)
     score_on: Literal["all", "observed"] = eqx.field(static=True)
     observed: Bool[Array, "trajectory time *space"] | None = None
@@ -230,6 +236,10 @@ class Pairs(GridPairs):
     @property
     def run_mask(self) -> Bool[Array, "*space"] | None:
         return self.masks[0] if self.mask_per == "run" else None
+
+    @property
+    def masking(self) -> str:
+        return masking_in_words(float(self.observed_fraction), self.mask_per, has_gaps=self.may_have_gaps)
 
     @property
     def may_have_gaps(self) -> bool:
@@ -282,6 +292,30 @@ class Data(Generic[Some]):
     axes: str = ""
     config: DataConfig | None = None
 
+    def __repr__(self) -> str:
+        channels, *space = self.train.field_shape
+        names = f" ({', '.join(self.names)})" if self.names else ""
+        name = "" if self.config is None else f" of {self.config.scenario}"
+        lines = [
+            f"Data{name}: {channels} channel{'s' * (channels > 1)}{names} on {' × '.join(map(str, space))} points",
+            *(f"{split}: {_size_of(pairs)}" for split, pairs in self._splits.items()),
+            f"mask: {self.train.masking}" if self.train.masking else "",
+        ]
+        return "\n".join(filter(None, lines))
+
+    @property
+    def _splits(self) -> dict[str, Some]:
+        each = {"train": self.train, "reg": self.reg, "test": self.test, "calibration": self.calibration}
+        return {name: pairs for name, pairs in each.items() if pairs is not None}
+
+    def pairs_of(self, split: AbstractPairs | SplitName) -> AbstractPairs:
+        """Return the pairs of a split by its name, and pairs unchanged."""
+        if not isinstance(split, str):
+            return split
+        if split not in self._splits:
+            raise InputError(f"{split}: no such split; there are {', '.join(self._splits)}")
+        return self._splits[split]
+
     @property
     def held_out(self) -> Some:
         """The calibration part of reg, where one was split off; all of reg otherwise."""
@@ -312,6 +346,12 @@ class Data(Generic[Some]):
                 " hold out more"
             )
         return dataclasses.replace(self, reg=learned, calibration=calibration, config=None)
+
+
+def _size_of(pairs: AbstractPairs) -> str:
+    one, many = ("trajectory", "trajectories") if isinstance(pairs, GridPairs) else ("row", "rows")
+    rows = int(pairs.num_rows)
+    return f"{rows:,} {one if rows == 1 else many}, {int(pairs.num_pairs):,} pairs"
 
 
 def unmeasured(pairs: AbstractPairs) -> list[str]:

@@ -44,28 +44,28 @@ class CarStudy:
     """All settings of the experiment."""
 
     data: str = FAMILY
-    """A folder of cars (ShapeNet-Car in any of its layouts, NPZ files, PLY and NPY files), or `family` for the built-in
-    cars."""
+    """A folder of cars (ShapeNet-Car in any of its layouts, NPZ files, or PLY and NPY files), or `family` for the
+    built-in cars."""
     methods: str = METHODS
-    """Comma-separated, for instance xreg,dropout,ensemble+conformal,ensemble-all-data (trained on the reg cars too); or
-    all. If vertices correspond, the vertex mean is scored too."""
+    """Methods, separated by commas, for example xreg,dropout,ensemble+conformal,ensemble-all-data (trained on the reg
+    cars too); or all. If the vertices of all cars correspond, their vertex mean is scored too."""
     seeds: int = 5
-    """Trainings of each method."""
+    """Number of seeds of each method."""
     train_size: int = 30
-    """Cars on which θ and ψ learn."""
+    """Number of cars on which θ and ψ learn."""
     reg_size: int = 50
-    """Cars on which ρ learns."""
+    """Number of cars on which ρ learns."""
     test_size: int = 60
-    """Cars on which methods are scored."""
+    """Number of cars on which methods are scored."""
     split_seed: int = 0
-    """Seed of the split, and of the built-in cars' shapes."""
+    """Seed of the split, and of the shapes of the built-in cars."""
     points: int = 2850
-    """Approximate number of vertices of a built-in car; at least 400."""
+    """Approximate number of vertices of each built-in car, at least 400."""
     grid: int = 64
-    """Cells of the torus along each axis; in total at least as many as a car has vertices. By default 64, also with
-    --data, and 32 for the built-in cars of quick."""
+    """Cells of the torus along each axis. The torus needs at least as many cells as a car has vertices. By default 64,
+    or 32 for the built-in cars of the quick profile."""
     own_maps: bool = False
-    """Give every car its own map to the torus, even if vertices correspond and one map would do."""
+    """Give every car its own map to the torus, even where vertices correspond and one map would serve all cars."""
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 

@@ -20,7 +20,7 @@ def run_of(model: Surrogate, pairs: AbstractPairs | Fields, num_samples: int) ->
     """Return the model as a run for `crossreg predict`. Its config does not describe the network."""
     if not isinstance(model, Surrogate):
         raise InputError(
-            f"export_model: takes a surrogate, such as `cross_regularize` makes and `fit(…).model` is, not a"
+            f"export_model: takes a surrogate, such as `cross_regularize` makes, or the result of `fit`, not a"
             f" {type(model).__name__}"
         )
     if isinstance(pairs, GridPairs):

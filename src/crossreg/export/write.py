@@ -26,7 +26,7 @@ from crossreg.export.program import Settings, make_program
 from crossreg.export.readme import readme
 from crossreg.export.subject import Fields, described, examples_of, run_of
 from crossreg.files.whole import made_whole
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.runs.kinds import kind_of
 from crossreg.runs.prediction import check_levels
 from crossreg.runs.run_folder import Run, channel_names, load_run
@@ -64,7 +64,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def export_model(
-    model: Surrogate,
+    model: Surrogate | Trained,
     pairs: AbstractPairs | Fields,
     output: Path | str,
     *,
@@ -80,7 +80,7 @@ def export_model(
     `model.onnx` is written, and the error names the operation.
 
     Args:
-        model: a trained surrogate.
+        model: a trained surrogate, or a `Fit` or a `Run` that holds it.
         pairs: a split of its data, such as `data.test`, which gives the inputs and the mask, and on which the files are
             checked. Or example fields (batch, channel, *space), for a model that sees every point.
         output: a new or empty folder.
@@ -99,14 +99,14 @@ def export_model(
 
     Example:
         ```python
-        crossreg.export.export_model(done.model, data.test, "exported", levels=(0.05, 0.5, 0.95))
+        crossreg.export.export_model(result, data.test, "exported", levels=(0.05, 0.5, 0.95))
         ```
     """
-    output = Path(output)
+    output, surrogate = Path(output), getattr(model, "model", model)
     _check_asked(output, seed, num_samples, levels)
-    run = run_of(model, pairs, num_samples)
+    run = run_of(surrogate, pairs, num_samples)
     settings = Settings(seed, num_samples, tuple(levels), mask_input)
-    about = {"network": described(model)}
+    about = {"network": described(surrogate)}
     return _export(run, examples_of(pairs, EXAMPLES), settings, about, output, progress=progress)
 
 

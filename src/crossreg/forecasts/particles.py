@@ -20,12 +20,12 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from crossreg.data.pairs import Batch
 from crossreg.errors import InputError
-from crossreg.nn.surrogate import Surrogate, predict, predict_each, sample_keys, without_psi_noise
+from crossreg.nn.surrogate import Surrogate, Trained, predict, predict_each, sample_keys, without_psi_noise
 from crossreg.predictive.in_units import InUnits, Predictive, standardized_as
 from crossreg.predictive.mixture import Mixture, Recalibrated
 from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor, member_keys
-from crossreg.predictors.predictor import Predictor, SurrogatePredictor
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor, as_predictor
 from crossreg.predictors.temperature import Tempered
 
 Mask = Bool[Array, "batch 1 *space"] | None
@@ -121,7 +121,7 @@ Recalibrate = Callable[[Any], Predictive]
 
 
 def members_of(
-    predictor: Surrogate | Predictor, particles: int, keys: Key[Array, " batch"], batch: Batch
+    predictor: Surrogate | Trained | Predictor, particles: int, keys: Key[Array, " batch"], batch: Batch
 ) -> tuple[list[Member], Recalibrate]:
     """Return the particles of a predictor, and what recalibrates their mixture at each lead.
 
@@ -144,10 +144,9 @@ def members_of(
             for number, member in enumerate(predictor.members)
         ]
         return members, _unchanged
+    predictor = as_predictor(predictor)
     if isinstance(predictor, SurrogatePredictor):
-        predictor = predictor.model
-    if isinstance(predictor, Surrogate):
-        return [_surrogate_member(predictor, particles, keys, batch)], _unchanged
+        return [_surrogate_member(predictor.model, particles, keys, batch)], _unchanged
     return [_callable_member(predictor, particles, keys, batch)], _unchanged
 
 

@@ -14,7 +14,7 @@ from crossreg.data.pairs import Batch
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast, Limits
 from crossreg.forecasts.particles import Mask, Member, members_of, standardized_fields
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.ensemble import pooled
@@ -28,7 +28,7 @@ _WIDTHS = 10.0
 
 
 def rollout(
-    predictor: Surrogate | Predictor,
+    predictor: Surrogate | Trained | Predictor,
     x0: Float[Array | np.ndarray, "..."] | Batch,
     steps: int,
     particles: int = 60,
@@ -48,8 +48,8 @@ def rollout(
     forecast is the mixture of all particles' Gaussians. One step is the prediction of [`predict`][] with the same key.
 
     Args:
-        predictor: A surrogate; a predictor: an ensemble, a recalibrated one; or any function of a batch and keys whose
-            mixture has components. Its own number of samples does not count here.
+        predictor: A surrogate, a `Fit` or a `Run`; a predictor: an ensemble, a recalibrated one; or any function of a
+            batch and keys whose mixture has components. Its own number of samples does not count here.
         x0: The fields to start from, (batch, channel, *space), in their units; hidden points hold 0, or their channel's
             offset, as in a batch of the data. A batch brings its mask along.
         steps: How many steps ahead.
@@ -75,7 +75,7 @@ def rollout(
 
     Example:
         ```python
-        forecast = rollout(result.model, data.test[::data.test.horizon], steps=100, leads=[1, 10, 100])
+        forecast = rollout(result, data.test[::data.test.horizon], steps=100, leads=[1, 10, 100])
         forecast.mean, forecast.std  # (3, batch, channel, *space) each
         ```
     """

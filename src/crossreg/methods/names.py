@@ -10,7 +10,6 @@ This module does not import JAX.
 
 import dataclasses
 import decimal
-import difflib
 import functools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crossreg.config import Config, all_settings, changed_fields
-from crossreg.errors import InputError
+from crossreg.errors import InputError, did_you_mean
 from crossreg.methods import dropout, fixed_noise, unregularized, xreg
 
 ENSEMBLE_SIZE = 3
@@ -149,9 +148,8 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         return Method(said, (functools.partial(fixed_noise.configure, sigma=sigma),))
     known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES)
     known += UNTRAINED if forms is FORMS else ()
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"methods {name}: no such method; {hint}there are {', '.join(forms)}")
+    hint = did_you_mean(name, known, ";")
+    raise InputError(f"methods {name}: no such method{hint} there are {', '.join(forms)}")
 
 
 def _written(number: float) -> str:

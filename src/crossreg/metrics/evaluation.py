@@ -19,10 +19,10 @@ from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.metrics.localization import localization
 from crossreg.nn.build import check_reads
 from crossreg.nn.noise import site_sigmas
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained, surrogate_in
 from crossreg.predictive.in_units import InUnits, Predictive, standardized
 from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor, as_predictor
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor, as_predictor
 
 _SORTED_POINTS = 2**24
 
@@ -218,12 +218,12 @@ def _summarize(scored: list[Scored]) -> dict[str, object]:
 
 
 def evaluate(
-    predictor: Surrogate | Predictor, pairs: AbstractPairs, *, num_samples: int = 30, seed: int = 0
+    predictor: Surrogate | Trained | Predictor, pairs: AbstractPairs, *, num_samples: int = 30, seed: int = 0
 ) -> dict[str, object]:
     """Score a surrogate, or any predictor, on a split.
 
     Args:
-        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        predictor: A surrogate, a `Fit` or a `Run`, of which `num_samples` instances are drawn, or any predictor.
         pairs: The split, for example `data.test`.
         num_samples: Samples per prediction of a surrogate.
         seed: Seed of the samples. Equal arguments give equal numbers.
@@ -243,12 +243,13 @@ def evaluate(
         InputError: If the surrogate cannot read the fields of `pairs`, or these have other units than it was built for.
 
     Example:
-        >>> evaluate(result.model, data.test)["ece_mix"]
+        >>> evaluate(result, data.test)["ece_mix"]
         0.011
     """
-    if isinstance(predictor, Surrogate):
-        check_reads(predictor, pairs)
-    [scores] = evaluate_all([(as_predictor(predictor, num_samples), pairs)], seed=seed)
+    predictor = as_predictor(predictor, num_samples)
+    if isinstance(predictor, SurrogatePredictor):
+        check_reads(predictor.model, pairs)
+    [scores] = evaluate_all([(predictor, pairs)], seed=seed)
     return scores
 
 
@@ -287,6 +288,6 @@ def evaluate_all(
             yield pending.popleft().result()
 
 
-def sigma_per_site(model: Surrogate) -> dict[str, list[float]]:
+def sigma_per_site(model: Surrogate | Trained) -> dict[str, list[float]]:
     """Return the σ of each noise site by its name: one number per layer, channel or mode."""
-    return {name: [float(v) for v in np.ravel(sigma)] for name, sigma in site_sigmas(model).items()}
+    return {name: [float(v) for v in np.ravel(sigma)] for name, sigma in site_sigmas(surrogate_in(model)).items()}

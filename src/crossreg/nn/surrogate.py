@@ -5,7 +5,7 @@ Everything before the first stage that draws noise is the same for all S samples
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -91,6 +91,22 @@ class Surrogate(eqx.Module):
         return self.sample(self.prefix(x), x, key=key)
 
 
+@runtime_checkable
+class Trained(Protocol):
+    """Anything that holds a trained surrogate: a [`Fit`][crossreg.Fit] or a [`Run`][crossreg.Run]."""
+
+    @property
+    def model(self) -> Surrogate: ...
+
+
+def surrogate_in(model: Surrogate | Trained) -> Surrogate:
+    """Return a surrogate, or the one that a `Fit` or a `Run` holds."""
+    inside = model if isinstance(model, Surrogate) else getattr(model, "model", None)
+    if not isinstance(inside, Surrogate):
+        raise TypeError(f"expected a surrogate, or a Fit or a Run, which hold one, not a {type(model).__name__}")
+    return inside
+
+
 def _run(stages, h, key):
     """Apply stages in order, each that draws noise with a key of its own."""
     for number, stage in enumerate(stages):
@@ -144,7 +160,7 @@ def _through(layer: BatchedStage | Heads, waiting: Pending, path: ComputePath) -
 
 
 def predict(
-    model: Surrogate,
+    model: Surrogate | Trained,
     x: Float[Array, "batch in *space"],
     *,
     key: PRNGKeyArray | Key[Array, " batch"] | None = None,
@@ -155,7 +171,7 @@ def predict(
     """Return the predictive distribution of a batch of inputs.
 
     Args:
-        model: The surrogate.
+        model: The surrogate, or a `Fit` or a `Run` that holds it.
         x: Inputs, (batch, channel, *space), in the fields' units if the model has units. They must be finite: a point
             that was not measured is 0, or its channel's offset in units, as `gather` of the pairs has it. Inside a
             compiled program, where values are not known, this is not checked.
@@ -178,6 +194,7 @@ def predict(
         mixture.mean, mixture.std  # (8, channel, *space) each
         ```
     """
+    model = surrogate_in(model)
     _check_input(model, x, num_samples)
     if at is not None and at.shape[0] != x.shape[0]:
         raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits, Predictive, with_standard
 from crossreg.predictive.mixture import Mixture, Recalibrated
 from crossreg.predictors.batches import batches_of
@@ -75,11 +75,13 @@ def _scores(predictor, batch: Batch, keys) -> Float[Array, "batch channel *space
     return -predictor(batch, keys).log_tail(batch.y)
 
 
-def fit_conformal(predictor: Surrogate | Predictor, pairs: AbstractPairs, *, num_samples: int = 30) -> Conformal:
+def fit_conformal(
+    predictor: Surrogate | Trained | Predictor, pairs: AbstractPairs, *, num_samples: int = 30
+) -> Conformal:
     """Recalibrate central intervals by their coverage of held-out pairs.
 
     Args:
-        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        predictor: A surrogate, a `Fit` or a `Run`, of which `num_samples` instances are drawn, or any predictor.
         pairs: Held-out pairs that the predictor was not trained on.
         num_samples: Samples per prediction of a surrogate.
 

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import standardized
 from crossreg.predictors.batches import batches_of
 from crossreg.predictors.predictor import Predictor, as_predictor
@@ -45,12 +45,12 @@ def _moments(predictor, batch: Batch, keys, size):
 
 
 def fit_correlation(
-    predictor: Surrogate | Predictor, pairs: AbstractPairs, *, num_samples: int = 30
+    predictor: Surrogate | Trained | Predictor, pairs: AbstractPairs, *, num_samples: int = 30
 ) -> Float[np.ndarray, "channel channel"]:
     """Estimate R from held-out pairs.
 
     Args:
-        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        predictor: A surrogate, a `Fit` or a `Run`, of which `num_samples` instances are drawn, or any predictor.
         pairs: Held-out pairs that the predictor was not trained on.
         num_samples: Samples per prediction of a surrogate.
 

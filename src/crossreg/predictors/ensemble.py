@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from crossreg.data.pairs import Batch
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained, surrogate_in
 from crossreg.predictive.in_units import InUnits, standardized_as, with_standard
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.predictor import SurrogatePredictor
@@ -21,19 +21,19 @@ class EnsemblePredictor(eqx.Module):
     predicts exactly as its member does.
 
     Args:
-        models: Surrogates for the same fields; each may have units of its own.
+        models: Surrogates, or a `Fit` or a `Run` each, for the same fields; each may have units of its own.
         num_samples: Samples of all members together, at least one of each.
 
     Example:
-        >>> ensemble = EnsemblePredictor([xr.fit(data, seed=seed).model for seed in range(3)])
+        >>> ensemble = EnsemblePredictor([xr.fit(data, seed=seed) for seed in range(3)])
         >>> evaluate(ensemble, data.test)["crps"]
     """
 
     members: tuple[SurrogatePredictor, ...]
 
-    def __init__(self, models: Sequence[Surrogate], num_samples: int = 30):
+    def __init__(self, models: Sequence[Surrogate | Trained], num_samples: int = 30):
         each = -(-num_samples // len(models))
-        self.members = tuple(SurrogatePredictor(model, each) for model in models)
+        self.members = tuple(SurrogatePredictor(surrogate_in(model), each) for model in models)
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         parts = []

@@ -6,7 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Key
 
 from crossreg.data.pairs import Batch
-from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.nn.surrogate import Surrogate, Trained, predict, surrogate_in
 from crossreg.predictive.in_units import InUnits, Predictive
 from crossreg.predictive.mixture import Mixture
 
@@ -24,6 +24,8 @@ class SurrogatePredictor(eqx.Module):
         return predict(self.model, batch.x, at=batch.at, key=keys, num_samples=self.num_samples)
 
 
-def as_predictor(predictor: Surrogate | Predictor, num_samples: int = 30) -> Predictor:
-    """Return a surrogate as a predictor of `num_samples` samples, and a predictor unchanged."""
-    return SurrogatePredictor(predictor, num_samples) if isinstance(predictor, Surrogate) else predictor
+def as_predictor(predictor: Surrogate | Trained | Predictor, num_samples: int = 30) -> Predictor:
+    """Return a surrogate, or what holds one, as a predictor of `num_samples` samples, and a predictor unchanged."""
+    if callable(predictor) and not isinstance(predictor, Surrogate):
+        return predictor
+    return SurrogatePredictor(surrogate_in(predictor), num_samples)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.nn.surrogate import Surrogate
+from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.batches import batches_of
@@ -64,12 +64,12 @@ def _nll_of_each(predictor, batch: Batch, keys, size, temperatures: Float[Array,
 
 
 def fit_temperature(
-    predictor: Surrogate | Predictor, pairs: AbstractPairs, *, form: Form = "stretch", num_samples: int = 30
+    predictor: Surrogate | Trained | Predictor, pairs: AbstractPairs, *, form: Form = "stretch", num_samples: int = 30
 ) -> Tempered:
     """Find the temperature with the lowest mean NLL on held-out pairs, to 10⁻³ of its logarithm.
 
     Args:
-        predictor: A surrogate, of which `num_samples` instances are drawn, or any predictor.
+        predictor: A surrogate, a `Fit` or a `Run`, of which `num_samples` instances are drawn, or any predictor.
         pairs: Held-out pairs that the predictor was not trained on.
         form: `stretch` scales whole mixtures about their mean, `sigma` scales the σ of each component.
         num_samples: Samples per prediction of a surrogate.

@@ -29,10 +29,11 @@ from crossreg.config import Config, load_stored
 from crossreg.data.checks import check_mask
 from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
-from crossreg.data.pairs import Data
+from crossreg.data.pairs import AbstractPairs, Data, SplitName
 from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line
 from crossreg.files.whole import check_is_folder, read_array, read_json
+from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive.in_units import InUnits
@@ -83,6 +84,24 @@ class Run(NamedTuple):
             key: Key of the model instances; by default always the same one.
         """
         return predict(self.model, jnp.asarray(x), key=key, num_samples=self.config.train.evaluation_samples)
+
+    def evaluate(
+        self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int | None = None
+    ) -> dict[str, object]:
+        """Score the model on pairs, or on a split of the data that it was trained on, which are loaded each time.
+
+        Args:
+            pairs: The pairs, or `"test"`, `"reg"` or `"train"`.
+            num_samples: Samples per prediction; by default as many as the run was scored with.
+
+        Returns:
+            The scores by name, as [`evaluate`][crossreg.evaluate] returns them.
+
+        Raises:
+            InputError: If the data are not where they were; see `load_data`.
+        """
+        pairs = self.load_data().pairs_of(pairs) if isinstance(pairs, str) else pairs
+        return evaluate(self.model, pairs, num_samples=num_samples or self.config.train.evaluation_samples)
 
     def load_data(self, path: Path | None = None) -> Data:
         """Load the splits of the run.

@@ -41,7 +41,7 @@ def test_windows_that_overlap_are_warned_of(overlapping, capsys):
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("crossreg: warning: ")
     [said] = [text for text in check_data(overlapping).summary["warnings"] if "too good" in text]
-    assert line == f"crossreg: warning: {said}"
+    assert line == f"crossreg: warning: data {overlapping}: {said}"
     # Every number in it follows from the windows: window w has the simulation's steps 3 w to 3 w + 5.
     parts = split_source(open_source(overlapping), config_of(overlapping))
     steps = {name: {SHIFT * w + t for w in part.samples for t in range(LENGTH - 1)} for name, part in parts.items()}
@@ -54,6 +54,15 @@ def test_windows_that_overlap_are_warned_of(overlapping, capsys):
     assert SHIFT * sample + time == SHIFT * twin + twin_time
     assert sample in parts[other].samples
     assert twin in parts[one].samples
+
+
+def test_the_same_warning_is_printed_once(overlapping, tmp_path, capsys):
+    for _ in range(2):
+        xr.load(overlapping, observed_fraction=0.5)
+    assert capsys.readouterr().err.count("too good") == 1
+    (tmp_path / "other.npy").write_bytes(overlapping.read_bytes())
+    xr.load(tmp_path / "other.npy")
+    assert capsys.readouterr().err.count("too good") == 1
 
 
 def test_the_steps_of_the_later_split_are_counted(tmp_path):

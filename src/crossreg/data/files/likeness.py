@@ -1,7 +1,5 @@
 """A warning of channels that may be points of a grid, where nobody said what the axes are."""
 
-import sys
-
 import numpy as np
 
 from crossreg.data.formats.source import Source, sampled_frames
@@ -10,12 +8,6 @@ from crossreg.data.formats.source import Source, sampled_frames
 _ALIKE, _LEAST_ALIKE = 0.6, 5
 # What is read of large files.
 _READ_BYTES = 2**22
-
-
-def warn_of_likeness(source: Source, axes: str | None) -> None:
-    """Print a warning on the standard error if channels are alike and `axes` are not given."""
-    if (said := likeness_warning(source, axes)) is not None:
-        print(f"crossreg: warning: data {source.path}: {said}", file=sys.stderr)
 
 
 def likeness_warning(source: Source, axes: str | None) -> str | None:

@@ -1,7 +1,6 @@
 """From files to the three splits: read into memory, or, if they are too large, as pairs that are read when needed."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
-from crossreg.data.files.likeness import warn_of_likeness
-from crossreg.data.files.overlap import warn_of_overlap
+from crossreg.data.files.likeness import likeness_warning
+from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, stream
 from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source, sampled_frames
 from crossreg.data.pairs import Data, GridPairs, Pairs, make_pairs, unmeasured
 from crossreg.data.units import Units
-from crossreg.errors import InputError
+from crossreg.errors import InputError, warn
 from crossreg.files.memory import check_room
 
 # A smaller scale would be 0 in a program, and fields divided by it not finite.
@@ -26,8 +25,7 @@ _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 def load_file(path: Path | str, **fields: Any) -> Data:
-    """Deprecated: use [`load`][], which takes paths too."""
-    warnings.warn("load_file(path) is deprecated: use load(path)", DeprecationWarning, stacklevel=2)
+    """Deprecated: use [`load`][], which takes paths too. Its old name, `crossreg.load_file`, warns."""
     return load_files(own_config(str(path), fields))
 
 
@@ -69,7 +67,7 @@ def load_source(source: Source, config: DataConfig) -> Data:
             split was measured, or float32 cannot hold what varies.
     """
     parts = split_source(source, config)
-    warn_of_likeness(source, config.axes)
+    warn_of_likeness(source, config)
     units = units_of(source, parts["train"], observed_only=config.score_on == "observed")
     if used_bytes(source, parts) <= min(config.in_memory_gib * 2**30, source.most_held):
         check_splits(source, parts, config)
@@ -85,11 +83,18 @@ def load_source(source: Source, config: DataConfig) -> Data:
     return _made(splits, digest_of(source, config), source)
 
 
+def warn_of_likeness(source: Source, config: DataConfig) -> None:
+    """Print a warning on the standard error if channels are alike and `axes` are not given."""
+    if said := likeness_warning(source, config.axes):
+        warn(f"data {source.path}: {said}")
+
+
 def check_splits(source: Source, parts: dict[str, Part], config: DataConfig) -> None:
     """Raise InputError if a trajectory is in two splits; warn if only some of its steps are."""
     if config.split == "trajectory":
         check_repeated(source, parts)
-    warn_of_overlap(source, parts)
+    if said := overlap_warning(source, parts):
+        warn(f"data {source.path}: {said}")
 
 
 def _made(splits: Sequence[Any], digest: str, source: Source) -> Data:

@@ -1,6 +1,5 @@
 """A warning of steps that are in two splits, as where trajectories are overlapping windows of one simulation."""
 
-import sys
 from collections.abc import Mapping
 from itertools import combinations
 from typing import NamedTuple
@@ -23,12 +22,6 @@ class _Steps(NamedTuple):
     number: np.ndarray
     sample: np.ndarray
     time: np.ndarray
-
-
-def warn_of_overlap(source: Source, parts: Mapping[str, Part]) -> None:
-    """Print a warning on the standard error if splits have steps in common."""
-    if (said := overlap_warning(source, parts)) is not None:
-        print(f"crossreg: warning: {said}", file=sys.stderr)
 
 
 def overlap_warning(source: Source, parts: Mapping[str, Part]) -> str | None:

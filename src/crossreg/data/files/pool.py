@@ -10,8 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from crossreg.config import DataConfig
-from crossreg.data.files.likeness import warn_of_likeness
-from crossreg.data.files.load import check_splits, digest_of, in_memory, read_part, units_of, used_bytes
+from crossreg.data.files.load import (
+    check_splits,
+    digest_of,
+    in_memory,
+    read_part,
+    units_of,
+    used_bytes,
+    warn_of_likeness,
+)
 from crossreg.data.files.split import Part, split_source
 from crossreg.data.formats.source import Source, open_source, stamps_of
 from crossreg.data.pairs import Data, Pairs
@@ -50,7 +57,7 @@ class Pool:
         if (every := tuple(parts.values())) not in self._checked:
             check_room(2 * size, f"data {self.source.path} in memory, by in_memory_gib: its splits")
             if not self._checked:
-                warn_of_likeness(self.source, config.axes)
+                warn_of_likeness(self.source, config)
             check_splits(self.source, parts, config)
             self._checked.add(every)
         return parts

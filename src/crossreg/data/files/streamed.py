@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int
 from crossreg.config import DataConfig
 from crossreg.data.files.split import Part
 from crossreg.data.formats.source import SAMPLED_BYTES, Source
-from crossreg.data.observation import mask_key_of, masks_of
+from crossreg.data.observation import mask_key_of, masking_in_words, masks_of
 from crossreg.data.pairs import AbstractPairs, Batch, GridPairs, MaskKey, Pairs, make_pairs
 from crossreg.data.units import Units
 
@@ -101,6 +101,10 @@ class StreamedPairs(GridPairs):
             return None
         key = mask_key_of(config, 0)
         return masks_of(key, jnp.zeros(1, jnp.int32), self.field_shape[1:], config.observed_fraction)[0]
+
+    @property
+    def masking(self) -> str:
+        return masking_in_words(self.reader.config.observed_fraction, self.reader.config.mask_per, has_gaps=True)
 
     @property
     def may_have_gaps(self) -> bool:

@@ -16,27 +16,29 @@ class Workers:
     """Which workers train the programs of a sweep, and how large a program may be."""
 
     launcher: Engine = "local"
-    """The workers: processes of this machine, tasks of a Ray cluster (extra ray), or Slurm jobs (extra slurm)."""
+    """What the workers are: processes on this machine, tasks in a Ray cluster (needs crossreg[ray]), or Slurm jobs
+    (needs crossreg[slurm])."""
     workers: int | None = None
-    """Programs trained at a time. By default 1 for local, in this process, and what the cluster has room for."""
+    """Number of workers, that is, of programs trained at the same time. By default 1 for local, in this process, and
+    otherwise as many as the cluster has room for."""
     most_replicas: int | None = None
-    """Most replicas in a program. By default what fits into a worker's memory, and at most its share of all replicas.
-    Last digits depend on it: the same value gives the same table everywhere."""
+    """Largest number of replicas in a program. By default what fits into a worker's memory, but no more than a worker's
+    share of all replicas. The last digits of results depend on it: the same value gives the same table everywhere."""
     worker_memory: float | None = None
-    """GiB that a worker may fill, of its GPU if it has one. By default a worker is asked; required for Slurm."""
+    """GiB that a worker may fill, of its GPU if it has one. By default a worker measures this; Slurm needs a value."""
     worker_cpus: int | None = None
-    """Cores of a worker. By default its share of this machine for local, 1 for Ray, and Slurm's own default."""
+    """CPU cores of a worker. By default its share of this machine for local, 1 for Ray, and Slurm's own default."""
     worker_gpus: int | None = None
     """GPUs of a worker. By default 1 if this machine or the Ray cluster has any, and 0 for Slurm."""
     ray_address: str | None = None
-    """host:port or ray://host:port of a cluster, auto for the one that runs here, or local to start one. By default
-    RAY_ADDRESS, else the cluster that runs here, else a new one."""
+    """The Ray cluster: host:port or ray://host:port, auto for the one that runs on this machine, or local to start one.
+    By default that of RAY_ADDRESS, else the one that runs on this machine, else a new one."""
     slurm_partition: str | None = None
     """Slurm partition of the jobs."""
     slurm_time: int = 240
-    """Minutes that a Slurm job may take; one that takes longer is queued again and resumes from its last snapshot."""
+    """Minutes that a Slurm job may take. One that takes longer is queued again, and resumes from its last snapshot."""
     slurm_options: str | None = None
-    """Further options as submitit names them, such as account=mine,constraint=h100. cluster=local runs the jobs on this
+    """Further options, named as in submitit: account=mine,constraint=h100. With cluster=local, jobs run on this
     machine, without Slurm."""
 
     @property
