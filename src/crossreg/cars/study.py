@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossreg.cars.family.make import make_family
+from crossreg.cars.meshes.likeness import check_alike, check_apart
 from crossreg.cars.meshes.readers import Cars, load_cars
 from crossreg.cars.meshes.surface import axes_warning
 from crossreg.cars.metrics import car_means, car_scores
@@ -77,6 +78,10 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     every = [*cars.train, *cars.reg, *cars.test]
     if warning := axes_warning(every):
         print(f"crossreg: {warning}", file=sys.stderr)
+    if study.data != FAMILY:
+        splits = {"train": cars.train, "reg": cars.reg, "test": cars.test}
+        for warning in [*check_alike(every), *check_apart(splits)]:
+            print(f"crossreg: {warning}", file=sys.stderr)
     with CountDisplay("cars mapped to the torus", enabled=progress) as display:
         data, scale = make_car_data(cars, study.grid, own_maps=study.own_maps, progress=display.update)
     ready = Prepared(cars, data, scale, vertices_correspond(every))
