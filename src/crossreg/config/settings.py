@@ -16,6 +16,8 @@ ModeNoise = Literal["none", "generalization", "predictive", "both"]
 MaskPer = Literal["run", "trajectory", "pair", "step"]
 
 _MOST_BLOCKS = 1000
+# Updates of ρ from rollouts, in any training that is long enough: more of them change little.
+ROLLOUTS = 300
 
 
 def _known(size: int | None) -> int:
@@ -173,8 +175,8 @@ class ModelConfig:
     """Lower end of the smooth bound on the log σ of the heads."""
     head_log_sigma_max: float = 3.0
     """Upper end of the smooth bound on the log σ of the heads."""
-    lead_growth: bool | None = None
-    """Factors of σ_pred and of the spread, by lead, that ρ learns from rollouts on reg; by default wherever it does."""
+    lead_growth: bool = False
+    """Factors of σ_pred and of the whole spread, by lead, which ρ learns from rollouts on reg."""
 
     @property
     def learns_on_reg(self) -> bool:
@@ -270,7 +272,7 @@ class TrainConfig:
     @property
     def k_settled(self) -> int:
         """Train updates per update of ρ while it settles. An update from a rollout takes the time of many."""
-        return 1 if self.reg_horizon == 1 else 2
+        return 1 if self.reg_horizon == 1 else max(1, round(self.steps * self.settle / ROLLOUTS))
 
     def reg_updates_until(self, step: int) -> int:
         """Return the number of updates of ρ in the first steps."""

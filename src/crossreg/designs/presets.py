@@ -26,6 +26,11 @@ def reference(config: Config) -> Config:
     return config_of("xreg", config).replace(observed_fraction=0.7)
 
 
+def forecasts(config: Config) -> Config:
+    """XReg for rollouts, at 0.7 observed: at the end of training, ρ learns from rollouts of 10 steps on reg."""
+    return config_of("xreg-rollout", config).replace(observed_fraction=0.7)
+
+
 def low_observation(config: Config) -> Config:
     """XReg with both σ at the output head, at 0.3 observed."""
     return head_only(config).replace(observed_fraction=0.3)
@@ -91,6 +96,7 @@ def on_scenario(config: Config, name: str) -> Config:
 QUICKSTART_STEPS = 5_000
 PRESETS: dict[str, Callable[[Config], Config]] = {
     "reference": reference,
+    "forecasts": forecasts,
     "low-observation": low_observation,
     "head-only": head_only,
     "unregularized": unregularized,

@@ -25,6 +25,7 @@ CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
         "mm": {"reg_objective": "moment-matched"},
         "mixture": {"reg_objective": "mixture"},
     },
+    {"rollout": {"reg_horizon": 10, "lead_growth": True, "reg_objective": "crps", "log_sigma_max": -0.7}},
 )
 VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.items()}
 

@@ -10,10 +10,10 @@ $$ \sigma_{pred} \mapsto \sqrt{g(\sigma_{pred}^2, s_k^2)}, \qquad
    \alpha^2 = g(v, c_k^2)/v, $$
 
 with m the mean of the particles and v their total variance at a point. $\ell$ is 0 at lead 1, rises like log k and ends
-at 2, so that four numbers serve all leads, those beyond the longest that was learned on too. Forecasts end at the
-climate: g multiplies a small variance v by q and leaves one of the size of the climate's, V, as it is,
+at 2, so that four numbers serve all leads, those beyond the longest that was learned on too. Widening ends
+at the climate: g multiplies a small variance v by q but, where q > 1, leaves one of the climate's size V as it is,
 
-$$ g(v, q) = \frac{q\,v}{1 + (q - 1)\min(v/V, 1)}. $$
+$$ g(v, q) = \frac{q\,v}{1 + \max(q - 1, 0)\min(v/V, 1)}. $$
 """
 
 import equinox as eqx
@@ -59,5 +59,5 @@ class LeadGrowth(Rho):
 
 
 def _towards(climate: Float[Array, "channel *ones"], variance: Float[Array, "*shape"], factor: Float[Array, ""]):
-    """g(v, q): q v for a small variance v, and v itself from the climate's on."""
-    return factor * variance / (1 + (factor - 1) * jnp.minimum(variance / climate, 1.0))
+    """g(v, q)."""
+    return factor * variance / (1 + jnp.maximum(factor - 1, 0.0) * jnp.minimum(variance / climate, 1.0))
