@@ -142,5 +142,5 @@ def test_the_default_model_is_what_the_defaults_say(data):
     state = init_state(model)
     assert state.theta_psi.vector.size == (2 * 8 + 8) + 4 * (2 * 10 * 64 + 64 + 8) + 2 * (8 * 2 + 2)
     assert state.rho.vector.size == 5 * 8 + 8 * 2 + 2
-    with pytest.raises(ValueError, match="num_modes 12"):  # more than 20 points hold
+    with pytest.raises(ValueError, match="num_modes is 12"):  # more than 20 points hold
         build_model(ModelConfig(), data.train, key=jax.random.key(0))

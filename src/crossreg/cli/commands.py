@@ -42,8 +42,8 @@ class Train(_Trains):
     """Run folder to write. It must be new, empty, or hold the same run, which then resumes from its last snapshot."""
     preset: str = "reference"
     """A named set of settings: reference, forecasts, low-observation, head-only, unregularized, dropout, protocol; or a
-    scenario, with the settings of reference: diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb, phy_gs,
-    phy_kolm_flow."""
+    scenario, with the settings of reference: diff_ks, diff_ks_cons, diff_kdv, diff_burgers, diff_adv, phy_decay_turb,
+    phy_gs, phy_kolm_flow."""
     config: Path | None = None
     """A YAML file of settings, such as the config.yaml of a run folder. Its settings override those of --preset."""
     data_parallel: bool = False
