@@ -173,6 +173,8 @@ def _roll_member(
         rows.append((jax.tree.map(lambda a, new=start - begin: a[:, :, new:], row[0]), row[1][:, start - begin :]))
     mixtures, lost = zip(*rows, strict=True)
     mixture = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *mixtures)
+    if member.growth is not None:
+        mixture = jax.vmap(member.growth, in_axes=(1, 0), out_axes=1)(mixture, jnp.asarray(leads))
     predictive = mixture if member.units is None else InUnits(mixture, *member.units)
     return predictive, jnp.concatenate(lost, axis=1)
 
