@@ -25,7 +25,7 @@ from crossreg.metrics.intervals import Interval, decimals_of
 from crossreg.report.cars.figures import BAND, ERROR_COLORS
 from crossreg.report.cars.run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
 from crossreg.report.offline import fill, json_text, plotly_script, policy
-from crossreg.report.page.files import read_json, said_time
+from crossreg.report.page.files import readable_json, said_time
 from crossreg.report.shared import shared_file, shared_style
 from crossreg.runs.file_names import SUMMARY, VERSIONS
 
@@ -175,7 +175,7 @@ def _about(run: CarRun, num_embedded: int) -> str:
 def _settings(summary: Mapping[str, Any], folder: Path) -> str:
     """Return the facts of the run as HTML; all settings and versions are folded."""
     plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
-    versions = read_json(folder / VERSIONS)
+    versions = readable_json(folder / VERSIONS)
     plain |= {"device": versions["device"]} if "device" in versions else {}
     plain |= {"ended": said_time([folder / VERSIONS], folder / SUMMARY)}
     parts = [_list(plain)]

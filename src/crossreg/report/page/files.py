@@ -12,7 +12,7 @@ from crossreg.progress.history import known_lines, parsed
 History = list[dict[str, Any]]
 
 
-def read_text(path: Path) -> bytes:
+def readable_bytes(path: Path) -> bytes:
     """Return the bytes of a file; none where it cannot be read."""
     try:
         return read_regular(path)
@@ -20,15 +20,15 @@ def read_text(path: Path) -> bytes:
         return b""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def readable_json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file, empty where it holds none."""
-    value = parsed(read_text(path))
+    value = parsed(readable_bytes(path))
     return value if isinstance(value, dict) else {}
 
 
 def readable_lines(path: Path) -> tuple[History, int]:
     """Return the lines of a history and the number of lines that could not be read: a kill may have cut the last."""
-    texts = read_text(path).splitlines()
+    texts = readable_bytes(path).splitlines()
     kept = known_lines(map(parsed, texts))
     return kept, len(texts) - len(kept)
 

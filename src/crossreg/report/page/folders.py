@@ -20,7 +20,7 @@ from crossreg.progress.display import CountDisplay
 from crossreg.progress.history import known_lines
 from crossreg.report.cars.page import scores_table
 from crossreg.report.cars.run import CarRun, read_car_run
-from crossreg.report.page.files import History, read_json, readable_lines, said_time
+from crossreg.report.page.files import History, readable_json, readable_lines, said_time
 from crossreg.report.page.rows import Row, reference_rows, row_of_run, scored_row
 from crossreg.report.page.unfinished import (
     Unfinished,
@@ -162,7 +162,7 @@ def _references(folder: Path, runs: list[Run]) -> list[Row]:
         row
         for parent, first in reversed(firsts.items())
         for row in reference_rows(
-            parent.relative_to(folder.parent).as_posix(), with_current_names(read_json(parent / SUMMARY)), first
+            parent.relative_to(folder.parent).as_posix(), with_current_names(readable_json(parent / SUMMARY)), first
         )
     ]
 
@@ -196,7 +196,7 @@ def read_car(name: str, folder: Path) -> Items:
     except _BROKEN as error:
         return [unfinished_car(name, folder, reason_of(error))]
     when = said_time([folder / VERSIONS, folder / CONFIG], folder / SUMMARY)
-    return [Car(name, folder, run, read_json(folder / VERSIONS), when)]
+    return [Car(name, folder, run, readable_json(folder / VERSIONS), when)]
 
 
 def read_run(name: str, folder: Path) -> Items:
@@ -205,7 +205,7 @@ def read_run(name: str, folder: Path) -> Items:
         check_scored(folder)
     except InputError as error:
         return [unfinished_run(name, folder, reason_of(error))]
-    metrics = with_current_names(read_json(folder / METRICS))
+    metrics = with_current_names(readable_json(folder / METRICS))
     try:
         config = load_stored(folder / CONFIG)
     except InputError as error:
@@ -215,12 +215,12 @@ def read_run(name: str, folder: Path) -> Items:
     history, broken = readable_lines(folder / HISTORY)
     state = f"finished {said_time([folder / CONFIG], folder / METRICS)}{unread(broken)}"
     row = row_of_run(name, config, metrics, history)
-    return [Run(name, folder, config, read_json(folder / VERSIONS), row, history, state)]
+    return [Run(name, folder, config, readable_json(folder / VERSIONS), row, history, state)]
 
 
 def read_sweep(name: str, folder: Path, *, progress: bool = False) -> Items:
     """Read the rows that a sweep was last asked for, or all of its rows; and the missing part of it."""
-    asked = read_json(folder / PLAN)
+    asked = readable_json(folder / PLAN)
     try:
         rows, total = asked_rows(folder)
         trials = {trial_key(trial, asked["data"]): trial for trial in load_trials(folder)}

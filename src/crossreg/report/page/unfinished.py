@@ -11,7 +11,7 @@ from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.progress.progress_file import PROGRESS
-from crossreg.report.page.files import History, read_json, read_text, readable_lines
+from crossreg.report.page.files import History, readable_bytes, readable_json, readable_lines
 from crossreg.report.shared.stored import (
     SECONDS_OF_SILENCE,
     method_of_settings,
@@ -45,7 +45,7 @@ def unfinished_run(name: str, folder: Path, problem: str = "") -> Unfinished:
         why += f"; it diverged at step {history[-1]['diverged_at']:,}"
     # By its method, as a finished run is: it has that colour.
     histories = {f"{method_of_settings(settings)} ({name})" if settings else name: history} if history else {}
-    return Unfinished(name, "run", why, settings, read_json(folder / VERSIONS), histories)
+    return Unfinished(name, "run", why, settings, readable_json(folder / VERSIONS), histories)
 
 
 def unread(broken: int) -> str:
@@ -62,7 +62,7 @@ def _why_no_scores(folder: Path, history: History, settings: Mapping[str, Any]) 
         now = "it is being scored" if state.get("now") == "scoring" else f"it is still training, {place} when last seen"
         return f"not finished: {now}"
     if (folder / METRICS).exists():
-        found = read_json(folder / METRICS)
+        found = readable_json(folder / METRICS)
         return f"{METRICS} has no test scores" if found else f"{METRICS} is corrupted: it holds no JSON object"
     if (folder / MODEL).exists():
         return f"not finished: trained, but not scored ({METRICS} is missing); the same command scores it"
@@ -78,7 +78,7 @@ def _at_work(folder: Path) -> dict[str, Any] | None:
         is_fresh = time.time() - path.stat().st_mtime <= SECONDS_OF_SILENCE
     except OSError:
         return None
-    return read_json(path) if is_fresh else None
+    return readable_json(path) if is_fresh else None
 
 
 def unfinished_sweep(name: str, folder: Path, asked: Mapping[str, Any], rows: int, total: int) -> Unfinished | None:
@@ -103,7 +103,7 @@ def _open_trainings(folder: Path) -> dict[str, History]:
     for path in sorted((folder / TRAINED).glob("*.jsonl")):
         if path.with_suffix(".npz").exists():
             continue
-        trainings = trainings_in(read_text(path.with_suffix(".json")))
+        trainings = trainings_in(readable_bytes(path.with_suffix(".json")))
         names = {
             key: f"{method_of_settings(sections_of(one.get('config')))}, {training_name(one)}"
             for key, one in trainings.items()
@@ -124,7 +124,7 @@ def unfinished_car(name: str, folder: Path, problem: str) -> Unfinished:
         why = f"not finished: it is at work ({state.get('label', '')})"
     else:
         why = f"not finished: it was stopped before it was scored ({SUMMARY} is missing); the same command resumes it"
-    settings, versions = read_sections(folder / CONFIG), read_json(folder / VERSIONS)
+    settings, versions = read_sections(folder / CONFIG), readable_json(folder / VERSIONS)
     if not settings and not any(histories.values()):
         raise InputError(problem)
     return Unfinished(name, "car experiment", why, settings, versions, {k: h for k, h in histories.items() if h})
