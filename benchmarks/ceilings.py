@@ -35,7 +35,7 @@ from crossreg.config import TrainConfig
 from crossreg.data.load import make_data
 from crossreg.machine.devices import device_bytes
 from crossreg.routing import route
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.training.cohort import bytes_of, start_cohort
 from crossreg.training.compiled import advance
 from crossreg.training.replicas import first_snapshot, task_axes

@@ -26,7 +26,7 @@ from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.methods.names import parse_method
 from crossreg.routing import route
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.training.cohort import bytes_of, memory_bytes, start_cohort
 from crossreg.training.compiled import take_steps
 from crossreg.training.cost import RATES, features, work_of

@@ -119,7 +119,7 @@ def inside(narrow: int, wide: int, rounds: int) -> dict[str, Any]:
     from crossreg.data.apebench import load_trajectories
     from crossreg.data.load import make_data
     from crossreg.routing import route
-    from crossreg.runs.versions import describe_machine
+    from crossreg.runs.safeguards.versions import describe_machine
     from crossreg.training.cohort import memory_bytes, start_cohort
     from crossreg.training.compiled import advance, monitor_scores
     from crossreg.training.replicas import first_snapshot

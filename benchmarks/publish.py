@@ -19,7 +19,7 @@ import numpy as np
 
 import paper_page
 from crossreg.config import Config, to_dict
-from crossreg.report.figures.sweep import figures_of_rows
+from crossreg.report.figures.sweep import drawings_of_rows
 from crossreg.report.figures.write import sweep_figures
 from crossreg.report.tables.comparison import (
     Line,
@@ -44,8 +44,9 @@ from crossreg.report.tables.comparison_tables import (
 )
 from crossreg.report.tables.layout import piped
 from crossreg.report.tables.verdicts import against_default, base_setting, verdicts
-from crossreg.runs.sweep_folder import PLAN, asked_rows
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.file_names import PLAN
+from crossreg.runs.safeguards.versions import describe_machine
+from crossreg.runs.sweep_folder import asked_rows
 
 RESULTS = Path("docs/results")
 PAGE = Path("docs/results.md")
@@ -336,7 +337,7 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     drawn = DRAWN_EQUAL_DATA if any(row["changes"].get("one_pool") for row in rows) else DRAWN
     shown = [row for row in rows if row["method"] in drawn and row["steps"] == 10_000]
     lines = []
-    for path in figures_of_rows(shown, folder):
+    for path in (path for drawing in drawings_of_rows(shown, folder) for path in drawing()):
         if path.suffix == ".png":
             lines.append(shown_figure(path))
         else:

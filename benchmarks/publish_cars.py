@@ -18,7 +18,7 @@ import numpy as np
 
 from crossreg.cars.metrics import SCORE_NAMES
 from crossreg.metrics.intervals import interval
-from crossreg.runs.car_folder import SUMMARY, VERSIONS
+from crossreg.runs.file_names import SUMMARY, VERSIONS
 
 RESULTS, PAGE = Path("docs/results/cars.json"), Path("docs/cars_results.md")
 FIGURE = Path("docs/figures/cars_methods.png")

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from crossreg.config import load_yaml, to_yaml
-from crossreg.runs.manifest import vouch
+from crossreg.runs.safeguards.manifest import vouch
 
 _FRACTIONS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 

@@ -32,7 +32,7 @@ from crossreg.data.pairs import Data
 from crossreg.methods import unregularized, xreg
 from crossreg.methods.names import parse_method
 from crossreg.routing import route
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.training.checkpoint import save_arrays
 from crossreg.training.cohort import start_cohort
 from crossreg.training.compiled import advance, monitor_scores, take_steps

@@ -32,7 +32,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from crossreg.cars.grid.torus import laid_flat, torus
+from crossreg.cars.grid.torus import torus
 from crossreg.cars.grid.transport import (
     GPU_BATCH,
     SLACK,
@@ -230,7 +230,8 @@ def main() -> None:
             side = round(len(reference["torus"]) ** 0.5)
             encode = reference[f"{car}_ind_enc"].reshape(side, side)
             # Its torus stands upright: turned with the car it is ours.
-            row(f"reference {side}²", None, Transport(encode, reference[f"{car}_ind_dec"]), laid_flat(vertices))
+            turned = np.stack([vertices[:, 0], vertices[:, 2], -vertices[:, 1]], axis=-1)
+            row(f"reference {side}²", None, Transport(encode, reference[f"{car}_ind_dec"]), turned)
         for_cars[car] = [*ROWS]
     if asked.json:
         about = {"grid": asked.grid, "device": jax.devices()[0].device_kind, "cars": for_cars}

@@ -96,7 +96,7 @@ def test_a_result_is_saved_as_a_run_and_loaded(result, data, tmp_path):
     x = data.test[:3].x
     np.testing.assert_array_equal(xr.predict(run.model, x).means, result.predict(data.test[:3]).means)
     np.testing.assert_array_equal(run.predict(x).means, result.predict(x, num_samples=4).means)
-    assert run.config.model == SMALL
+    assert run.config.model == dataclasses.replace(SMALL, lead_growth=False)
     assert (run.config.train.steps, run.config.data.observed_fraction) == (20, 0.8)
     assert (run.config.data.train_size, run.config.data.reg_size, run.config.data.test_size) == (14, 2, 4)
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == scores

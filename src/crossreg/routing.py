@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.nn.groups import groups
+from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.noise import AbstractNoiseScale
 
 
@@ -62,7 +63,7 @@ def learning_rates(parameters: PyTree, config: TrainConfig) -> PyTree:
     }
 
     def is_scale(node) -> bool:
-        return isinstance(node, AbstractNoiseScale)
+        return isinstance(node, AbstractNoiseScale | LeadGrowth)
 
     def rates(node, labels):
         if is_scale(node):

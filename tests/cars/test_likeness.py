@@ -5,8 +5,10 @@ import pytest
 
 from crossreg.cars.family.bodies import make_body, resolution
 from crossreg.cars.family.make import draw_shapes
-from crossreg.cars.meshes.likeness import check_like
+from crossreg.cars.meshes.likeness import check_alike, check_apart, check_like
 from crossreg.cars.meshes.surface import Surface
+from crossreg.cars.study import prepare
+from crossreg.designs.car_study import car_study
 from crossreg.errors import InputError
 
 
@@ -118,3 +120,58 @@ def test_axes_are_those_of_the_known_cars():
     assert check_like([car(BODIES[7][:, ::-1])], [car(body[:, ::-1]) for body in BODIES[:6]]) == []
     with pytest.raises(InputError, match="is turned"):
         check_like([car(BODIES[7])], [car(body[:, ::-1]) for body in BODIES[:6]])
+
+
+def test_the_cars_of_an_experiment_are_alike():
+    assert check_alike([car(body, str(number)) for number, body in enumerate(BODIES)]) == []
+
+
+@pytest.mark.parametrize(("factor", "advice"), [(1000, "0.001"), (10, "0.1"), (0.0254, "40")])
+def test_a_car_in_another_unit_than_the_others_of_an_experiment_is_refused(factor, advice):
+    with pytest.raises(InputError, match=rf"^car odd: has another unit, .* by about {advice}$"):
+        check_alike([*KNOWN, car(factor * BODIES[6], "odd"), *KNOWN])
+
+
+def test_a_car_that_is_turned_or_flipped_in_an_experiment_is_warned_of():
+    [said] = check_alike([*KNOWN, car(BODIES[6][:, [2, 1, 0]], "odd")])
+    assert said.startswith("car odd: is turned, ")
+    assert said.endswith(": its z, y, x seem to be x, y, z")
+    [said] = check_alike([car(BODIES[7] * [1, 1, -1], "odd"), *KNOWN])
+    assert said == "car odd: seems to be turned, along z it is the other way round than most"
+
+
+@pytest.mark.parametrize("factor", [1e5, 240, 1 / 240])
+def test_a_pressure_in_another_unit_than_the_others_is_warned_of(factor):
+    one = car(BODIES[6], "odd")
+    odd = Surface("odd", one.vertices, one.normals, factor * one.pressure)
+    [said] = check_alike([*KNOWN, odd])
+    spread = np.median([np.std(other.pressure) for other in [*KNOWN, odd]])
+    assert said == (
+        f"car odd: its pressure varies by {np.std(odd.pressure):.3g}, that of most others by about {spread:.3g}; is it"
+        " in another unit?"
+    )
+
+
+def test_a_car_in_two_splits_is_warned_of():
+    names = [car(body, name) for body, name in zip(BODIES, "abcdef", strict=False)]
+    assert check_apart({"train": names[:2], "reg": names[2:4], "test": names[4:]}) == []
+    again = [car(BODIES[number], name) for number, name in ((1, "x"), (2, "y"))]
+    [said] = check_apart({"train": names[:2], "reg": [names[2]], "test": [names[4], *again]})
+    assert said == (
+        "car x of test is the same as car b of train (and 1 more): scores on cars that were learned from are too good"
+    )
+    assert check_apart({"train": [names[0], names[0]], "reg": [], "test": [names[1]]}) == []
+
+
+def test_an_experiment_reads_no_car_in_another_unit(tmp_path, capsys):
+    for number, shape in enumerate(draw_shapes(5)):
+        body = make_body(shape, resolution(400))
+        vertices, height = body.vertices.astype(float), body.vertices[:, 1]
+        np.savez(tmp_path / f"{number}.npz", vertices=vertices, pressure=height, faces=body.faces)
+    study = car_study("quick").replace(data=str(tmp_path), train_size=3, reg_size=1, test_size=1, grid=24)
+    np.savez(tmp_path / "3.npz", vertices=vertices, pressure=1e5 * height, faces=body.faces)
+    prepare(study, progress=False)
+    assert "car 3: its pressure varies by" in capsys.readouterr().err
+    np.savez(tmp_path / "3.npz", vertices=1000 * vertices, pressure=height, faces=body.faces)
+    with pytest.raises(InputError, match=r"^car 3: has another unit"):
+        prepare(study, progress=False)

@@ -6,11 +6,13 @@ from scipy.integrate import quad
 
 from crossreg.cars.family.bodies import box_mesh
 from crossreg.cars.family.panels import (
+    FREESTREAM,
     NEAR,
     at_vertices,
     exact_influence,
     far_influence,
     flat_panels,
+    influence,
     make_system,
     pressure_coefficient,
 )
@@ -161,11 +163,18 @@ def above_ground():
     return flat_panels(vertices * [0.6, 0.4, 1.1] + [0, 0.55, 0], faces)
 
 
+def velocity_at(points, system, flow):
+    """The velocity at points off the body."""
+    parts = influence(points, system.panels.take(system.solved), system.mirrors)
+    return FREESTREAM + np.stack([part @ flow.strength for part in parts], 1)
+
+
 def test_nothing_flows_through_the_ground_or_the_plane_of_symmetry(above_ground):
-    flow = make_system(above_ground, symmetric=True, ground=0.1).solve()
+    system = make_system(above_ground, symmetric=True, ground=0.1)
+    flow = system.solve()
     places = np.random.default_rng(1).uniform(-3, 3, (40, 3))
-    assert np.abs(flow.velocity_at(places * [1, 0, 1] + [0, 0.1, 0])[:, 1]).max() < 1e-12
-    assert np.abs(flow.velocity_at(np.abs(places) * [0, 1, 1] + [0, 1.2, 0])[:, 0]).max() < 1e-12
+    assert np.abs(velocity_at(places * [1, 0, 1] + [0, 0.1, 0], system, flow)[:, 1]).max() < 1e-12
+    assert np.abs(velocity_at(np.abs(places) * [0, 1, 1] + [0, 1.2, 0], system, flow)[:, 0]).max() < 1e-12
     assert np.abs((flow.velocity * above_ground.normal).sum(1)).max() < 1e-12
 
 
@@ -185,7 +194,8 @@ def test_a_sphere_that_lets_out_evenly_is_a_point_source():
     assert (flow.velocity * panels.normal).sum(1) == pytest.approx(0.3, abs=1e-12)
     places = np.array([[1.5, 0.3, -0.7], [0.2, -2.0, 1.1], [-3.0, 0.0, 0.4]])
     expected = 0.3 * places / np.linalg.norm(places, axis=1, keepdims=True) ** 3
-    assert flow.velocity_at(places) - still.velocity_at(places) == pytest.approx(expected, rel=0.03, abs=1e-3)
+    added = velocity_at(places, system, flow) - velocity_at(places, system, still)
+    assert added == pytest.approx(expected, rel=0.03, abs=1e-3)
 
 
 def test_a_linear_velocity_comes_exactly_to_the_vertices_of_an_uneven_mesh():

@@ -221,6 +221,7 @@ def _one_vertex_in_flat_faces(quads):
         ),
         (_set("normals", lambda n: np.ones((90, 3))), r"normals have shape \(90, 3\); the vertices have \(91, 3\)"),
         (_set("normals", lambda n: np.eye(91, 3)), "the normal of vertex 3 has no length"),
+        (_set("normals", lambda n: np.ones((91, 3))), "its normals are not those of its surface"),
     ],
 )
 def test_what_is_refused(change, message):

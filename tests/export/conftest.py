@@ -12,9 +12,9 @@ from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.nn.build import build_model
-from crossreg.runs.manifest import vouch
-from crossreg.runs.run_folder import MODEL
+from crossreg.runs.file_names import MODEL
 from crossreg.runs.run_writer import open_run
+from crossreg.runs.safeguards.manifest import vouch
 from crossreg.training.checkpoint import save_model
 
 

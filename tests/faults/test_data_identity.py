@@ -17,8 +17,8 @@ from crossreg.data.formats import source as source_module
 from crossreg.data.formats.source import open_source
 from crossreg.data.load import make_data, trajectories_of
 from crossreg.errors import InputError
-from crossreg.runs.manifest import vouch
-from crossreg.runs.saving import Saving
+from crossreg.runs.safeguards.manifest import vouch
+from crossreg.runs.safeguards.saving import Saving
 from crossreg.studies import train as train_module
 from crossreg.studies.train import train_run
 

@@ -16,9 +16,9 @@ from crossreg.cli.main import main
 from crossreg.errors import InputError
 from crossreg.files import whole as files
 from crossreg.machine.stopping import Stopped
-from crossreg.runs.locks import locked
 from crossreg.runs.run_writer import check_same
-from crossreg.runs.saving import Saving
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.saving import Saving
 from crossreg.studies import train as module
 from crossreg.studies.launchers import work
 from crossreg.studies.train import train_run

@@ -13,9 +13,9 @@ from crossreg.designs.grids import plan
 from crossreg.errors import InputError
 from crossreg.runs.archive import Archive
 from crossreg.runs.fields.test_fields import load_run_fields
-from crossreg.runs.manifest import vouch
 from crossreg.runs.programs import read_programs
 from crossreg.runs.run_folder import load_run
+from crossreg.runs.safeguards.manifest import vouch
 from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.launchers.settings import Workers
 from crossreg.studies.sweep.fields import load_sweep_fields

@@ -208,9 +208,9 @@ def test_the_log_of_a_worker_is_no_link(tmp_path):
 
 # Modules that read what is not in a run folder: the system, the package's own code and pages, and the user's settings.
 ELSEWHERE = {
-    "config/__init__.py", "files/memory.py", "training/cost.py", "studies/planning/device_costs.py", "runs/versions.py",
-    "machine/memory_maps.py", "machine/processor.py", "report/page/write.py", "report/shared/__init__.py",
-    "report/watch/server.py", "report/cars/page.py", "export/readme.py",
+    "config/__init__.py", "files/memory.py", "training/cost.py", "studies/planning/device_costs.py",
+    "runs/safeguards/versions.py", "machine/memory_maps.py", "machine/processor.py", "report/page/write.py",
+    "report/shared/__init__.py", "report/watch/server.py", "report/cars/page.py", "export/readme.py",
 }  # fmt: skip
 
 

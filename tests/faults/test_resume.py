@@ -22,11 +22,12 @@ from crossreg.designs.grids import plan
 from crossreg.errors import InputError
 from crossreg.machine.stopping import Stopped
 from crossreg.progress.display import TrainingDisplay
-from crossreg.runs import manifest
-from crossreg.runs import versions as machine
-from crossreg.runs.locks import locked
-from crossreg.runs.saving import Saving
-from crossreg.runs.snapshots import SNAPSHOTS, SnapshotStore
+from crossreg.runs.file_names import SNAPSHOTS
+from crossreg.runs.safeguards import manifest
+from crossreg.runs.safeguards import versions as machine
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.saving import Saving
+from crossreg.runs.safeguards.snapshots import SnapshotStore
 from crossreg.studies import train as module
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.train import train_run

@@ -19,8 +19,8 @@ from crossreg.errors import InputError
 from crossreg.files.whole import made_whole, replacing
 from crossreg.machine.compilation import store_whole
 from crossreg.report.figures.drawing import save
-from crossreg.runs.manifest import check_files, read_manifest, record_json
 from crossreg.runs.run_folder import load_run
+from crossreg.runs.safeguards.manifest import check_files, read_manifest, record_json
 from crossreg.studies.sweep import extract as extract_module
 from crossreg.studies.sweep.run import run_sweep
 

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from tiny_sweep import OFTEN
 
+import crossreg
 from crossreg.config import OWN_DATA, Config
 from crossreg.data import cache
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
-from crossreg.runs import sweep_folder
+from crossreg.runs.safeguards.versions import source_digest
 from crossreg.runs.sweep_folder import trial_key
-from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers import base
 from crossreg.studies.launchers import work as module
 from crossreg.studies.launchers.base import Job, last_lines
 from crossreg.studies.launchers.local import LocalLauncher
@@ -143,6 +142,14 @@ def test_a_trial_arrives_as_it_was_sent():
         assert trial_key(found, "digest") == trial_key(trial, "digest")
 
 
+def test_the_source_is_that_of_the_whole_package(monkeypatch):
+    """A worker with another version of any module must not take part."""
+    read, plain = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or plain(path))
+    source_digest()
+    assert sorted(read) == sorted(Path(crossreg.__file__).parent.rglob("*.py"))
+
+
 def test_a_job_arrives_before_jax_does(job, tmp_path):
     """So that a worker can set its environment first, and handle signals before it imports for seconds."""
     sent = job._replace(trials={"key": Trial(Config(), parse_method("xreg+early"), {})})
@@ -152,7 +159,6 @@ def test_a_job_arrives_before_jax_does(job, tmp_path):
         "assert pickle.loads(Path(sys.argv[1]).read_bytes()).trials; assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "job.pkl")], check=True)
-    assert base.JOBS == sweep_folder.JOBS
 
 
 def test_the_last_words_are_the_last():

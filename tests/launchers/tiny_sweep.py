@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from crossreg.runs.saving import Saving
+from crossreg.runs.safeguards.saving import Saving
 from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.launchers.settings import Workers
 

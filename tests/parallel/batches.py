@@ -14,7 +14,7 @@ import numpy as np
 from crossreg.config import Config
 from crossreg.data.load import load_config
 from crossreg.machine.devices import use_devices
-from crossreg.runs.snapshots import HistoryLines, Resumable
+from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable
 from crossreg.training.checkpoint import named_arrays
 from crossreg.training.cohort import start_cohort
 from crossreg.training.parallel import over_batches

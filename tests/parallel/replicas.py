@@ -17,8 +17,8 @@ from crossreg.config import Config
 from crossreg.data.load import make_data
 from crossreg.errors import InputError
 from crossreg.machine.devices import use_devices
-from crossreg.runs.saving import Saving
-from crossreg.runs.snapshots import HistoryLines, Resumable, SnapshotStore
+from crossreg.runs.safeguards.saving import Saving
+from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import named_arrays
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas

@@ -10,7 +10,8 @@ from crossreg.config import Config, to_yaml
 from crossreg.metrics.calibration import LEVELS
 from crossreg.runs.fields.regions import Region
 from crossreg.runs.fields.test_fields import LEVELS as QUANTILES
-from crossreg.runs.fields.test_fields import TEST_FIELDS, StoredFields, write_test_fields
+from crossreg.runs.fields.test_fields import StoredFields, write_test_fields
+from crossreg.runs.file_names import TEST_FIELDS
 
 STEPS = (50, 100, 150)
 SITES = {"block1": 3, "pre_head": 5}

@@ -25,7 +25,8 @@ from crossreg.report.figures import write as module
 from crossreg.report.figures.write import draw_figures
 from crossreg.report.shared import shared_file
 from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import TEST_FIELDS, load_run_fields, write_test_fields
+from crossreg.runs.fields.test_fields import load_run_fields, write_test_fields
+from crossreg.runs.file_names import TEST_FIELDS
 
 # Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
 DEUTERANOPIA = np.array(

@@ -9,7 +9,8 @@ from crossreg.progress.jobs_display import JobsDisplay, Part
 def test_it_says_what_goes_on(tmp_path):
     (tmp_path / "trained").mkdir()
     out = io.StringIO()
-    parts = {"a": Part("xreg × 4", 100, 3.0), "b": Part("dropout × 4", 100, 1.0)}
+    lines = {name: tmp_path / "trained" / f"{name}.jsonl" for name in "ab"}
+    parts = {"a": Part("xreg × 4", 100, 3.0, lines["a"]), "b": Part("dropout × 4", 100, 1.0, lines["b"])}
     display = JobsDisplay(parts, work=4.0, programs=2, trials=8, folder=tmp_path, stream=out)
 
     def state() -> tuple[str, int, float]:
@@ -20,7 +21,7 @@ def test_it_says_what_goes_on(tmp_path):
     with display:
         display.look(2)
         assert state() == ("compiling", 0, 0.0)
-        (tmp_path / "trained" / "a.jsonl").write_text('{"step": 50}\n')
+        lines["a"].write_text('{"step": 50}\n')
         display._looked = float("-inf")
         display.look(2)
         assert state() == ("step", 50, 3 / 8)

@@ -14,7 +14,8 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.report.page.write import LARGEST, write_report
 from crossreg.runs.fields.regions import Region
 from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import TEST_FIELDS, write_test_fields
+from crossreg.runs.fields.test_fields import write_test_fields
+from crossreg.runs.file_names import TEST_FIELDS
 
 pytestmark = needs_browser
 METHODS = {"xreg": 0.0, "dropout": 1.0}

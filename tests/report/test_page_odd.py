@@ -17,7 +17,8 @@ from crossreg.config import Config, load_yaml
 from crossreg.report.page.data_names import data_names, with_names
 from crossreg.report.page.folders import Found, Sweep, find
 from crossreg.report.page.write import write_report
-from crossreg.runs.fields.stored_fields import TEST_FIELDS, write_test_fields
+from crossreg.runs.fields.stored_fields import write_test_fields
+from crossreg.runs.file_names import TEST_FIELDS
 
 NASTY = "</script><img src=x onerror=alert(1)>&\"'"
 

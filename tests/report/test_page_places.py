@@ -10,7 +10,8 @@ from made_runs import CHANNELS, POINTS, STORED, TIMES, fields, write_run
 from crossreg.config import Config
 from crossreg.methods.names import config_of
 from crossreg.report.page.write import write_report
-from crossreg.runs.fields.stored_fields import TEST_FIELDS, Windows, write_test_fields
+from crossreg.runs.fields.stored_fields import Windows, write_test_fields
+from crossreg.runs.file_names import TEST_FIELDS
 
 pytestmark = needs_browser
 FIRST, LENGTH = 4, 6  # of the window, around steps 6 to 10

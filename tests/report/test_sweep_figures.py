@@ -1,6 +1,7 @@
 """Figures of a sweep show the numbers that are in its rows and histories."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +38,11 @@ def rows_of(method, fractions, *, size=50, seeds=3):
     ]
 
 
+def all_drawn(rows, folder) -> list[Path]:
+    """Draw all figures that the rows allow; return the files."""
+    return [path for drawing in sweep_figures.drawings_of_rows(rows, folder) for path in drawing()]
+
+
 def test_curves_are_means_with_intervals(kept, tmp_path):
     rows = rows_of("xreg", (1.0, 0.4, 0.8)) + rows_of("dropout", (0.4, 0.8, 1.0))
     lines = collect(rows)
@@ -65,7 +71,7 @@ def test_equal_data_is_drawn_against_the_total(kept, tmp_path):
 
     rows = [row for total in (25, 60) for row in divided("ensemble", total, 0)]
     rows += [row for total in (25, 60) for held in {5, total // 5} for row in divided("xreg", total, held)]
-    assert "equal_data" in [path.stem for path in sweep_figures.figures_of_rows(rows, tmp_path)]
+    assert "equal_data" in [path.stem for path in all_drawn(rows, tmp_path)]
     figure = kept[0]
     assert len(figure.axes) == 4  # NLL and ECE for each observed fraction
     axis = figure.axes[1]
@@ -79,7 +85,7 @@ def test_equal_data_is_drawn_against_the_total(kept, tmp_path):
 def test_std_mu_is_drawn_against_the_mask_and_the_train_size(kept, tmp_path):
     by_fraction = rows_of("xreg", (0.4, 1.0))
     by_size = rows_of("xreg", (0.7,), size=20) + rows_of("xreg", (0.7,), size=70)
-    names = [path.stem for path in sweep_figures.figures_of_rows(by_fraction + by_size, tmp_path)]
+    names = [path.stem for path in all_drawn(by_fraction + by_size, tmp_path)]
     left, right = kept[names.index("std_mu")].axes
     for axis, x, rows in ((left, [0.6, 0.0], by_fraction), (right, [20, 70], by_size)):
         [container] = axis.containers
@@ -153,7 +159,7 @@ def test_the_triplet_has_one_size_and_one_number_of_steps(kept, tmp_path):
 def test_every_grid_has_its_curves(kept, tmp_path, grid, expected):
     fractions, sizes = grid
     rows = [row for size in sizes for row in rows_of("xreg", fractions, size=size)]
-    names = [path.stem for path in sweep_figures.figures_of_rows(rows, tmp_path)]
+    names = [path.stem for path in all_drawn(rows, tmp_path)]
     drawn = {name: figure for name, figure in zip(names, kept, strict=True) if "_curves" in name}
     assert {n: f.axes[0].containers[0].lines[0].get_xdata().tolist() for n, f in drawn.items()} == expected
     # Where there are several, each says what it keeps, and its values are of that.
@@ -184,7 +190,7 @@ def test_the_decomposition_stacks_both_parts(kept, tmp_path):
     rows = rows_of("xreg-heads", (0.3, 0.7), seeds=4)  # of an even number, a median of squares is no squared median
     for row in rows:
         row["test"]["std_mu"] = 0.0
-    paths = sweep_figures.figures_of_rows(rows, tmp_path)
+    paths = all_drawn(rows, tmp_path)
     assert "decomposition" in {path.stem for path in paths}
     figure = next(f for f in kept if f.axes[0].get_ylabel().startswith("mean over points"))
     assert len(figure.axes) == 2
@@ -226,7 +232,7 @@ def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
 def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
     diverged = [row | {"diverged": True} for row in rows_of("dropout", (0.4, 0.6))]
     changed = [row | {"changes": {"k_reg": 1}} for row in rows_of("xreg", (0.4, 0.6))]
-    paths = sweep_figures.figures_of_rows(rows_of("xreg", (0.4, 0.6)) + diverged + changed, tmp_path)
+    paths = all_drawn(rows_of("xreg", (0.4, 0.6)) + diverged + changed, tmp_path)
     assert "calibration_xreg" in {path.stem for path in paths}
     assert "calibration_dropout" not in {path.stem for path in paths}
     # The montage has the default's seeds alone.
@@ -236,7 +242,7 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
 
 def test_all_figures_of_rows(tmp_path):
     rows = rows_of("xreg", (0.4, 0.6)) + rows_of("xreg", (0.7,), size=20) + rows_of("xreg", (0.7,), size=30)
-    names = {path.name for path in sweep_figures.figures_of_rows(rows, tmp_path)}
+    names = {path.name for path in all_drawn(rows, tmp_path)}
     assert names == {
         f"{name}.{ending}"
         for name in (

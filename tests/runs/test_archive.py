@@ -10,8 +10,8 @@ import pytest
 
 from crossreg.nn.surrogate import Surrogate
 from crossreg.runs.archive import Archive
-from crossreg.runs.manifest import record_json, recorded, vouch
 from crossreg.runs.programs import Program, Training, describe_program, digest_of, read_programs
+from crossreg.runs.safeguards.manifest import record_json, recorded, vouch
 from crossreg.studies.sweep import programs
 from crossreg.studies.sweep.distributed import take_in_left
 from crossreg.studies.sweep.programs import read_program

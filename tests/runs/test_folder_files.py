@@ -7,17 +7,26 @@ import pytest
 
 from crossreg.errors import InputError
 from crossreg.files.whole import replacing
-from crossreg.runs import manifest
-from crossreg.runs.locks import locked
-from crossreg.runs.manifest import check_files, drop, entered, file_digest, is_sound, read_manifest, recorded, vouch
-from crossreg.runs.saving import USUAL
-from crossreg.runs.snapshots import SnapshotStore
+from crossreg.runs.safeguards import manifest
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import (
+    check_files,
+    drop,
+    entered,
+    file_digest,
+    is_sound,
+    read_manifest,
+    recorded,
+    vouch,
+)
+from crossreg.runs.safeguards.saving import USUAL
+from crossreg.runs.safeguards.snapshots import SnapshotStore
 
 
 def test_a_folder_has_one_process_at_a_time(tmp_path):
     """Not a second block of this process, and not another process; then again."""
     ask = (
-        "import sys, pathlib; from crossreg.runs.locks import locked\n"
+        "import sys, pathlib; from crossreg.runs.safeguards.locks import locked\n"
         "with locked(pathlib.Path(sys.argv[1]), 'training'): print('inside')"
     )
     command = [sys.executable, "-c", ask, str(tmp_path)]

@@ -4,9 +4,10 @@ import json
 
 from crossreg.designs.car_study import CarStudy
 from crossreg.runs.car_folder import finished_summary, settings_of
-from crossreg.runs.manifest import record_json, vouch
+from crossreg.runs.file_names import METRICS
 from crossreg.runs.older_names import with_current_names
-from crossreg.runs.run_folder import METRICS, read_metrics
+from crossreg.runs.run_folder import read_metrics
+from crossreg.runs.safeguards.manifest import record_json, vouch
 from crossreg.runs.sweep_folder import read_rows, sealed_row
 
 OLD = {"nll": -0.5, "sharpness": 0.25, "channel_sharpness": [0.125, 0.375]}

@@ -26,13 +26,13 @@ from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_r
 from crossreg.runs.fields.stored_fields import Planes
 from crossreg.runs.fields.test_fields import (
     LEVELS,
-    TEST_FIELDS,
     compute_test_fields,
     load_run_fields,
     quantile_offsets,
     read_test_fields,
     write_test_fields,
 )
+from crossreg.runs.file_names import TEST_FIELDS
 from crossreg.runs.final_scores import final_metrics
 
 

@@ -13,8 +13,8 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.metrics.localization import on_host
 from crossreg.runs.input_range import InputRange, check_hidden, check_range, check_seen, input_range, stored_range
-from crossreg.runs.manifest import record_json
 from crossreg.runs.run_folder import load_run
+from crossreg.runs.safeguards.manifest import record_json
 
 SHAPE = ["--width", "4", "--num-blocks", "2", "--num-modes", "4", "--steps", "10", "--batch-size", "4", "--quiet"]
 SAMPLES, TIMES, CHANNELS, POINTS = 11, 5, 2, 14

@@ -17,7 +17,7 @@ from crossreg.nn.build import build_model
 from crossreg.report.plan_text import plan_text
 from crossreg.routing import route
 from crossreg.studies.planning import plan
-from crossreg.studies.planning.demand import Asked
+from crossreg.studies.planning.settings import Asked
 from crossreg.studies.sweep import run
 from crossreg.studies.sweep.open_work import Packing, open_work
 from crossreg.training import cost

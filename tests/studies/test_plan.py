@@ -21,7 +21,7 @@ from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.report.plan_text import plan_text
 from crossreg.studies.planning import device_costs
-from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of
+from crossreg.studies.planning.demand import asked_trials, demand_of, field_shape_of
 from crossreg.studies.planning.device_costs import Around, Device, devices_of
 from crossreg.studies.planning.packing import (
     Cohort,
@@ -32,7 +32,8 @@ from crossreg.studies.planning.packing import (
     split_evenly,
     ways_to_run,
 )
-from crossreg.studies.planning.plan import Risks, make_plan
+from crossreg.studies.planning.plan import make_plan
+from crossreg.studies.planning.settings import Asked, Risks
 from crossreg.studies.sweep.programs import plan_programs
 from crossreg.studies.sweep.run import run_sweep
 from crossreg.studies.sweep.scoring import trainings_of
@@ -72,7 +73,7 @@ def test_what_is_counted_is_what_a_sweep_would_train(tmp_path):
     every = {t for trial in trials for members in trainings_of(trial) for t in members}
     programs = plan_programs(every, tmp_path, "digest", 160, 10**13, write=False)
     for seeds in (1, 7, 10**5):
-        found = demand_of(asked_trials(asked._replace(seeds=seeds)), lambda trial: 1.0)
+        found = demand_of(asked_trials(dataclasses.replace(asked, seeds=seeds)), lambda trial: 1.0)
         assert sorted(c.replicas for c in found.cohorts) == sorted(seeds * len(p.trainings) for p in programs)
         assert found.asked == found.left == seeds * 40
         # A second of scoring for every row, in the cohorts that it needs, but for those that need no training.

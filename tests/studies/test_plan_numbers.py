@@ -9,9 +9,10 @@ from crossreg.config.sites import site_names
 from crossreg.designs.grids import Trial
 from crossreg.methods.names import parse_method
 from crossreg.studies.planning import device_costs
-from crossreg.studies.planning.demand import Asked, priced_rows
+from crossreg.studies.planning.demand import priced_rows
 from crossreg.studies.planning.device_costs import Around, Device
-from crossreg.studies.planning.plan import Risks, make_plan
+from crossreg.studies.planning.plan import make_plan
+from crossreg.studies.planning.settings import Asked, Risks
 from crossreg.training import cost
 
 # Elements of fields in a step of a plain model at the defaults: batch × blocks × width × points.

@@ -15,8 +15,8 @@ from crossreg.errors import InputError
 from crossreg.metrics.evaluation import evaluate
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.report.figures import drawing as figures
-from crossreg.runs.locks import locked
-from crossreg.runs.manifest import read_manifest
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import read_manifest
 from crossreg.runs.sweep_folder import open_sweep
 from crossreg.studies.train import train_run
 

@@ -28,9 +28,10 @@ from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.predictors.batches import batches_of
 from crossreg.predictors.predictor import Predictor
-from crossreg.runs.car_folder import SETTINGS, stored_study
-from crossreg.runs.manifest import check_files
+from crossreg.runs.car_folder import stored_study
+from crossreg.runs.file_names import CONFIG
 from crossreg.runs.prediction import check_levels, summarize, write_arrays
+from crossreg.runs.safeguards.manifest import check_files
 
 DEFAULT = "xreg"
 
@@ -63,7 +64,7 @@ def predict_car_file(
     if not source.exists():
         raise InputError(f"input {source}: no such file or folder")
     check_levels(levels)
-    check_files(folder, [SETTINGS])
+    check_files(folder, [CONFIG])
     study = stored_study(folder)
     cars = read_geometries(source)
     check_grid(cars, study.grid)

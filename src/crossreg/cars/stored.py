@@ -10,8 +10,8 @@ from crossreg.cars.pairs import CarScale
 from crossreg.files.sealed import write_sealed
 from crossreg.files.whole import make_folder
 from crossreg.metrics.evaluation import PointScores
-from crossreg.runs.car_folder import PREDICTIONS, TEST_CARS
-from crossreg.runs.manifest import entered
+from crossreg.runs.file_names import PREDICTIONS, TEST_CARS
+from crossreg.runs.safeguards.manifest import entered
 
 
 def write_test_cars(folder: Path, cars: Sequence[Surface]) -> None:

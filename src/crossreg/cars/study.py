@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crossreg.cars.family.make import make_family
+from crossreg.cars.meshes.likeness import check_alike, check_apart
 from crossreg.cars.meshes.readers import Cars, load_cars
 from crossreg.cars.meshes.surface import axes_warning
 from crossreg.cars.metrics import car_means, car_scores
@@ -32,25 +33,13 @@ from crossreg.methods.readout import read_out
 from crossreg.metrics.evaluation import point_scores, sigma_per_site
 from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.car_folder import (
-    FIGURES,
-    HISTORY,
-    MODELS,
-    PREDICTIONS,
-    SUMMARY,
-    VERSIONS,
-    check_folder,
-    finished_summary,
-    open_folder,
-    with_both_methods,
-    write_settings,
-)
+from crossreg.runs.car_folder import check_folder, finished_summary, open_folder, with_both_methods, write_settings
+from crossreg.runs.file_names import FIGURES, HISTORIES, MODELS, PREDICTIONS, SNAPSHOTS, SUMMARY, VERSIONS
 from crossreg.runs.final_scores import finite_or_none
-from crossreg.runs.locks import locked
-from crossreg.runs.manifest import record_json, recorded
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import SNAPSHOTS
-from crossreg.runs.versions import check_versions
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import record_json, recorded
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.versions import check_versions
 
 VERTEX_MEAN = "vertex-mean"
 
@@ -89,6 +78,10 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     every = [*cars.train, *cars.reg, *cars.test]
     if warning := axes_warning(every):
         print(f"crossreg: {warning}", file=sys.stderr)
+    if study.data != FAMILY:
+        splits = {"train": cars.train, "reg": cars.reg, "test": cars.test}
+        for warning in [*check_alike(every), *check_apart(splits)]:
+            print(f"crossreg: {warning}", file=sys.stderr)
     with CountDisplay("cars mapped to the torus", enabled=progress) as display:
         data, scale = make_car_data(cars, study.grid, own_maps=study.own_maps, progress=display.update)
     ready = Prepared(cars, data, scale, vertices_correspond(every))
@@ -132,7 +125,7 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
                 f"methods {training.name}: needs at least 2 reg cars, to calibrate on one that it did not learn from;"
                 " there is 1"
             )
-    with locked(folder, "car experiment", inside=[MODELS, HISTORY, PREDICTIONS, SNAPSHOTS, FIGURES]):
+    with locked(folder, "car experiment", inside=[MODELS, HISTORIES, PREDICTIONS, SNAPSHOTS, FIGURES]):
         open_folder(folder, stored or study)
         write_test_cars(folder, ready.cars.test)
         summary = finished_summary(folder, study, [method.name for method in methods])
@@ -194,9 +187,9 @@ def _score(method: Method, seed: int, study: CarStudy, ready: Prepared, trained:
     if seed == 0 and len(candidates) > 1:
         # The chosen one may have been trained for another method.
         training, _ = trained[candidates[out.chosen].key]
-        chosen = folder / HISTORY / f"{training.name}.jsonl"
+        chosen = folder / HISTORIES / f"{training.name}.jsonl"
         if chosen.exists():
-            with recorded(folder, f"{HISTORY}/{method.name}.jsonl") as file:
+            with recorded(folder, f"{HISTORIES}/{method.name}.jsonl") as file:
                 file.write(read_regular(chosen))
     about = {"seed": seed, "diverged": out.failed, "sigma": sigma_per_site(out.models[0])} | out.notes
     return _scored(out.predictor, ready, about, folder, method.name if seed == 0 else None)

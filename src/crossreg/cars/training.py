@@ -25,10 +25,10 @@ from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
-from crossreg.runs.car_folder import HISTORY, MODELS
-from crossreg.runs.manifest import drop, entered, is_sound, recorded
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import HistoryLines, Resumable, SnapshotStore
+from crossreg.runs.file_names import HISTORIES, MODELS
+from crossreg.runs.safeguards.manifest import drop, entered, is_sound, recorded
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.cohort import bytes_of, check_learnable, check_memory, memory_bytes, start_cohort
 from crossreg.training.replicas import Snapshot, unstack
@@ -187,7 +187,7 @@ def _resume(
     identity = _digest(training.key, data.digest, tuple(chunk))
     file = None
     if chunk[0] == (0, 0):
-        file = folder / HISTORY / f"{training.name}.jsonl"
+        file = folder / HISTORIES / f"{training.name}.jsonl"
         make_folder(file.parent)
         drop(folder, file.relative_to(folder).as_posix())
     kept = SnapshotStore(folder, identity, identity, saving)
@@ -226,9 +226,9 @@ def _save(
 
 def _keep_history(training: Training, folder: Path, first: Path) -> None:
     """Write the history file of a finished training if it is missing or corrupted."""
-    name = f"{HISTORY}/{training.name}.jsonl"
+    name = f"{HISTORIES}/{training.name}.jsonl"
     if check_seal(first) is not None and not is_sound(folder, name):
-        make_folder(folder / HISTORY)
+        make_folder(folder / HISTORIES)
         with recorded(folder, name) as file:
             file.write(read_sealed(first, {"history": BYTES}, "checkpoint")["history"].tobytes())
 

@@ -27,7 +27,7 @@ from crossreg.cli.commands import (
 from crossreg.cli.flags import plain, quoted_in_flags
 from crossreg.config import OWN_DATA, Config, all_settings, load_yaml, to_dict
 from crossreg.errors import InputError
-from crossreg.runs.saving import Saving
+from crossreg.runs.safeguards.saving import Saving
 
 # Exit codes: more runs diverged than --max-diverged allows; jobs of workers failed, so that rows are missing.
 DIVERGED, JOBS_FAILED = 4, 5
@@ -91,8 +91,9 @@ def train(command: Train) -> int:
 
 def evaluate(command: Evaluate) -> None:
     """Score a run again."""
+    from crossreg.runs.file_names import SUMMARY
     from crossreg.runs.final_scores import final_metrics
-    from crossreg.runs.kinds import SUMMARY, kind_of
+    from crossreg.runs.kinds import kind_of
     from crossreg.runs.run_folder import load_run
 
     if kind_of(command.folder) == "cars":
@@ -292,12 +293,9 @@ def _sweep_base(command: Sweep) -> tuple[Config | None, dict[str, Any]]:
 def plan(command: Plan) -> None:
     """Estimate what a sweep would take on other devices."""
     from crossreg.report.plan_text import plan_text
-    from crossreg.studies.planning.demand import Asked
-    from crossreg.studies.planning.plan import Risks, make_plan
+    from crossreg.studies.planning.plan import make_plan
 
-    asked = Asked(**{name: getattr(command, name) for name in Asked._fields})
-    risks = Risks(**{name: getattr(command, name) for name in Risks._fields})
-    made = make_plan(asked, command.on, risks=risks, compiled=command.compiled, curve=command.figure is not None)
+    made = make_plan(command, command.on, risks=command, compiled=command.compiled, curve=command.figure is not None)
     if command.figure is not None:
         from crossreg.report.figures.plan import draw_plan
 
@@ -362,7 +360,8 @@ def car(command: Car) -> int:
     from crossreg.cars.summary import car_table
     from crossreg.report.cars.figures import draw_car_figures
     from crossreg.report.cars.page import PAGE, write_car_page
-    from crossreg.runs.car_folder import SUMMARY, is_newer
+    from crossreg.runs.car_folder import is_newer
+    from crossreg.runs.file_names import SUMMARY
 
     _spread(command)
     summary = run_car(plain(command.settings), command.out, progress=not command.quiet, saving=_saving(command))

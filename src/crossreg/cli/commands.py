@@ -10,8 +10,9 @@ import tyro
 from crossreg.config import Config
 from crossreg.designs.car_study import CarStudy, Profile
 from crossreg.designs.presets import QUICKSTART_STEPS
-from crossreg.runs.saving import SAVE_EVERY
+from crossreg.runs.safeguards.saving import SAVE_EVERY
 from crossreg.studies.launchers.settings import Workers
+from crossreg.studies.planning.settings import Asked, Risks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,44 +192,18 @@ class Sweep(_Trains):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Risks, Asked):
     """Estimate the jobs, memory, time and efficiency of a sweep on other devices, without running it."""
 
     what: tyro.conf.Positional[str]
     """A named sweep (paper, …, grid), a preset, a YAML file of settings, or the folder of a sweep, whose unfinished
     part is planned."""
-    on: str
-    """Devices as NAME:COUNT, for example h200:8 or cpu:1. The costs of that kind of device must have been measured."""
-    methods: str | None = None
-    """As for sweep."""
-    seeds: int = 5
-    """As for sweep. For example, 25000 seeds of paper make a million replicas."""
-    first_seed: int = 0
-    """As for sweep."""
-    steps: int | None = None
-    """As for sweep."""
     grid: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """As for sweep."""
-    scenario: str | None = None
-    """As for sweep."""
-    config: Path | None = None
-    """As for sweep."""
+    on: str
+    """Devices as NAME:COUNT, for example h200:8 or cpu:1. The costs of that kind of device must have been measured."""
     compiled: bool = False
     """Assume that all programs are in the compilation cache already."""
-    straggler_rate: float = 0.0
-    """Share of jobs that are stragglers, that is, run slowly."""
-    straggler_slowdown: float = 3.0
-    """Factor by which stragglers take longer."""
-    failures_per_hour: float = 0.0
-    """Random failures per device per hour."""
-    save_every: float = SAVE_EVERY
-    """Seconds between snapshots; a failed job resumes from its last one."""
-    retries: int = 1
-    """Number of times that a failed job is restarted before it is abandoned."""
-    runs: int = 0
-    """Number of simulations with random stragglers and failures; 0 means 5 to 100, as many as are quick."""
-    seed: int = 0
-    """Seed of the simulations."""
     figure: Path | None = None
     """PNG file to write, with time against the number of devices; an existing one is replaced."""
     json: bool = False

@@ -27,21 +27,19 @@ from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.tables.scores import scores_table, sigma_lines
-from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.file_names import CONFIG, HISTORY, LOCK, MANIFEST, METRICS, PLAN, SUMMARY, TEST_FIELDS
 from crossreg.runs.final_scores import final_metrics, finite_or_none
-from crossreg.runs.locks import LOCK, locked
-from crossreg.runs.manifest import MANIFEST, claim, entered, is_sound, read_manifest, record_json, recorded, vouch
-from crossreg.runs.run_folder import CONFIG, HISTORY, METRICS, scored_name
+from crossreg.runs.run_folder import scored_name
 from crossreg.runs.run_writer import OWN
-from crossreg.runs.sweep_folder import PLAN
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import claim, entered, is_sound, read_manifest, record_json, recorded, vouch
 from crossreg.studies.train import identity, train_side_by_side
 
-_SUMMARY = "summary.json"
 _METHODS = ("xreg", "dropout", "unregularized")
 _SCANNED = 3  # test trajectories that are searched for large errors: all 30 would take half a minute
 _FIGURES = ("calibration", *(f"maps_{name}" for name in _METHODS))
-_TOP = {_SUMMARY, *(f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf"))}
+_TOP = {SUMMARY, *(f"{name}{ending}" for name in _FIGURES for ending in (".png", ".pdf"))}
 _NAMES = _TOP | {f"{method}/{name}" for method in _METHODS for name in OWN}
 
 
@@ -79,7 +77,7 @@ def check_own(folder: Path) -> list[str]:
 def _written(folder: Path, listed: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the names of the files that a quickstart wrote and that are unchanged."""
     own = {name for name in listed if is_sound(folder, name)}
-    if _SUMMARY in listed:
+    if SUMMARY in listed:
         return own
     # It was interrupted: the manifests of its runs list their files, some of which still grow.
     for run in _METHODS:
@@ -141,14 +139,14 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
         written += _draw(space_time_maps, points, folder / f"maps_{name}", title=f"{name}, test trajectory 0")
     summary = {"methods": methods, "references": references}
     vouch(folder, *(f"{run}/{name}" for run in folders for name in (*(read_manifest(folder / run) or ()), MANIFEST)))
-    record_json(folder, _SUMMARY, summary)
+    record_json(folder, SUMMARY, summary)
     if as_json:
         print(json.dumps(summary, allow_nan=False))
         return
     print(scores_table({scored_name(folders[n]) if n in folders else n: m for n, m in (methods | references).items()}))
     print(sigma_lines(methods["xreg"]["sigma"]))
     print("persistence repeats the (masked) input with one σ; persistence-masked also knows which points are hidden")
-    print(f"scores: {folder / _SUMMARY}; `crossreg report {shlex.quote(str(folder))}` makes a page of it")
+    print(f"scores: {folder / SUMMARY}; `crossreg report {shlex.quote(str(folder))}` makes a page of it")
     print("figures:", ", ".join(str(path) for path in written if path.suffix == ".png"))
 
 

@@ -39,6 +39,11 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    def __post_init__(self):
+        if self.model.lead_growth is None:
+            model = dataclasses.replace(self.model, lead_growth=self.train.reg_horizon > 1)
+            object.__setattr__(self, "model", model)
+
     def replace(self, **fields: Any) -> "Config":
         """Return a copy with other values of some settings, of any group.
 

@@ -173,6 +173,8 @@ class ModelConfig:
     """Lower end of the smooth bound on the log σ of the heads."""
     head_log_sigma_max: float = 3.0
     """Upper end of the smooth bound on the log σ of the heads."""
+    lead_growth: bool | None = None
+    """Factors of σ_pred and of the spread, by lead, that ρ learns from rollouts on reg; by default wherever it does."""
 
     @property
     def learns_on_reg(self) -> bool:
@@ -225,6 +227,9 @@ class TrainConfig:
     evaluation_samples: int = 30
     """Model instances for scores and predictions; evaluations during training use at most 10. With 10 draws, a further
     draw falls outside their range 2 times in 11: too few to estimate the tails."""
+    reg_horizon: int = 1
+    """Steps of the rollouts on reg that ρ learns from at the end of training; with 1, it learns from single steps
+    alone, as in the paper. Reg trajectories must have as many steps."""
     reg_objective: RegObjective = "scaled-crps"
     """Objective of ρ on reg: the CRPS (crps), its scale-invariant form (scaled-crps), or an NLL: of the mixture, or of
     the Gaussian with its moments (moment-matched, as in the paper; fair corrects it for the bias of few samples)."""
@@ -259,17 +264,23 @@ class TrainConfig:
 
     @property
     def settled_after(self) -> int:
-        """The step after which ρ is updated at every step."""
+        """The step after which ρ settles: it is updated more often, or from rollouts."""
         return round(self.steps * (1 - self.settle))
+
+    @property
+    def k_settled(self) -> int:
+        """Train updates per update of ρ while it settles. An update from a rollout takes the time of many."""
+        return 1 if self.reg_horizon == 1 else 2
 
     def reg_updates_until(self, step: int) -> int:
         """Return the number of updates of ρ in the first steps."""
         before = min(step, self.settled_after)
-        return before // self.k_reg + step - before
+        return before // self.k_reg + (step - before) // self.k_settled
 
     def __post_init__(self):
         check_fields(self)
-        for name in ("steps", "batch_size", "k_reg", "num_samples", "evaluation_samples", "evaluate_every"):
+        counts = ("steps", "batch_size", "k_reg", "reg_horizon", "num_samples", "evaluation_samples", "evaluate_every")
+        for name in counts:
             check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("train_samples", "scored_pairs"):
             value = getattr(self, name)
@@ -279,4 +290,5 @@ class TrainConfig:
         allowed = self.clip == 0 or 1 <= self.clip < float("inf")
         check(allowed, "clip", self.clip, "must be 0, or at least 1 and finite")
         check(0 <= self.settle <= 1, "settle", self.settle, "must lie in [0, 1]")
+        check(self.reg_horizon == 1 or self.settle > 0, "settle", self.settle, "must be above 0 for rollouts on reg")
         check_seed("seed", self.seed)

@@ -155,10 +155,15 @@ class AbstractPairs(eqx.Module):
         """Return these pairs, or, of pairs in files, evenly spaced ones of about `most_bytes` in memory."""
         return self
 
-    def draw(self, key: PRNGKeyArray, batch_size: int) -> tuple[Int[Array, " batch"], PRNGKeyArray]:
-        """Draw the numbers of a mini-batch, uniformly with replacement, and the key of its masks."""
+    def draw(self, key: PRNGKeyArray, batch_size: int, horizon: int = 1) -> tuple[Int[Array, " batch"], PRNGKeyArray]:
+        """Draw the numbers of a mini-batch, uniformly with replacement, and the key of its masks.
+
+        With a `horizon` K, they are the first ones of K pairs that follow each other in a row.
+        """
         index_key, mask_key = jax.random.split(key)
-        return jax.random.randint(index_key, (batch_size,), 0, self.num_pairs), mask_key
+        firsts = self.pairs_per_row - horizon + 1
+        number = jax.random.randint(index_key, (batch_size,), 0, self.num_rows * firsts)
+        return number // firsts * self.pairs_per_row + number % firsts, mask_key
 
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Batch:
         """Return a mini-batch, drawn uniformly with replacement."""

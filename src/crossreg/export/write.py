@@ -123,7 +123,8 @@ def export_model(
         xr.export.export_model(result, data.test, "exported", levels=(0.05, 0.5, 0.95))
         ```
     """
-    output, surrogate = Path(output), getattr(model, "model", model)
+    output = Path(output)
+    surrogate: Any = getattr(model, "model", model)
     _check_asked(output, seed, num_samples, levels)
     run = run_of(surrogate, pairs, num_samples)
     settings = Settings(seed, num_samples, tuple(levels), mask_input)

@@ -21,6 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from crossreg.data.pairs import Batch
 from crossreg.errors import InputError
+from crossreg.nn.growth import LeadGrowth
+from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, Trained, predict, predict_each, sample_keys, without_psi_noise
 from crossreg.predictive.in_units import InUnits, Predictive, standardized_as
 from crossreg.predictive.mixture import Mixture, Recalibrated
@@ -39,6 +41,7 @@ class SurrogateStep(eqx.Module):
 
     model: Surrogate
     reads_mask: bool = eqx.field(static=True)
+    path: ComputePath = eqx.field(static=True, default="plain")
 
     def __call__(
         self,
@@ -53,7 +56,7 @@ class SurrogateStep(eqx.Module):
         if self.reads_mask:
             seen = jnp.ones_like(x[:, :, :1]) if mask is None else jnp.broadcast_to(mask, x[:, :, :1].shape)
             x = jnp.concatenate([x, seen.astype(x.dtype)], axis=2)
-        return predict_each(self.model, x, keys)
+        return predict_each(self.model, x, keys, path=self.path)
 
 
 class CallableStep(eqx.Module):
@@ -99,13 +102,20 @@ class Member(NamedTuple):
         step: Takes one step of all these particles.
         quiet: Takes one step without the noise of ψ, that is, of the model instance ω alone; None where ψ has no noise.
         keys: The key of each particle's noise, for each trajectory.
+        growth: How their mixture grows by lead; None where that was not learned.
         units: Offset and scale by which states are standardised; None where they are not.
     """
 
     step: SurrogateStep | CallableStep
     quiet: SurrogateStep | None
     keys: Key[Array, "particle batch"]
+    growth: LeadGrowth | None
     units: Affine
+
+
+def affine_of(model: Surrogate, num_dims: int) -> Affine:
+    """Return the offset and scale of a model's units."""
+    return None if model.units is None else (model.units.offsets(num_dims), model.units.scales(num_dims))
 
 
 def standardized_fields(u: Float[Array, "*shape"], units: Affine) -> Float[Array, "*shape"]:
@@ -167,15 +177,14 @@ def _surrogate_member(model: Surrogate, particles: int, keys: Key[Array, " batch
         )
 
     reads_mask = _reads_mask(reads, batch)
-    standard = dataclasses.replace(model, units=None)
+    standard = dataclasses.replace(model, units=None, growth=None)
     quiet = without_psi_noise(standard)
-    num_dims = batch.x.ndim - 2
-    units = None if model.units is None else (model.units.offsets(num_dims), model.units.scales(num_dims))
     return Member(
         SurrogateStep(standard, reads_mask),
         None if quiet is None else SurrogateStep(quiet, reads_mask),
         sample_keys(keys, particles if model.is_stochastic else 1),
-        units,
+        model.growth,
+        affine_of(model, batch.x.ndim - 2),
     )
 
 
@@ -193,7 +202,7 @@ def _callable_member(predictor: Predictor, particles: int, keys: Key[Array, " ba
     components = _with_components(seen).num_samples
     particles = min(particles, components)
     same = jnp.broadcast_to(keys, (particles, keys.shape[0]))  # all components come from one draw
-    return Member(CallableStep(predictor, reads_mask, components, units), None, same, units)
+    return Member(CallableStep(predictor, reads_mask, components, units), None, same, None, units)
 
 
 def _with_components(predictive: Predictive) -> Mixture | InUnits:

@@ -88,7 +88,7 @@ def rollout(
     kept = tuple(range(1, steps + 1)) if leads is None else tuple(leads)
     if not kept or list(kept) != sorted(set(kept)) or kept[0] < 1 or kept[-1] > steps:
         raise InputError(f"leads are {', '.join(map(str, kept)) or 'none'}: expected increasing numbers, 1 to {steps}")
-    batch = _start(x0, mask)
+    batch = _start(x0)
     masks = _masks(batch, mask, steps if hide_own else 1)
     key = jax.random.key(0) if key is None else key
     if key.ndim and key.shape != batch.x.shape[:1]:
@@ -105,7 +105,7 @@ def rollout(
     return Forecast(predictive, jnp.concatenate(lost_at), limits, kept, tuple(names))
 
 
-def _start(x0, mask) -> Batch:
+def _start(x0) -> Batch:
     """Return the fields to start from as a batch, without a mask channel."""
     if isinstance(x0, Batch):
         if x0.at is not None:
@@ -175,6 +175,8 @@ def _roll_member(
         rows.append((jax.tree.map(lambda a, new=start - begin: a[:, :, new:], row[0]), row[1][:, start - begin :]))
     mixtures, lost = zip(*rows, strict=True)
     mixture = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *mixtures)
+    if member.growth is not None:
+        mixture = jax.vmap(member.growth, in_axes=(1, 0), out_axes=1)(mixture, jnp.asarray(leads))
     predictive = mixture if member.units is None else InUnits(mixture, *member.units)
     return predictive, jnp.concatenate(lost, axis=1)
 

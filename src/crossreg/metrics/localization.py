@@ -44,7 +44,7 @@ def on_host(error: Values, std: Values, weight: Values) -> tuple[float, float]:
     if not error.size:  # no target of these pairs was measured
         return float("nan"), float("nan")
     orders = np.argsort(error, kind="stable"), np.argsort(std, kind="stable")
-    return spearman(error, std, orders), ause(error, std, orders)
+    return spearman(error, std, orders), ause(error, orders)
 
 
 def _ranks(values: Values, order: np.ndarray) -> Values:
@@ -64,7 +64,7 @@ def spearman(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) 
     return float(np.sum(a * b) / norm) if norm > 0 else 0.0
 
 
-def ause(error: Values, std: Values, orders: tuple[np.ndarray, np.ndarray]) -> float:
+def ause(error: Values, orders: tuple[np.ndarray, np.ndarray]) -> float:
     """Return the area under the sparsification error, from the orders that sort |error| and uncertainty."""
     squared = np.square(error, dtype=np.float64)
     total = np.sqrt(squared.mean())

@@ -16,6 +16,7 @@ from crossreg.data.pairs import AbstractPairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.nn.fourier import fno
+from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.noise import (
     AbstractNoise,
     Dropout,
@@ -212,7 +213,7 @@ def _build(
 
     # An input channel that is always 0 has no scale to divide by.
     rms = jnp.where(scale.input_rms > 0, scale.input_rms, 1) if config.scaled_start else None
-    return fno(
+    model = fno(
         len(space),
         in_channels,
         channels,
@@ -231,3 +232,4 @@ def _build(
         pointwise_gain=HE_GAIN if config.scaled_start else 1.0,
         key=key,
     )
+    return dataclasses.replace(model, growth=LeadGrowth.start(scale.target_std**2)) if config.lead_growth else model

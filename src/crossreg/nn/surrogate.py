@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from crossreg.data.units import Units
 from crossreg.errors import InputError
+from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.heads import Heads, Moments
 from crossreg.nn.kernels import TRAINING_PRECISION, BatchedStage, ComputePath, Pending, fold_in
 from crossreg.nn.noise import (
@@ -40,6 +41,7 @@ class Surrogate(eqx.Module):
         predict_increment: Whether the mean head gives the change from the input.
         units: Offset and scale of each channel, or None. With units, stages and heads work on standardised fields,
             while inputs and outputs are in the fields' units.
+        growth: How much wider predictions are, by lead, where this was learned on rollouts; None elsewhere.
 
     Example:
         ```python
@@ -52,6 +54,7 @@ class Surrogate(eqx.Module):
     heads: Heads
     predict_increment: bool = eqx.field(static=True, default=False)
     units: Units | None = eqx.field(static=True, default=None)
+    growth: LeadGrowth | None = None
 
     @property
     def _first_stochastic(self) -> int:
@@ -212,6 +215,8 @@ def predict(
         quiet = without_psi_noise(model)
         instances = None if quiet is None else _only_at(at, _sample_moments(quiet, x[None], keys)).mean
     mixture = _mixture_of(moments, instances)
+    if model.growth is not None:
+        mixture = model.growth(mixture, 1)
     if model.units is None:
         return mixture
     num_dims = mixture.means.ndim - 3
@@ -238,7 +243,8 @@ def predict_each(
         path: How the numbers are computed, as in `predict`.
 
     Returns:
-        A mixture of arrays (sample, batch, channel, *space), in the network's units.
+        A mixture of arrays (sample, batch, channel, *space), in the network's units. It has not grown by lead, since
+        instances are followed by what they predict themselves.
     """
     with jax.default_matmul_precision("float32" if path == "plain" else TRAINING_PRECISION):
         return _mixture_of(_sample_moments(model, x, keys, path))

@@ -7,7 +7,6 @@ A history may still be growing, and a kill may have cut its last line short. Of 
 since they range over orders of magnitude. A σ that has underflowed to 0 has no logarithm and is left out.
 """
 
-import contextlib
 import json
 import math
 from collections.abc import Iterable
@@ -68,13 +67,17 @@ def history_line(line: Any) -> dict[str, Any] | None:
     }
 
 
-def parse_lines(text: bytes) -> tuple[list[Any], int]:
-    """Return the values of JSON lines, and the number of lines that cannot be read."""
-    lines, texts = [], text.splitlines()
-    for line in texts:
-        with contextlib.suppress(ValueError, RecursionError):
-            lines.append(json.loads(line))
-    return lines, len(texts) - len(lines)
+def parsed(text: bytes | str) -> Any:
+    """Return the value of a JSON text, or None where it has none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def known_lines(lines: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the numbers of those lines of a history that can be read."""
+    return [line for line in map(history_line, lines) if line]
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -90,19 +93,16 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         InputError: If a line is no JSON object.
     """
     text = read_stored(path) if path.exists() else b""
-    lines, broken = parse_lines(text[: text.rfind(b"\n") + 1])
-    if broken or not all(isinstance(line, dict) for line in lines):
+    lines = [parsed(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+    if not all(isinstance(line, dict) for line in lines):
         raise InputError(f"{path}: not readable; expected one JSON object per line")
     return lines
 
 
 def last_of(tail: bytes) -> dict[str, Any] | None:
     """Return the numbers of the last complete line of a history, given the end of its file."""
-    for line in reversed(tail[: tail.rfind(b"\n") + 1].splitlines()):
-        with contextlib.suppress(ValueError, RecursionError):
-            if kept := history_line(json.loads(line)):
-                return kept
-    return None
+    lines = reversed(tail[: tail.rfind(b"\n") + 1].splitlines())
+    return next(filter(None, (history_line(parsed(line)) for line in lines)), None)
 
 
 def last_line(path: Path) -> dict[str, Any] | None:

@@ -13,19 +13,20 @@ _SECONDS_BETWEEN_LOOKS = 5.0
 
 
 class Part(NamedTuple):
-    """A program among several in training: its label, its number of steps, and its part of the whole work."""
+    """A program among several in training: its label, its steps, its part of the whole work, and its history."""
 
     label: str
     steps: int
     work: float
+    history: Path
 
 
 class JobsDisplay(SweepDisplay):
-    """A context that shows the progress of programs that train side by side, read from their histories in `folder`."""
+    """A context that shows the progress of programs that train side by side, read from their histories."""
 
-    def __init__(self, parts: Mapping[str, Part], *, folder: Path, **extent):
-        super().__init__(folder=folder, **extent)
-        self._parts, self._folder = dict(parts), folder
+    def __init__(self, parts: Mapping[str, Part], **extent):
+        super().__init__(**extent)
+        self._parts = dict(parts)
         self._at_step = dict.fromkeys(parts, 0)
         self._ended: set[str] = set()
         self._begun, self._looked, self._done_before = time.perf_counter(), float("-inf"), 0.0
@@ -51,7 +52,7 @@ class JobsDisplay(SweepDisplay):
         for name, part in self._parts.items():
             if name in self._ended:
                 continue
-            last = last_line(self._folder / "trained" / f"{name}.jsonl")
+            last = last_line(part.history)
             step = min(last["step"] if last else 0, part.steps)
             if step != self._at_step[name]:
                 self._at_step[name] = self._at = step

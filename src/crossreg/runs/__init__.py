@@ -1,13 +1,12 @@
 """All that lies on disk: folders of runs, sweeps and car experiments, each with one reader and one writer.
 
-- The kind of a folder: `kinds`.
+- The names of all files: `file_names`. The kind of a folder: `kinds`.
 - Runs: `run_folder` (read), `run_writer` (written), `final_scores`, `input_range`, `fields/` (predictions of some test
   trajectories), `prediction` (a run applied to new fields).
 - Sweeps: `sweep_folder` (what was asked for, and the rows), `programs` (trained models), `archive` (one of them).
 - Car experiments: `car_folder`.
-- In all folders: `snapshots` (written and read: what a killed training resumes from), `saving` (how often), `manifest`
-  (SHA-256 of every file), `locks` (one process at a time), `versions` (the conditions of a training), `older_names`
-  (files of older versions).
+- In all folders: `safeguards/` (locks, the SHA-256 of every file, what a killed training resumes from), and
+  `older_names` (files of older versions).
 
 May import what comes before it: errors, files, machine, config, data, nn, predictive, objectives, routing, predictors,
 metrics, methods, training, designs and progress.

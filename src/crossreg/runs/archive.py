@@ -6,12 +6,11 @@ from typing import Any
 import equinox as eqx
 
 from crossreg.data.units import Units
-from crossreg.files.whole import read_stored
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate
-from crossreg.progress.history import parse_lines
-from crossreg.runs.manifest import check_files
-from crossreg.runs.programs import Finished, Program, read_programs
+from crossreg.progress.history import read_history
+from crossreg.runs.programs import Finished, read_programs
+from crossreg.runs.safeguards.manifest import check_files
 
 
 class Archive:
@@ -34,17 +33,12 @@ class Archive:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
-    def _read_history(self, program: Program) -> list[dict[str, Any]]:
-        """Read the lines of a program, without one that a kill has cut short."""
-        path = program.file(self._folder, ".jsonl")
-        check_files(self._folder, (), growing=[program.name_of(".jsonl")])
-        return parse_lines(read_stored(path))[0] if path.exists() else []
-
     def history(self, key: str) -> list[dict[str, Any]]:
         """Return the history of a training: one dictionary per evaluation on the monitored split."""
         program, _ = self._places[key]
         if program.name not in self._histories:
-            self._histories[program.name] = self._read_history(program)
+            check_files(self._folder, (), growing=[program.name_of(".jsonl")])
+            self._histories[program.name] = read_history(program.file(self._folder, ".jsonl"))
         return [line for line in self._histories[program.name] if line["training"] == key]
 
     def model(self, key: str, channels: int, space: tuple[int, ...], units: Units | None = None) -> Surrogate:

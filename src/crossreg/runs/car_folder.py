@@ -1,4 +1,4 @@
-"""The folder of a car experiment: the names of its files, its settings, and its summary.
+"""The folder of a car experiment: its settings and its summary.
 
 config.yaml          every setting
 versions.json        packages and device
@@ -7,9 +7,9 @@ test_cars.npz        the test cars, one after the other
 predictions/*.npz    mean and standard deviations on them, of the first seed
 history/*.jsonl      losses, scores on reg and σ per site while training, of the first seed
 models/*.npz         the trained arrays, which the same command on the same folder uses again
-manifest.json        the SHA-256 of each of them (`runs/manifest.py`)
-snapshots/           what a killed training resumes from (`runs/snapshots.py`)
-lock                 keeps a second process out (`runs/locks.py`)
+manifest.json        the SHA-256 of each of them (`runs/safeguards/manifest.py`)
+snapshots/           what a killed training resumes from (`runs/safeguards/snapshots.py`)
+lock                 keeps a second process out (`runs/safeguards/locks.py`)
 """
 
 import hashlib
@@ -26,16 +26,11 @@ from crossreg.files.regular import read_regular
 from crossreg.files.whole import is_temporary, writing_to
 from crossreg.files.yaml_files import parse_settings
 from crossreg.progress.progress_file import PROGRESS
-from crossreg.runs.kinds import CONFIG, SUMMARY, TEST_CARS
-from crossreg.runs.locks import LOCK
-from crossreg.runs.manifest import MANIFEST, adopt, is_sound, read_manifest, record_json, recorded
+from crossreg.runs.file_names import CONFIG, LOCK, MANIFEST, PREDICTIONS, SNAPSHOTS, SUMMARY, TEST_CARS, VERSIONS
 from crossreg.runs.older_names import with_current_names
-from crossreg.runs.snapshots import SNAPSHOTS
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.safeguards.manifest import adopt, is_sound, read_manifest, record_json, recorded
+from crossreg.runs.safeguards.versions import describe_machine
 
-SETTINGS, VERSIONS = CONFIG, "versions.json"
-PREDICTIONS, HISTORY, MODELS = "predictions", "history", "models"
-FIGURES = "figures"  # where figures go unless another folder is named
 _SUFFIXES = (".yaml", ".json", ".jsonl", ".npz")
 _MOST_SHOWN = 4  # settings that differ
 
@@ -62,7 +57,7 @@ def check_folder(folder: Path, study: CarStudy) -> CarStudy | None:
         if not names - {LOCK, MANIFEST}:
             return None
         # Where the settings are corrupted, the other files show that it is a car experiment.
-        is_lost = TEST_CARS in names and _is_corrupted(folder, SETTINGS)
+        is_lost = TEST_CARS in names and _is_corrupted(folder, CONFIG)
         stored = None if is_lost else stored_study(folder)
     except (OSError, InputError):
         raise InputError(
@@ -80,16 +75,16 @@ def _recovered(folder: Path, study: CarStudy) -> CarStudy:
     """Return the study of a folder whose settings are corrupted, from its summary or from their digest."""
     if is_sound(folder, SUMMARY):
         return study_of(json.loads(read_regular(folder / SUMMARY))["settings"])
-    if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(SETTINGS, []):
+    if hashlib.sha256(_text(study).encode()).hexdigest() in (read_manifest(folder) or {}).get(CONFIG, []):
         return study
     raise InputError(
-        f"out {folder}: its {SETTINGS} is corrupted, and its settings were not these; give the same as before"
+        f"out {folder}: its {CONFIG} is corrupted, and its settings were not these; give the same as before"
     )
 
 
 def stored_study(folder: Path) -> CarStudy:
     """Read the settings of the car experiment in a folder."""
-    path = folder / SETTINGS
+    path = folder / CONFIG
     try:
         return study_of(parse_settings(read_regular(path), str(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -130,7 +125,7 @@ def open_folder(folder: Path, study: CarStudy) -> None:
         there = [path for path in folder.rglob("*") if path.is_file() and path.suffix in _SUFFIXES]
         names = [name for p in there if (name := p.relative_to(folder).as_posix()) not in (MANIFEST, PROGRESS)]
         adopt(folder, [name for name in names if not name.startswith(SNAPSHOTS)])
-        if not is_sound(folder, SETTINGS):
+        if not is_sound(folder, CONFIG):
             write_settings(folder, study)
         if not is_sound(folder, VERSIONS):  # of the machine that began to train, whichever resumes
             record_json(folder, VERSIONS, describe_machine())
@@ -138,7 +133,7 @@ def open_folder(folder: Path, study: CarStudy) -> None:
 
 def write_settings(folder: Path, study: CarStudy) -> None:
     """Write the settings; after an experiment with more methods than before, once these are scored."""
-    with recorded(folder, SETTINGS) as file:
+    with recorded(folder, CONFIG) as file:
         file.write(_text(study).encode())
 
 

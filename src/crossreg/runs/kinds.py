@@ -7,9 +7,7 @@ from typing import Any, Literal
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.files.yaml_files import LONGEST, parse_settings
-
-# Settings of a run or of a car experiment; what a sweep was asked for; the scores of a car experiment or a quickstart.
-CONFIG, PLAN, SUMMARY, TEST_CARS = "config.yaml", "sweep.json", "summary.json", "test_cars.npz"
+from crossreg.runs.file_names import CONFIG, PLAN, SUMMARY, TEST_CARS
 
 Kind = Literal["run", "quickstart", "sweep", "cars"]
 

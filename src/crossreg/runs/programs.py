@@ -3,7 +3,7 @@
 trained/NAME.json       the trainings of a program, in the order of its replicas
 trained/NAME.npz        a finished program: parameters of its replicas at the last step and at the best, their history
 trained/NAME.jsonl      the history, which grows during training
-snapshots/NAME.*.npz    what the program resumes from (`runs/snapshots.py`)
+snapshots/NAME.*.npz    what the program resumes from (`runs/safeguards/snapshots.py`)
 """
 
 import hashlib
@@ -20,13 +20,11 @@ from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.files.sealed import seal_or_none
-from crossreg.runs.manifest import check_files
+from crossreg.runs.file_names import TRAINED
+from crossreg.runs.safeguards.manifest import check_files
 from crossreg.training.checkpoint import Tree, load_arrays
 from crossreg.training.cost import seconds_of
 from crossreg.training.parallel import over_replicas
-
-TRAINED_FOLDER = "trained"
-
 
 # Part of every hash. It must be raised when the same settings give other numbers than before, or a default changes.
 FORMAT = 8
@@ -91,7 +89,7 @@ class Program(NamedTuple):
 
     def name_of(self, ending: str) -> str:
         """Return the name of one of its files, as the manifest lists it."""
-        return f"{TRAINED_FOLDER}/{self.name}{ending}"
+        return f"{TRAINED}/{self.name}{ending}"
 
     def is_done(self, folder: Path) -> bool:
         """Return whether it has finished."""
@@ -123,7 +121,7 @@ class Program(NamedTuple):
 
 def read_programs(folder: Path) -> list[Program]:
     """Read the programs of a sweep's folder, finished or not."""
-    paths = sorted((folder / TRAINED_FOLDER).glob("*.json"))
+    paths = sorted((folder / TRAINED).glob("*.json"))
     check_files(folder, [path.relative_to(folder).as_posix() for path in paths])
     return [program_in(path) for path in paths]
 

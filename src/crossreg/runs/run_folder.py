@@ -8,9 +8,9 @@ test_fields.npz predictions of some test trajectories, and where they are worst 
 versions.json   packages and device
 fields.json     the shape, names and units of the fields, and the range of the inputs
 mask.npy        where the fields are observed, if one mask holds for the whole run
-manifest.json   the SHA-256 of each of them (`runs/manifest.py`)
-snapshots/      what a killed training resumes from (`runs/snapshots.py`)
-lock            keeps a second process out (`runs/locks.py`)
+manifest.json   the SHA-256 of each of them (`runs/safeguards/manifest.py`)
+snapshots/      what a killed training resumes from (`runs/safeguards/snapshots.py`)
+lock            keeps a second process out (`runs/safeguards/locks.py`)
 
 `runs/run_writer.py` writes them.
 """
@@ -39,14 +39,13 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.history import last_line
+from crossreg.runs.file_names import CONFIG, FIELDS, HISTORY, MASK, METRICS, MODEL, VERSIONS
 from crossreg.runs.input_range import InputRange, stored_range
-from crossreg.runs.kinds import CONFIG, kind_of
-from crossreg.runs.manifest import check_files
+from crossreg.runs.kinds import kind_of
 from crossreg.runs.older_names import with_current_names
+from crossreg.runs.safeguards.manifest import check_files
 from crossreg.training.checkpoint import load_model
 
-HISTORY, METRICS, MODEL = "metrics.jsonl", "metrics.json", "model.npz"
-FIELDS, MASK, VERSIONS = "fields.json", "mask.npy", "versions.json"
 _MOST_CHANNELS = 2**16
 
 

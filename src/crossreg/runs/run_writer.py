@@ -19,13 +19,23 @@ from crossreg.errors import InputError
 from crossreg.files.sealed import is_sealed, seal_or_none
 from crossreg.files.whole import check_not_file, is_temporary, json_bytes, make_folder, writing_to
 from crossreg.progress.progress_file import PROGRESS
-from crossreg.runs.fields.stored_fields import TEST_FIELDS
+from crossreg.runs.file_names import (
+    CONFIG,
+    FIELDS,
+    HISTORY,
+    LOCK,
+    MANIFEST,
+    MASK,
+    METRICS,
+    MODEL,
+    SNAPSHOTS,
+    TEST_FIELDS,
+    VERSIONS,
+)
 from crossreg.runs.input_range import described_range, input_range
-from crossreg.runs.locks import LOCK
-from crossreg.runs.manifest import MANIFEST, adopt, is_sound, read_manifest, recorded
-from crossreg.runs.run_folder import CONFIG, FIELDS, HISTORY, MASK, METRICS, MODEL, VERSIONS, read_fields
-from crossreg.runs.snapshots import SNAPSHOTS
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.run_folder import read_fields
+from crossreg.runs.safeguards.manifest import adopt, is_sound, read_manifest, recorded
+from crossreg.runs.safeguards.versions import describe_machine
 
 _STORED = (CONFIG, HISTORY, METRICS, MODEL, FIELDS, MASK, VERSIONS, TEST_FIELDS)
 OWN = {*_STORED, MANIFEST, LOCK, SNAPSHOTS, PROGRESS}

@@ -3,10 +3,10 @@
 sweep.json     what was asked for last, and every start that had something to do, with its versions and device
 rows.jsonl     one line per finished trial, whoever asked for it, each with its own SHA-256: the file grows
 trained/       the programs, finished or not (`runs/programs.py`)
-snapshots/     what programs in training resume from (`runs/snapshots.py`)
+snapshots/     what programs in training resume from (`runs/safeguards/snapshots.py`)
 jobs/          what workers are given and return (`studies/launchers/`)
-manifest.json  the SHA-256 of the files that do not grow (`runs/manifest.py`)
-lock           keeps a second process out (`runs/locks.py`)
+manifest.json  the SHA-256 of the files that do not grow (`runs/safeguards/manifest.py`)
+lock           keeps a second process out (`runs/safeguards/locks.py`)
 """
 
 import contextlib
@@ -31,16 +31,13 @@ from crossreg.files.whole import (
     replacing,
     writing_to,
 )
-from crossreg.runs.kinds import PLAN
-from crossreg.runs.locks import LOCK, locked
-from crossreg.runs.manifest import MANIFEST, adopt, check_files, is_sound, read_manifest, record_json, recorded
+from crossreg.runs.file_names import JOBS, LOCK, MANIFEST, PLAN, ROWS, SNAPSHOTS, TRAINED
 from crossreg.runs.older_names import with_current_names
-from crossreg.runs.programs import FORMAT, TRAINED_FOLDER, digest_of, program_in
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import SNAPSHOTS
-from crossreg.runs.versions import check_numerics, describe_machine
-
-ROWS, JOBS = "rows.jsonl", "jobs"
+from crossreg.runs.programs import FORMAT, digest_of, program_in
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import adopt, check_files, is_sound, read_manifest, record_json, recorded
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.versions import check_numerics, describe_machine
 
 
 def trial_key(trial: Trial, digest: str) -> str:
@@ -73,11 +70,11 @@ def open_sweep(
     machine = machine or describe_machine()
     check_not_file(folder)
     foreign = {p.name for p in folder.iterdir() if not is_temporary(p)} if folder.exists() else set()
-    if PLAN not in foreign and foreign - {LOCK, TRAINED_FOLDER, MANIFEST, SNAPSHOTS, ROWS}:
+    if PLAN not in foreign and foreign - {LOCK, TRAINED, MANIFEST, SNAPSHOTS, ROWS}:
         raise InputError(f"out {folder}: holds something other than a sweep; choose a new or empty folder")
-    with locked(folder, "sweep", inside=[TRAINED_FOLDER, SNAPSHOTS, JOBS]):
+    with locked(folder, "sweep", inside=[TRAINED, SNAPSHOTS, JOBS]):
         with writing_to(f"out {folder}"):
-            make_folder(folder / TRAINED_FOLDER)
+            make_folder(folder / TRAINED)
             corrupted = _mend(folder, asked.get("data", ""))
             earlier = _read_plan(folder) if is_sound(folder, PLAN) else {}
             rows, before = _good_rows(folder), earlier.get("starts", [])
@@ -105,9 +102,7 @@ def open_sweep(
 
 def _made(folder: Path) -> tuple[set[str], set[str]]:
     """Return the rows and finished programs of a folder, those of workers that never reported among them."""
-    return set(_good_rows(folder)), {
-        path.stem for part in (TRAINED_FOLDER, JOBS) for path in (folder / part).glob("*.npz")
-    }
+    return set(_good_rows(folder)), {path.stem for part in (TRAINED, JOBS) for path in (folder / part).glob("*.npz")}
 
 
 def _mend(folder: Path, digest: str) -> set[str]:
@@ -116,7 +111,7 @@ def _mend(folder: Path, digest: str) -> set[str]:
     Returns:
         The names of the programs that must be trained again.
     """
-    stored = [path for path in (folder / TRAINED_FOLDER).iterdir() if path.suffix in (".json", ".npz", ".jsonl")]
+    stored = [path for path in (folder / TRAINED).iterdir() if path.suffix in (".json", ".npz", ".jsonl")]
     names = {path: path.relative_to(folder).as_posix() for path in stored}
 
     def sealed() -> Iterator[str]:

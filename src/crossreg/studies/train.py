@@ -21,17 +21,17 @@ from crossreg.nn.surrogate import Surrogate
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
-from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.file_names import HISTORY, METRICS, MODEL, SNAPSHOTS, TEST_FIELDS, VERSIONS
 from crossreg.runs.final_scores import final_metrics
-from crossreg.runs.locks import locked
-from crossreg.runs.manifest import drop, entered, is_sound, record_json, recorded
 from crossreg.runs.programs import Training
-from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, VERSIONS, load_run, read_metrics
+from crossreg.runs.run_folder import load_run, read_metrics
 from crossreg.runs.run_writer import check_free, check_same, open_run, reopen, write_beginning
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import SNAPSHOTS, HistoryLines, Resumable, SnapshotStore
-from crossreg.runs.versions import check_versions, describe_machine, source_digest
+from crossreg.runs.safeguards.locks import locked
+from crossreg.runs.safeguards.manifest import drop, entered, is_sound, record_json, recorded
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable, SnapshotStore
+from crossreg.runs.safeguards.versions import check_versions, describe_machine, source_digest
 from crossreg.training.checkpoint import save_model
 from crossreg.training.cohort import start_cohort
 from crossreg.training.parallel import ALONE, Layout

@@ -68,7 +68,7 @@ def advance(
 ) -> TrainState:
     """Take steps start+1 … stop of all replicas; one compiled program serves any number of steps.
 
-    ρ is updated after step t if k_reg divides t, and after every step once t exceeds `config.settled_after`.
+    ρ is updated after step t if k_reg divides t, and from `config.settled_after` on after every `config.k_settled`.
 
     Args:
         state: All replicas, with a leading replica axis.
@@ -102,9 +102,12 @@ def _advance(settings: Settings, state: TrainState, static: PyTree, tasks: Task,
     def segment(carry):
         step, state = carry
         due = jnp.minimum((step // config.k_reg + 1) * config.k_reg, config.settled_after)
-        end = jnp.minimum(jnp.where(step < config.settled_after, due, step + 1), stop)
+        settling = step - config.settled_after
+        next_due = step + config.k_settled - settling % config.k_settled
+        end = jnp.minimum(jnp.where(settling < 0, due, next_due), stop)
         state = train_until(step, end, state)
-        is_due = (end % config.k_reg == 0) | (end > config.settled_after)
+        settling = end - config.settled_after
+        is_due = jnp.where(settling > 0, settling % config.k_settled == 0, end % config.k_reg == 0)
         state = jax.lax.cond(is_due, lambda s: regularizes(s, tasks, end), lambda s: s, state)
         return end, state
 

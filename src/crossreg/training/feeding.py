@@ -70,7 +70,9 @@ class Feed:
     def _read(self, number: int) -> Task:
         config, tasks = self._config, self._tasks
         steps = np.arange(number * self._steps, min((number + 1) * self._steps, config.steps)) + 1
-        is_due = self._learns_on_reg & ((steps % config.k_reg == 0) | (steps > config.settled_after))
+        settling = steps - config.settled_after
+        is_due = np.where(settling > 0, settling % config.k_settled == 0, steps % config.k_reg == 0)
+        is_due = self._learns_on_reg & is_due
         splits = (
             self._held(tasks.train, self._placed.train, TRAIN_STREAM, steps),
             self._held(tasks.reg, self._placed.reg, REG_STREAM, steps[is_due]),

@@ -9,6 +9,7 @@ a batch (`training/parallel.py`), each computes its part of it, and all of them 
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,8 +21,9 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.forecasts.particles import SurrogateStep, affine_of, standardized_fields
 from crossreg.nn.kernels import ComputePath
-from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.nn.surrogate import Surrogate, predict, sample_keys
 from crossreg.objectives import REG_OBJECTIVES, RegLoss, log_scale, train_objective
 from crossreg.predictive.in_units import standardized
 from crossreg.routing import Routed, learning_rates, merge, route
@@ -33,6 +35,8 @@ _ADAM = optax.scale_by_adam(b2=_BETA_2)
 # The last share of a run, over which the schedule `decay` takes the rate to 0.
 _FINAL_DECAY = 0.2
 _REPLICAS_FOR_KERNELS = 4
+# The rates of ρ at the first rollout, in terms of those of single steps. They end at 0.
+_ROLLOUT_RATE = 2.0
 
 
 class Overrides(NamedTuple):
@@ -210,7 +214,7 @@ def train_step(
     num_samples = config.train_samples or config.num_samples
 
     def loss_of(theta_psi):
-        model = merge(Routed(theta_psi, rho, static))
+        model = _without_growth(merge(Routed(theta_psi, rho, static)))
         mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
         loss = share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
         # The record is in the fields' units, as the NLL on reg beside it; the loss is that of the standardised fields.
@@ -246,10 +250,24 @@ def reg_step(
 
     θ and ψ stay as they are. Arguments and result are those of `train_step`.
     """
+
+    def one_step(state, task, step):
+        return _one_step(state, static, task, step, config, share, overrides)
+
+    def rolled_out(state, task, step):
+        return _rollout_step(state, static, task, step, config, share, overrides)
+
+    if config.reg_horizon == 1:
+        return one_step(state, task, step)
+    return jax.lax.cond(step > config.settled_after, rolled_out, one_step, state, task, step)
+
+
+def _one_step(state, static, task: Task, step, config: TrainConfig, share: Share, overrides: Overrides) -> TrainState:
+    """Update ρ by the gradient of the objective of single steps."""
     batch, noise_key = _draw(task.reg, keys_of(task.key, REG_STREAM, step), config.batch_size, share)
 
     def loss_of(rho):
-        model = merge(Routed(theta_psi, rho, static))
+        model = _without_growth(merge(Routed(theta_psi, rho, static)))
         mixture = predict(
             model,
             batch.x,
@@ -262,9 +280,64 @@ def reg_step(
         return share.of(objective(*standardized(mixture, batch.y), batch.weight), batch.weight)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
-    loss, gradient_tree = jax.value_and_grad(loss_of)(tree)
-    loss, gradients = share.total((loss, Packed.of(gradient_tree)))
-    rates = state.rho.spread(learning_rates(tree, config))
-    rho, optimizer = _descend(state.rho, gradients, state.reg_optimizer, rates, config)
+    return _descend_rho(state, jax.value_and_grad(loss_of)(tree), state.reg_optimizer, 1.0, step, config, share)
+
+
+def _without_growth(model: Surrogate) -> Surrogate:
+    """Return the model of single steps: were σ_pred to grow here, ψ would learn to undo it."""
+    return dataclasses.replace(model, growth=None)
+
+
+def _rollout_step(
+    state, static, task: Task, step, config: TrainConfig, share: Share, overrides: Overrides
+) -> TrainState:
+    r"""Update ρ by $\nabla_\rho \frac1K \sum_{k=1}^K \mathcal L_{reg}$ of the mixtures at the leads k of rollouts.
+
+    For the gradient, the particles at each lead are kept; what a step computes is computed again.
+    """
+    horizon, size = config.reg_horizon, config.batch_size
+    batch_key, noise_key = keys_of(task.key, REG_STREAM, step)
+    first, mask_key = task.reg.draw(batch_key, size, horizon)
+    numbers = share.numbers(size)
+    place = jnp.minimum(numbers, size - 1)
+    index = first[place] + jnp.arange(horizon)[:, None]
+    mask_keys = jax.random.split(mask_key, (horizon, size))[:, place]
+    pairs = task.reg.gather(index.ravel(), mask_key=mask_keys.ravel())
+    x, y, mask, weight, _ = jax.tree.map(lambda array: array.reshape(*index.shape, *array.shape[1:]), pairs)
+    weight = weight * (numbers < size).reshape(-1, *(1,) * (weight.ndim - 2))
+    keys = sample_keys(jax.random.split(noise_key, size)[place], config.num_samples)
+    objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
+
+    def loss_of(rho):
+        model = merge(Routed(theta_psi, rho, static))
+        network = dataclasses.replace(model, units=None, growth=None)
+        advance = SurrogateStep(network, x.shape[2] > y.shape[2], path_of(config, noise_only=True))
+        start, truth = (standardized_fields(u, affine_of(model, y.ndim - 3)) for u in (x[0, :, : y.shape[2]], y))
+
+        @jax.checkpoint
+        def to_next(particles, at_lead):
+            lead, y, mask, weight = at_lead
+            mixture = advance(particles, keys, jnp.arange(config.num_samples), mask)
+            grown = mixture if model.growth is None else model.growth(mixture, lead)
+            return mixture.means, share.of(objective(grown, y, weight), weight)
+
+        particles = jnp.broadcast_to(start, (config.num_samples, *start.shape))
+        leads = jnp.arange(1, horizon + 1)
+        return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, mask, weight))[1])
+
+    theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
+    # Adam starts afresh: its moments are those of another objective.
+    is_first = step <= config.settled_after + config.k_settled
+    optimizer = jax.tree.map(partial(jnp.where, is_first), _ADAM.init(state.rho.vector), state.reg_optimizer)
+    done = (step - config.settled_after) / (config.steps - config.settled_after)
+    factor = _ROLLOUT_RATE * jnp.cos(0.5 * jnp.pi * done) ** 2
+    return _descend_rho(state, jax.value_and_grad(loss_of)(tree), optimizer, factor, step, config, share)
+
+
+def _descend_rho(state, found, optimizer, factor, step, config: TrainConfig, share: Share) -> TrainState:
+    """Take one step of Adam on ρ, given the loss and its gradient."""
+    loss, gradients = share.total((found[0], Packed.of(found[1])))
+    rates = factor * state.rho.spread(learning_rates(state.rho.tree(), config))
+    rho, optimizer = _descend(state.rho, gradients, optimizer, rates, config)
     new = eqx.tree_at(lambda s: (s.rho, s.reg_optimizer, s.reg_loss), state, (rho, optimizer, state.reg_loss + loss))
     return _keep_finite(new, state, loss, gradients, step)

@@ -11,8 +11,8 @@ from crossreg.cli.main import main
 from crossreg.data.formats.axes import named_axes
 from crossreg.data.formats.source import open_source
 from crossreg.errors import InputError
-from crossreg.runs.manifest import vouch
 from crossreg.runs.run_folder import load_run
+from crossreg.runs.safeguards.manifest import vouch
 from made_fields import fields, read_all
 
 SMALL = "--width 4 --num-blocks 1 --num-modes 3 --steps 2 --evaluate-every 2 --batch-size 3 --num-samples 2 --quiet"

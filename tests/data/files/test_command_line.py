@@ -18,9 +18,9 @@ from crossreg.data.files.check import check_data
 from crossreg.errors import InputError
 from crossreg.export.tensors import read_model
 from crossreg.report.data_check import draw_check
-from crossreg.runs.manifest import vouch
 from crossreg.runs.prediction import predict_fields
 from crossreg.runs.run_folder import load_run
+from crossreg.runs.safeguards.manifest import vouch
 from made_fields import fields
 
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"

@@ -65,13 +65,6 @@ class PanelFlow(NamedTuple):
 
     velocity: Float[np.ndarray, "panel 3"]
     strength: Float[np.ndarray, " half"]
-    sources: Panels
-    mirrors: list[Mirror]
-
-    def velocity_at(self, points: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, "point 3"]:
-        """Return the velocity at points off the body."""
-        parts = influence(points, self.sources, self.mirrors)
-        return FREESTREAM + np.stack([part @ self.strength for part in parts], 1)
 
 
 class PanelSystem(NamedTuple):
@@ -94,7 +87,7 @@ class PanelSystem(NamedTuple):
         strength = scipy.linalg.lu_solve(self.factors, through, check_finite=False)
         velocity = (FREESTREAM + np.stack([part @ strength for part in self.parts], 1))[self.partner]
         velocity[:, 0] *= np.where(self.panels.centre[:, 0] * sources.centre[self.partner, 0] < 0, -1, 1)
-        return PanelFlow(velocity, strength, sources, self.mirrors)
+        return PanelFlow(velocity, strength)
 
 
 def flat_panels(vertices: Float[np.ndarray, "vertex 3"], faces: Int[np.ndarray, "panel corner"]) -> Panels:

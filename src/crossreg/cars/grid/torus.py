@@ -24,8 +24,3 @@ def torus(grid: int) -> tuple[Float[np.ndarray, "grid grid 3"], Float[np.ndarray
     outward = np.stack([np.cos(theta) * np.cos(phi), np.sin(theta), -np.cos(theta) * np.sin(phi)], axis=-1)
     ring = np.stack([np.cos(phi), np.zeros_like(phi), -np.sin(phi)], axis=-1)
     return RADIUS * ring + TUBE_RADIUS * outward, -outward
-
-
-def laid_flat(upright: Float[np.ndarray, "*any 3"]) -> Float[np.ndarray, "*any 3"]:
-    """Turn points or vectors of the reference's torus onto this one."""
-    return np.stack([upright[..., 0], upright[..., 2], -upright[..., 1]], axis=-1)

@@ -1,4 +1,4 @@
-"""Compare cars with those a network was trained on: their unit, orientation, size and place.
+"""Compare cars with those a network was trained on, or with each other: their unit, orientation, size and place.
 
 The network reads coordinates and predicts a pressure for any of them, also for a car in millimetres, on its side or
 with its nose at the rear, which is unlike every car it has seen.
@@ -8,7 +8,7 @@ family, and within 1.2° in four of ShapeNet-Car. A turn about the vertical by a
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -26,8 +26,63 @@ _BEYOND = 0.25
 # The factor by which a length, and the degrees by which the underside's slope, may lie outside the known range: with
 # three known cars each, none of 1200 built-in cars does.
 _OTHER_SIZE, _TILTED = 1.4, 4.0
+# Pressures of cars in the same wind differ by less than this factor, those in Cp, Pa, hPa or bar by more.
+_OTHER_PRESSURE = 10.0
 _SLICES = 8
 _FLIPS = {"y": np.array([1, -1, 1]), "z": np.array([1, 1, -1]), "y and z": np.array([1, -1, -1])}
+
+
+def check_alike(cars: Sequence[Surface]) -> list[str]:
+    """Compare the cars of an experiment with each other.
+
+    A network that learns from a few cars in another unit, or turned, learns that pressure depends on it.
+
+    Args:
+        cars: the cars of all splits.
+
+    Returns:
+        Warnings for each car with its axes exchanged, that is flipped along one of them, or whose pressure has another
+        unit than that of most others.
+
+    Raises:
+        InputError: if a car has vertices in another unit than most others.
+    """
+    extents = np.array([np.ptp(car.vertices, axis=0) for car in cars])
+    sizes, typical = np.linalg.norm(extents, axis=1), np.median(np.log(extents), axis=0)
+    size, outlines = float(np.median(sizes)), [_outline(car.vertices) for car in cars]
+    spreads = np.array([np.std(car.pressure) for car in cars])
+    outline, spread = np.median(outlines, axis=0), float(np.median(spreads))
+    warnings = []
+    for car, extent, own, varies in zip(cars, extents, sizes, spreads, strict=True):
+        theirs = f"{_shown(extent)} along x, y and z; most others have about {_shown(np.exp(typical))}"
+        if not 1 / _OTHER_UNIT < own / size < _OTHER_UNIT:
+            by = float(f"{size / own:.1g}")
+            raise InputError(f"car {car.name}: has another unit, {theirs}: multiply its vertices by about {by:g}")
+        best = _order_of_axes(extent, typical)
+        if best != "xyz":
+            warnings.append(f"car {car.name}: is turned, {theirs}: its {', '.join(best)} seem to be x, y, z")
+        elif (flip := _flipped(car.vertices, outline)) is not None:
+            warnings.append(f"car {car.name}: seems to be turned, along {flip} it is the other way round than most")
+        if not 1 / _OTHER_PRESSURE < varies / spread < _OTHER_PRESSURE:
+            warnings.append(
+                f"car {car.name}: its pressure varies by {varies:.3g}, that of most others by about {spread:.3g}; is it"
+                " in another unit?"
+            )
+    return warnings
+
+
+def check_apart(splits: Mapping[str, Sequence[Surface]]) -> list[str]:
+    """Return a warning if cars of two splits are the same: the first two, and the number of others."""
+    seen, twice = dict[bytes, tuple[str, str]](), []
+    for split, cars in splits.items():
+        for car in cars:
+            first = seen.setdefault(car.vertices.tobytes() + car.pressure.tobytes(), (split, car.name))
+            if first[0] != split:
+                twice.append(f"car {car.name} of {split} is the same as car {first[1]} of {first[0]}")
+    if not twice:
+        return []
+    more = f" (and {len(twice) - 1} more)" if len(twice) > 1 else ""
+    return [f"{twice[0]}{more}: scores on cars that were learned from are too good"]
 
 
 def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
@@ -57,10 +112,9 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
         if not 1 / _OTHER_UNIT < factor < _OTHER_UNIT:
             by = float(f"{1 / factor:.1g}")
             raise InputError(f"car {car.name}: has another unit: {theirs}; multiply its vertices by about {by:g}")
-        apart = {order: _apart(np.log(extent)[list(order)], typical) for order in itertools.permutations(range(3))}
-        best = min(apart, key=lambda order: apart[order])
-        if apart[best] < _TURNED * apart[0, 1, 2]:
-            axes = ", ".join("xyz"[axis] for axis in best)
+        best = _order_of_axes(extent, typical)
+        if best != "xyz":
+            axes = ", ".join(best)
             raise InputError(f"car {car.name}: is turned: {theirs}; turn it so that its {axes} become x, y, z")
         if (flip := _flipped(car.vertices, outline)) is not None:
             warnings.append(
@@ -69,6 +123,13 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
         seems = [_tilted(car, slopes), _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)]
         warnings += [f"car {car.name}: {warning}" for warning in seems if warning]
     return warnings
+
+
+def _order_of_axes(extent: Float[np.ndarray, "3"], typical: Float[np.ndarray, "3"]) -> str:
+    """Return the axes of a car that are x, y and z of others: another order only if lengths fit much better so."""
+    apart = {order: _apart(np.log(extent)[list(order)], typical) for order in itertools.permutations(range(3))}
+    best = min(apart, key=lambda order: apart[order])
+    return "".join("xyz"[axis] for axis in best) if apart[best] < _TURNED * apart[0, 1, 2] else "xyz"
 
 
 def _shown(extent: Float[np.ndarray, "3"]) -> str:

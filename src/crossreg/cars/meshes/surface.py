@@ -15,6 +15,9 @@ from crossreg.errors import InputError
 
 # Points this close to a plane, relative to their spread, have no volume in single precision.
 _FLAT = 1e-6
+# The mean cosine of given normals and those of the surface: above 0.97 in all cars that were examined, below 0.55 where
+# two axes are exchanged.
+_OTHER_NORMALS = 0.8
 
 
 @dataclass(frozen=True)
@@ -173,4 +176,10 @@ def _check_normals(
     length = np.linalg.norm(normals, axis=1, keepdims=True)
     if not length.all():
         raise InputError(f"car {name}: the normal of vertex {int(np.argmin(length))} has no length")
-    return normals / length * (1.0 if np.sum(normals / length * outward) >= 0 else -1.0)
+    cosine = float(np.mean(np.sum(normals / length * outward, axis=1)))
+    if abs(cosine) < _OTHER_NORMALS:
+        raise InputError(
+            f"car {name}: its normals are not those of its surface, with a mean cosine of {abs(cosine):.2f} between"
+            " them: give them along the axes of the vertices and all outward, or leave them out"
+        )
+    return normals / length * np.sign(cosine)

@@ -26,9 +26,18 @@ from crossreg.cars.meshes.surface import Surface
 from crossreg.files.whole import make_folder
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.cars.run import CarRun, Prediction, read_car_run, roofline, top_of_scale
-from crossreg.report.figures.drawing import STYLE, draw_all, method_looks, save, set_sigma_axis, site_colors, wrapped
+from crossreg.report.figures.drawing import (
+    STYLE,
+    coverage_axis,
+    draw_all,
+    method_looks,
+    save,
+    set_sigma_axis,
+    site_colors,
+    wrapped,
+)
 from crossreg.report.looks import COLORS
-from crossreg.runs.car_folder import FIGURES
+from crossreg.runs.file_names import FIGURES
 
 _FRONT, _REAR = (-1.0, 0.55, -1.1), (-1.0, 0.55, 1.1)
 _LIGHT = np.array([0.0, 0.6, 0.8])  # right, up and towards the viewer, so that every view is lit alike
@@ -202,12 +211,11 @@ def calibration_figure(run: CarRun, path: Path) -> list[Path]:
     """Draw empirical over nominal coverage on the test cars, one curve per method."""
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(5.8, 3.6), layout="constrained")
-        axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--", zorder=0)
+        coverage_axis(axis, xlabel="nominal coverage α", ylabel="empirical coverage")
         for method, look in method_looks(run.methods).items():
             covered, ece = run.coverage(method), run.score(method, "ece_mix")
             if covered is not None and ece is not None:
                 axis.plot(LEVELS, covered, ms=3.5, lw=1.4, label=f"{method} (ECE {ece.mean:.3f})", **look)
-        axis.set(xlabel="nominal coverage α", ylabel="empirical coverage", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axis.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=7, handlelength=3.5)
         return save(figure, path)
 

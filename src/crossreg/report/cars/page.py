@@ -27,6 +27,7 @@ from crossreg.report.cars.run import TOP_LEVEL, CarRun, Prediction, read_car_run
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page.files import read_json, said_time
 from crossreg.report.shared import shared_file, shared_style
+from crossreg.runs.file_names import SUMMARY, VERSIONS
 
 PAGE = "car.html"
 LARGEST = 12_000_000  # bytes of a page
@@ -174,9 +175,9 @@ def _about(run: CarRun, num_embedded: int) -> str:
 def _settings(summary: Mapping[str, Any], folder: Path) -> str:
     """Return the facts of the run as HTML; all settings and versions are folded."""
     plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
-    versions = read_json(folder / "versions.json")
+    versions = read_json(folder / VERSIONS)
     plain |= {"device": versions["device"]} if "device" in versions else {}
-    plain |= {"ended": said_time([folder / "versions.json"], folder / "summary.json")}
+    plain |= {"ended": said_time([folder / VERSIONS], folder / SUMMARY)}
     parts = [_list(plain)]
     if versions:
         parts.append(f"<details><summary>Versions</summary>{_list(versions)}</details>")

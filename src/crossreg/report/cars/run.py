@@ -22,7 +22,8 @@ from crossreg.files.arrays import read_npz
 from crossreg.files.regular import read_regular
 from crossreg.metrics.intervals import Interval
 from crossreg.progress.history import read_history
-from crossreg.runs.manifest import check_files
+from crossreg.runs.file_names import HISTORIES, PREDICTIONS, SUMMARY, TEST_CARS
+from crossreg.runs.safeguards.manifest import check_files
 
 _CARS = ("names", "vertex_offsets", "vertices", "normals", "truth", "face_offsets", "faces")
 # The largest distance of a roofline's vertices from the symmetry plane, relative to the car's width. On ShapeNet cars,
@@ -107,9 +108,9 @@ class CarRun:
 
 def read_car_run(folder: Path) -> CarRun:
     """Read a folder of `crossreg car --out`; raise InputError if a file is missing or corrupted."""
-    check_files(folder, ["summary.json", "test_cars.npz"])
-    summary = _read_summary(folder / "summary.json")
-    stored = _read_arrays(folder / "test_cars.npz", _CARS)
+    check_files(folder, [SUMMARY, TEST_CARS])
+    summary = _read_summary(folder / SUMMARY)
+    stored = _read_arrays(folder / TEST_CARS, _CARS)
     offsets, face_offsets = stored["vertex_offsets"], stored["face_offsets"]
     for name, ends, parts in (
         ("vertex_offsets", offsets, ("vertices", "normals", "truth")),
@@ -118,13 +119,13 @@ def read_car_run(folder: Path) -> CarRun:
         counts = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu" and ends[0] == 0 and _rise(ends)
         if not counts or stored["names"].shape != (len(ends) - 1,) or any(_rows(stored[p]) != ends[-1] for p in parts):
             raise InputError(f"{folder / 'test_cars.npz'}: {name} do not fit {', '.join(('names', *parts))}")
-    _check_cars(folder / "test_cars.npz", stored)
+    _check_cars(folder / TEST_CARS, stored)
     faces = [part if len(part) else None for part in np.split(stored["faces"], face_offsets[1:-1])]
     cut = [np.split(stored[name], offsets[1:-1]) for name in ("vertices", "normals", "truth")]
     cars = tuple(Surface(str(n), *rest) for n, *rest in zip(stored["names"], *cut, faces, strict=True))
     predictions, histories = {}, {}
     for method in summary["methods"]:
-        path = folder / "predictions" / f"{method}.npz"
+        path = folder / PREDICTIONS / f"{method}.npz"
         check_files(folder, [f"predictions/{method}.npz"], growing=[f"history/{method}.jsonl"])
         arrays = _read_arrays(path, Prediction._fields)
         for name, values in arrays.items():
@@ -135,7 +136,7 @@ def read_car_run(folder: Path) -> CarRun:
             predictions[method] = tuple(Prediction(*car) for car in zip(*parts, strict=True))
         else:
             print(f"crossreg: {path}: not finite; {method} is not drawn", file=sys.stderr)
-        histories[method] = read_history(folder / "history" / f"{method}.jsonl")
+        histories[method] = read_history(folder / HISTORIES / f"{method}.jsonl")
     return CarRun(summary, cars, predictions, histories)
 
 

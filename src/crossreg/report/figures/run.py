@@ -24,11 +24,12 @@ from crossreg.report.figures.drawing import (
 )
 from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.report.looks import in_order
-from crossreg.runs.fields.stored_fields import TEST_FIELDS, Planes, StoredFields
+from crossreg.runs.fields.stored_fields import Planes, StoredFields
 from crossreg.runs.fields.test_fields import load_run_fields
-from crossreg.runs.kinds import SUMMARY, kind_of
-from crossreg.runs.manifest import check_files
-from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, check_scored, read_metrics
+from crossreg.runs.file_names import HISTORY, METRICS, MODEL, SUMMARY, TEST_FIELDS
+from crossreg.runs.kinds import kind_of
+from crossreg.runs.run_folder import check_scored, read_metrics
+from crossreg.runs.safeguards.manifest import check_files
 
 # Readers cannot tell more curves apart.
 MOST_SIDE_BY_SIDE = 6

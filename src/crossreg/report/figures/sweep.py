@@ -254,11 +254,6 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
         return save(figure, path)
 
 
-def figures_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    """Draw all figures that the rows of a sweep allow; return the files."""
-    return [path for drawing in drawings_of_rows(rows, folder) for path in drawing()]
-
-
 def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Drawing]:
     """Return functions that draw the figures that the rows of a sweep allow, each returning its files, maybe none."""
     rows = [row for row in rows if not setting_of(regime_of(row))]

@@ -16,7 +16,7 @@ def losses(histories: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], path:
     """Draw NLL on train batches (solid) and on reg (dashed) over the steps, mean over seeds, one colour per method.
 
     Args:
-        histories: Method → the history of each seed, as `figures.run.read_history` reads it.
+        histories: Method → the history of each seed, as `progress.history.read_history` reads it.
         path: The figure without its ending.
     """
     with plt.rc_context(STYLE):

@@ -25,9 +25,9 @@ from crossreg.report.figures.sweep import drawings_of_rows
 from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.report.page.folders import walk
 from crossreg.runs.archive import Archive
-from crossreg.runs.car_folder import FIGURES
-from crossreg.runs.kinds import CONFIG, SUMMARY, TEST_CARS, kind_by, kind_of, read_sections
-from crossreg.runs.sweep_folder import ROWS, asked_rows, data_digest, load_trials, trial_key
+from crossreg.runs.file_names import CONFIG, FIGURES, ROWS, SUMMARY, TEST_CARS
+from crossreg.runs.kinds import kind_by, kind_of, read_sections
+from crossreg.runs.sweep_folder import asked_rows, data_digest, load_trials, trial_key
 from crossreg.studies.sweep.fields import load_sweep_fields
 from crossreg.studies.sweep.scoring import trainings_of
 

@@ -27,8 +27,9 @@ from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
 from crossreg.report.tables.comparison import regimes
 from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
-from crossreg.runs.fields.stored_fields import LEVELS, TEST_FIELDS, Planes, StoredFields, Windows
+from crossreg.runs.fields.stored_fields import LEVELS, Planes, StoredFields, Windows
 from crossreg.runs.fields.test_fields import load_run_fields
+from crossreg.runs.file_names import TEST_FIELDS
 from crossreg.studies.sweep.fields import load_sweep_fields
 
 _MOST_ENTRIES = 12

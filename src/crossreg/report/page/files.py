@@ -7,16 +7,15 @@ from typing import Any
 
 from crossreg.files.regular import read_regular
 from crossreg.progress.display import clock
-from crossreg.progress.history import history_line
-from crossreg.report.shared.stored import parsed
+from crossreg.progress.history import known_lines, parsed
 
 History = list[dict[str, Any]]
 
 
-def read_text(path: Path, most: int = -1) -> bytes:
-    """Return the first `most` bytes of a file; none where it cannot be read."""
+def read_text(path: Path) -> bytes:
+    """Return the bytes of a file; none where it cannot be read."""
     try:
-        return read_regular(path, most)
+        return read_regular(path)
     except (OSError, ValueError):
         return b""
 
@@ -27,12 +26,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def known_lines(lines: Iterable[Any]) -> History:
-    """Return those lines of a history that can be read."""
-    return [line for line in map(history_line, lines) if line]
-
-
-def read_history(path: Path) -> tuple[History, int]:
+def readable_lines(path: Path) -> tuple[History, int]:
     """Return the lines of a history and the number of lines that could not be read: a kill may have cut the last."""
     texts = read_text(path).splitlines()
     kept = known_lines(map(parsed, texts))

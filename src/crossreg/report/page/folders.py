@@ -17,9 +17,10 @@ from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder
 from crossreg.progress.display import CountDisplay
+from crossreg.progress.history import known_lines
 from crossreg.report.cars.page import scores_table
 from crossreg.report.cars.run import CarRun, read_car_run
-from crossreg.report.page.files import History, known_lines, read_history, read_json, said_time
+from crossreg.report.page.files import History, read_json, readable_lines, said_time
 from crossreg.report.page.rows import Row, reference_rows, row_of_run, scored_row
 from crossreg.report.page.unfinished import (
     Unfinished,
@@ -31,11 +32,11 @@ from crossreg.report.page.unfinished import (
 from crossreg.report.shared.stored import DEPTH
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
-from crossreg.runs.kinds import CONFIG, PLAN, SUMMARY, TEST_CARS, Kind, kind_by, read_sections
+from crossreg.runs.file_names import CONFIG, HISTORY, METRICS, PLAN, ROWS, SUMMARY, TEST_CARS, TRAINED, VERSIONS
+from crossreg.runs.kinds import Kind, kind_by, read_sections
 from crossreg.runs.older_names import with_current_names
-from crossreg.runs.programs import TRAINED_FOLDER
-from crossreg.runs.run_folder import HISTORY, METRICS, VERSIONS, check_scored
-from crossreg.runs.sweep_folder import ROWS, all_rows, asked_rows, load_trials, trial_key
+from crossreg.runs.run_folder import check_scored
+from crossreg.runs.sweep_folder import all_rows, asked_rows, load_trials, trial_key
 from crossreg.studies.sweep.scoring import trainings_of
 
 _MOST_RUNS = 1000
@@ -211,7 +212,7 @@ def read_run(name: str, folder: Path) -> Items:
         return [unfinished_run(name, folder, f"its settings cannot be read: {reason_of(error)}")]
     if not isinstance(metrics.get("test"), dict):
         return [unfinished_run(name, folder)]
-    history, broken = read_history(folder / HISTORY)
+    history, broken = readable_lines(folder / HISTORY)
     state = f"finished {said_time([folder / CONFIG], folder / METRICS)}{unread(broken)}"
     row = row_of_run(name, config, metrics, history)
     return [Run(name, folder, config, read_json(folder / VERSIONS), row, history, state)]
@@ -242,7 +243,7 @@ def read_sweep(name: str, folder: Path, *, progress: bool = False) -> Items:
         histories = _histories(folder, kept, trials, asked.get("data", ""), progress=progress)
     except _BROKEN:
         histories = {}
-    begun = sorted((folder / TRAINED_FOLDER).glob("*.json"))
+    begun = sorted((folder / TRAINED).glob("*.json"))
     when = said_time([*begun, folder / ROWS], folder / ROWS)
     return [Sweep(name, folder, asked, kept, histories, total - len(kept), when), open_part]
 

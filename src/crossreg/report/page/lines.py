@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from crossreg.progress.history import mean_log, number
+from crossreg.progress.history import known_lines, mean_log, number
 from crossreg.report.looks import looks_of
-from crossreg.report.page.files import History, known_lines
+from crossreg.report.page.files import History
 from crossreg.report.page.folders import Car, Sweep
 from crossreg.report.page.rows import Row
 from crossreg.report.page.unfinished import Unfinished

@@ -11,16 +11,15 @@ from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.progress.progress_file import PROGRESS
-from crossreg.report.page.files import History, read_history, read_json, read_text
+from crossreg.report.page.files import History, read_json, read_text, readable_lines
 from crossreg.report.shared.stored import (
     SECONDS_OF_SILENCE,
     method_of_settings,
     training_name,
     trainings_in,
 )
-from crossreg.runs.kinds import CONFIG, SUMMARY, read_sections, sections_of
-from crossreg.runs.programs import TRAINED_FOLDER
-from crossreg.runs.run_folder import HISTORY, METRICS, MODEL, VERSIONS
+from crossreg.runs.file_names import CONFIG, HISTORIES, HISTORY, METRICS, MODEL, SUMMARY, TRAINED, VERSIONS
+from crossreg.runs.kinds import read_sections, sections_of
 
 _MOST_CURVES = 12  # of the trainings of a sweep
 
@@ -39,7 +38,7 @@ class Unfinished:
 
 def unfinished_run(name: str, folder: Path, problem: str = "") -> Unfinished:
     """Read a run without scores; `problem` is what is wrong with its settings, if anything is."""
-    history, broken = read_history(folder / HISTORY)
+    history, broken = readable_lines(folder / HISTORY)
     settings = read_sections(folder / CONFIG)
     why = (problem or _why_no_scores(folder, history, settings)) + unread(broken)
     if history and history[-1]["diverged_at"] >= 0:
@@ -101,7 +100,7 @@ def unfinished_sweep(name: str, folder: Path, asked: Mapping[str, Any], rows: in
 def _open_trainings(folder: Path) -> dict[str, History]:
     """Return the curves so far of programs that have not ended, a few of them."""
     found: dict[str, History] = {}
-    for path in sorted((folder / TRAINED_FOLDER).glob("*.jsonl")):
+    for path in sorted((folder / TRAINED).glob("*.jsonl")):
         if path.with_suffix(".npz").exists():
             continue
         trainings = trainings_in(read_text(path.with_suffix(".json")))
@@ -109,7 +108,7 @@ def _open_trainings(folder: Path) -> dict[str, History]:
             key: f"{method_of_settings(sections_of(one.get('config')))}, {training_name(one)}"
             for key, one in trainings.items()
         }
-        for line in read_history(path)[0]:
+        for line in readable_lines(path)[0]:
             name = names.get(line["training"])
             if name and (name in found or len(found) < _MOST_CURVES):
                 found.setdefault(name, []).append(line)
@@ -118,7 +117,7 @@ def _open_trainings(folder: Path) -> dict[str, History]:
 
 def unfinished_car(name: str, folder: Path, problem: str) -> Unfinished:
     """Read a car experiment that cannot be shown."""
-    histories = {path.stem: read_history(path)[0] for path in sorted((folder / "history").glob("*.jsonl"))}
+    histories = {path.stem: readable_lines(path)[0] for path in sorted((folder / HISTORIES).glob("*.jsonl"))}
     if (folder / SUMMARY).exists():
         why = problem
     elif (state := _at_work(folder)) is not None:

@@ -7,7 +7,6 @@ to the caller, and follows no links: `files/regular.py` for the report, `watch/i
 
 import ast
 import functools
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,21 +14,13 @@ from crossreg.config import Config, from_dict
 from crossreg.errors import InputError
 from crossreg.methods.names import parse_method
 from crossreg.methods.xreg import VARIANTS
-from crossreg.progress.history import number, whole
+from crossreg.progress.history import number, parsed, whole
 from crossreg.runs.kinds import sections_of
 
 OWN_SETTINGS = "own settings"
 SECONDS_OF_SILENCE = 120.0  # after which a process that has not touched its `progress.json` counts as killed
 DEPTH = 6  # folders below the one that was named
 _KNOWN = ("xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm", "unregularized", "fixed-noise")
-
-
-def parsed(text: bytes | str) -> Any:
-    """Return the value of a JSON text, or None where it has none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def method_of(config: Config) -> str:

@@ -16,6 +16,7 @@ from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.shared.stored import SECONDS_OF_SILENCE, method_of_settings
 from crossreg.report.watch.history import GrowingLines
 from crossreg.report.watch.inside import Inside, Parts, Stamp
+from crossreg.runs.file_names import CONFIG, HISTORIES, HISTORY, METRICS, ROWS, SUMMARY, TRAINED
 from crossreg.runs.kinds import sections_in
 
 _SCORES = {"nll": "nll", "ece": "ece_mix", "crps": "crps", "rmse": "rmse", "std_mu": "std_mu"}
@@ -121,14 +122,14 @@ def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
     regime = {name: number(data.get(name)) for name in ("observed_fraction", "train_size", "reg_size")}
     regime |= {"seed": whole(train.get("seed")), "scenario": _text(data.get("scenario"))}
     method, steps = method_of_settings(settings), whole(train.get("steps"))
-    history = (*parts, "metrics.jsonl") if "metrics.jsonl" in files else None
-    last = last_line(inside, history, files["metrics.jsonl"]) if history else {}
+    history = (*parts, HISTORY) if HISTORY in files else None
+    last = last_line(inside, history, files[HISTORY]) if history else {}
     progress = read_progress(inside, parts, files)
     step, scores = last.get("step"), {}
     state = "trained" if step is not None and step == steps else "unfinished"
-    newest = next(files[name] for name in ("metrics.json", "metrics.jsonl", "config.yaml") if name in files)
-    if "metrics.json" in files:
-        state, scores = "finished", scores_of(inside.json((*parts, "metrics.json")))
+    newest = next(files[name] for name in (METRICS, HISTORY, CONFIG) if name in files)
+    if METRICS in files:
+        state, scores = "finished", scores_of(inside.json((*parts, METRICS)))
     if progress is not None:
         state, step = _state_of(progress[1]), progress[0]["step"]
         if state == "training" and progress[0]["now"] == "scoring":
@@ -140,10 +141,10 @@ def read_run(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
 
 def read_car(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any]) -> tuple[list[Entry], Live | None]:
     """Return an entry for each method of a car experiment, as far as it has trained."""
-    summary = inside.json((*parts, "summary.json")) if "summary.json" in files else {}
+    summary = inside.json((*parts, SUMMARY)) if SUMMARY in files else {}
     methods = summary.get("methods")
     methods = methods if isinstance(methods, dict) else {}
-    histories, _ = inside.files((*parts, "history"))
+    histories, _ = inside.files((*parts, HISTORIES))
     progress = read_progress(inside, parts, files)
     now = progress[0]["label"].split(" × ")[0] if progress else ""
     cars = settings.get("cars", {})
@@ -155,12 +156,12 @@ def read_car(inside: Inside, parts: Parts, files: Files, settings: dict[str, Any
     entries, live = [], None
     for name in names:
         stamp = histories.get(f"{name}.jsonl")
-        history = (*parts, "history", f"{name}.jsonl") if stamp else None
+        history = (*parts, HISTORIES, f"{name}.jsonl") if stamp else None
         last = last_line(inside, history, stamp) if history and stamp else {}
         state = "finished" if name in methods else "trained" if last.get("step") == steps else "unfinished"
         if name == now and progress:
             state = _state_of(progress[1])
-        written = files.get("summary.json") if name in methods else stamp
+        written = files.get(SUMMARY) if name in methods else stamp
         when = written.mtime_ns / 1e9 if written else None
         scores = scores_of(methods.get(name))
         entry = Entry(
@@ -179,24 +180,24 @@ class SweepReader:
         self._rows = GrowingLines(_row)
 
     def read(self, inside: Inside, parts: Parts, files: Files) -> tuple[list[Entry], Live | None]:
-        if "rows.jsonl" in files:
-            self._rows.update(inside, (*parts, "rows.jsonl"), files["rows.jsonl"])
+        if ROWS in files:
+            self._rows.update(inside, (*parts, ROWS), files[ROWS])
         # After a restart a trial may have two rows: the last one counts.
         rows = {row["key"]: row for row in self._rows.items}
-        when = files["rows.jsonl"].mtime_ns / 1e9 if "rows.jsonl" in files else None
+        when = files[ROWS].mtime_ns / 1e9 if ROWS in files else None
         entries = [_entry_of_row(parts, row, when) for row in rows.values()]
         progress = read_progress(inside, parts, files)
         if progress is None:
             return entries, None
         state, silent = progress
-        histories, _ = inside.files((*parts, "trained"))
+        histories, _ = inside.files((*parts, TRAINED))
         file = f"{state['program']}.jsonl"
         entry = Entry(
             parts, f"program {state['program']}", "program", state["label"] or "sweep", {},
             _state_of(silent), state["step"], state["steps"],
             # The time of a running program would be another one at every look.
             when=files[PROGRESS].mtime_ns / 1e9 if silent > SECONDS_OF_SILENCE else None,
-            history=(*parts, "trained", file) if file in histories else None,
+            history=(*parts, TRAINED, file) if file in histories else None,
         )  # fmt: skip
         return [*entries, entry], Live(entry, state, silent)
 

@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from crossreg.progress.history import CURVES, geometric_mean, number
-from crossreg.report.shared.stored import parsed
+from crossreg.progress.history import CURVES, geometric_mean, number, parsed
 from crossreg.report.watch.inside import Inside, Parts, Stamp
 
 _CHUNK = 8 * 2**20  # bytes that are read at a time

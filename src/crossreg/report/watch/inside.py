@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossreg.report.shared.stored import parsed
+from crossreg.progress.history import parsed
 
 _LARGEST = 32 * 2**20  # bytes of a file that is read whole
 Parts = tuple[str, ...]

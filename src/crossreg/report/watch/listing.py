@@ -19,7 +19,8 @@ from crossreg.report.watch.folders import Entry, Live, SweepReader, read_car, re
 from crossreg.report.watch.history import GrowingHistory, curves
 from crossreg.report.watch.inside import Inside, Parts, Stamp
 from crossreg.report.watch.trainings import ProgramFile, SweepPlan, read_plan, read_program
-from crossreg.runs.kinds import CONFIG, PLAN, kind_by
+from crossreg.runs.file_names import CONFIG, PLAN, TRAINED
+from crossreg.runs.kinds import kind_by
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_FOLDERS = 20_000
@@ -92,7 +93,7 @@ class Listing:
                 found = curves(self._lines(entry.history))
             else:
                 files = [f"{name}.jsonl" for name, p in programs.items() if any(key in p.names for key in keys)]
-                lines = (line for file in files for line in self._lines((*entry.folder, "trained", file)))
+                lines = (line for file in files for line in self._lines((*entry.folder, TRAINED, file)))
                 found = curves(lines, keys)
             names = {key: name for program in programs.values() for key, name in program.names.items()}
             return found | {"diverged": {names.get(key, key): step for key, step in found["diverged"].items()}}
@@ -198,14 +199,14 @@ class Listing:
 
     def _programs(self, parts: Parts) -> dict[str, ProgramFile]:
         """Return the trained programs of a sweep by name; only new ones are read."""
-        files, _ = self._inside.files((*parts, "trained"))
+        files, _ = self._inside.files((*parts, TRAINED))
         known, found = self._trained.get(parts, {}), {}
         for file, stamp in sorted(files.items()):
             if file.endswith(".json"):
                 name = file.removesuffix(".json")
                 program = known.get(name)
                 if program is None or program.stamp != stamp:
-                    program = read_program(self._inside, (*parts, "trained", file), stamp)
+                    program = read_program(self._inside, (*parts, TRAINED, file), stamp)
                 found[name] = program
         self._trained[parts] = found
         return found

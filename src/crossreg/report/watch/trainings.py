@@ -12,6 +12,7 @@ from crossreg.progress.history import whole
 from crossreg.report.shared.stored import training_name, trainings_in
 from crossreg.report.watch.folders import Entry
 from crossreg.report.watch.inside import Inside, Parts, Stamp
+from crossreg.runs.file_names import PLAN
 
 if TYPE_CHECKING:
     from crossreg.designs.grids import Trial
@@ -72,7 +73,7 @@ def _by_place(asked: dict[str, Any]) -> "dict[Place, list[Trial]]":
     from crossreg.runs.sweep_folder import trials_of
 
     try:
-        trials = trials_of(asked, "sweep.json") if _is_plannable(asked) else []
+        trials = trials_of(asked, PLAN) if _is_plannable(asked) else []
     except (InputError, AttributeError, ValueError, TypeError, RecursionError):
         return {}  # a plan of another version: its rows have scores and no curves
     found: dict[Place, list[Trial]] = {}

@@ -23,7 +23,6 @@ from crossreg.files.arrays import open_npz
 from crossreg.files.sealed import check_sealed, write_sealed
 from crossreg.runs.fields.regions import Region
 
-TEST_FIELDS = "test_fields.npz"
 # Bands of any level follow from these nearly exactly, by interpolation over their normal scores.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _FIELDS = ("truth", "error", "std_mu", "std_predictive", "std_generalization")

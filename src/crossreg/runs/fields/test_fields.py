@@ -38,16 +38,16 @@ from crossreg.progress.display import CountDisplay
 from crossreg.runs.fields.regions import Region, join, rank_regions, scan, sums_of
 from crossreg.runs.fields.stored_fields import (
     LEVELS,
-    TEST_FIELDS,
     Planes,
     StoredFields,
     Windows,
     read_test_fields,
     write_test_fields,
 )
+from crossreg.runs.file_names import TEST_FIELDS
 from crossreg.runs.final_scores import SCORED_PAIRS
-from crossreg.runs.manifest import check_files, entered, read_manifest
 from crossreg.runs.run_folder import channel_names, identity_of, load_run
+from crossreg.runs.safeguards.manifest import check_files, entered, read_manifest
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000

@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 from crossreg.designs.grids import Trial
 from crossreg.files.regular import open_regular
 from crossreg.files.whole import check_no_link, is_temporary
-from crossreg.runs.saving import Saving
+from crossreg.runs.file_names import JOBS
+from crossreg.runs.safeguards.saving import Saving
 
-JOBS, DATA, TOKEN = "jobs", "jobs/data.npz", "jobs/token"
+DATA, TOKEN = f"{JOBS}/data.npz", f"{JOBS}/token"
 SLURM, SLURM_IDS = "slurm", "slurm-ids"
 SECONDS_TO_END = 4.0
 # Names of files that a driver and its workers write there: a program has 20 digits, a file of submitit a job's number.

@@ -12,7 +12,8 @@ from pathlib import Path
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
 from crossreg.machine.processor import num_cores
-from crossreg.studies.launchers.base import JOBS, SECONDS_TO_END, Job, Launcher, Outcome, end_of_file, last_lines
+from crossreg.runs.file_names import JOBS
+from crossreg.studies.launchers.base import SECONDS_TO_END, Job, Launcher, Outcome, end_of_file, last_lines
 from crossreg.studies.launchers.settings import Workers
 
 # JAX reserves this share of a GPU when it starts; workers that share a GPU divide it.
@@ -126,8 +127,8 @@ class LocalLauncher(Launcher):
 def worker_environments(workers: Workers) -> list[dict[str, str]]:
     """Return the environment of each worker, which sets the GPUs it sees and the number of cores it uses.
 
-    The last digits of results on a CPU depend on the number of cores (`runs/versions.py`), so an NPROC that is set
-    already is kept.
+    The last digits of results on a CPU depend on the number of cores (`runs/safeguards/versions.py`), so an NPROC that
+    is set already is kept.
     """
     count, gpus = workers.workers or 1, _gpus() if workers.worker_gpus != 0 else []
     cores = workers.worker_cpus or max(1, num_cores() // count)

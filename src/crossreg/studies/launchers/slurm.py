@@ -23,7 +23,8 @@ from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import code_of, save_now, stops_in_time
-from crossreg.studies.launchers.base import JOBS, SECONDS_TO_END, SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines
+from crossreg.runs.file_names import JOBS
+from crossreg.studies.launchers.base import SECONDS_TO_END, SLURM, SLURM_IDS, Job, Launcher, Outcome, last_lines
 from crossreg.studies.launchers.settings import Workers
 
 # How often a job may run out of time and be queued again.

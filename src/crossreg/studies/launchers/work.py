@@ -23,10 +23,11 @@ from crossreg.machine.compilation import keep_compiled
 from crossreg.machine.memory_maps import release_programs
 from crossreg.methods.early import Trained
 from crossreg.progress.sweep_display import SweepDisplay
-from crossreg.runs.locks import open_lock
-from crossreg.runs.programs import TRAINED_FOLDER, described_program
-from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, JOBS, TOKEN, Job, Outcome, last_lines
+from crossreg.runs.file_names import JOBS, TRAINED
+from crossreg.runs.programs import described_program
+from crossreg.runs.safeguards.locks import open_lock
+from crossreg.runs.safeguards.versions import source_digest
+from crossreg.studies.launchers.base import DATA, TOKEN, Job, Outcome, last_lines
 from crossreg.studies.sweep.programs import on_device, read_program, train_program
 from crossreg.studies.sweep.scoring import score_trials, scored_on
 
@@ -60,7 +61,7 @@ def work(job: Job, fetch: Fetch | None = None) -> Outcome:
             for name in job.files:
                 (Path(place) / name).parent.mkdir(exist_ok=True)
                 (Path(place) / name).write_bytes(fetch(name))
-            (Path(place) / TRAINED_FOLDER).mkdir(exist_ok=True)
+            (Path(place) / TRAINED).mkdir(exist_ok=True)
             outcome = _do(job, Path(place))
             made = Path(place) / JOBS / f"{job.name}.npz"
             return outcome._replace(trained=read_regular(made) if job.train else None)

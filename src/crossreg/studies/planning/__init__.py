@@ -1,7 +1,8 @@
 """`crossreg plan`: jobs, memory, time and efficiency of a sweep on devices of another machine; nothing is run.
 
-`demand.py` counts the replicas to train, `device_costs.py` has the measured costs of each device, `packing.py` divides
-replicas into jobs, `scheduling.py` puts jobs on devices, and `plan.py` chooses among the ways to run a sweep.
+`settings.py` has what is asked, `demand.py` counts the replicas to train, `device_costs.py` has the measured costs of
+each device, `packing.py` divides replicas into jobs, `scheduling.py` puts jobs on devices, and `plan.py` chooses among
+the ways to run a sweep.
 
 May import everything up to runs, and `studies/sweep`.
 """

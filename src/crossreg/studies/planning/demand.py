@@ -4,8 +4,9 @@ No data are loaded. What one seed needs is counted once and multiplied, so a mil
 """
 
 import collections
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from crossreg.designs.presets import PRESETS, preset, scenario_settings
 from crossreg.errors import InputError
 from crossreg.files.arrays import open_npz
 from crossreg.methods.names import Method, parse_methods
-from crossreg.runs.kinds import PLAN, kind_of
+from crossreg.runs.file_names import PLAN
+from crossreg.runs.kinds import kind_of
 from crossreg.runs.programs import Program, Training, read_programs
-from crossreg.runs.saving import USUAL
-from crossreg.runs.snapshots import SnapshotStore
+from crossreg.runs.safeguards.saving import USUAL
+from crossreg.runs.safeguards.snapshots import SnapshotStore
 from crossreg.runs.sweep_folder import data_digest, load_trials, read_rows, trial_key
 from crossreg.studies.planning.packing import Cohort
+from crossreg.studies.planning.settings import Asked
 from crossreg.studies.sweep.open_work import methods_label
 from crossreg.studies.sweep.programs import cohort_of
 from crossreg.studies.sweep.run import check_trials
@@ -32,22 +35,6 @@ _MOST_SEEDS = 10**7
 # APEBench's defaults.
 _USUAL_POINTS, _USUAL_DIMS, _USUAL_CHANNELS = 160, 1, 1
 RowSeconds = Callable[[Trial], float]
-
-
-class Asked(NamedTuple):
-    """The request for a plan: `what` is the name of a sweep or a preset, a settings file, or the folder of a sweep.
-
-    The other fields are those of `crossreg sweep`.
-    """
-
-    what: str
-    methods: str | None = None
-    seeds: int = 5
-    first_seed: int = 0
-    steps: int | None = None
-    grid: Sequence[str] = ()
-    scenario: str | None = None
-    config: Path | None = None
 
 
 class AskedTrials(NamedTuple):
@@ -84,9 +71,9 @@ def asked_trials(asked: Asked) -> AskedTrials:
     """Return the trials that are asked for, each for one seed; those of a folder for all seeds."""
     path = Path(asked.what)
     if asked.what not in (*NAMES, *PRESETS) and path.is_dir():
-        for name, default in Asked._field_defaults.items():
-            if getattr(asked, name) != default:
-                raise InputError(f"`{name}`: {path} is a folder, which has this setting itself; leave it out")
+        for known in dataclasses.fields(Asked)[1:]:
+            if getattr(asked, known.name) != known.default:
+                raise InputError(f"`{known.name}`: {path} is a folder, which has this setting itself; leave it out")
         if kind_of(path) != "sweep":
             raise InputError(f"{path}: is not the folder of a sweep ({PLAN} is missing)")
         trials, seeds, folder = load_trials(path), 1, path

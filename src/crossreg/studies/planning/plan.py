@@ -1,5 +1,6 @@
 """`crossreg plan`: jobs, memory, time, device-hours and efficiency on devices of another machine; nothing is run."""
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -7,14 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossreg.config import Config
-from crossreg.config.field_types import check
 from crossreg.errors import InputError
 from crossreg.machine.processor import describe_processor
-from crossreg.runs.saving import SAVE_EVERY, Saving
-from crossreg.studies.planning.demand import Asked, asked_trials, demand_of, field_shape_of, priced_rows
+from crossreg.studies.planning.demand import asked_trials, demand_of, field_shape_of, priced_rows
 from crossreg.studies.planning.device_costs import Device, devices_of
 from crossreg.studies.planning.packing import Load, Packing, Way, load_of, started, ways_to_run
 from crossreg.studies.planning.scheduling import Trouble, simulate, simulate_one_process
+from crossreg.studies.planning.settings import Asked, Risks
 
 # A number of devices that ends within this factor of the time of all devices is enough.
 _ENOUGH = 1.05
@@ -24,45 +24,13 @@ _MOST_REPLICAS = 10**8
 _GIVEN_UP = 0.5  # mean number of jobs given up from which a way is not recommended
 
 
-class Risks(NamedTuple):
-    """Slow jobs and failures, as flags of `crossreg plan`.
-
-    Attributes:
-        straggler_rate: The share of jobs that are slow.
-        straggler_slowdown: How many times as long a slow job takes.
-        failures_per_hour: Failures of one device in an hour of work.
-        save_every: Seconds between snapshots.
-        retries: How often a failed job is tried again.
-        runs: How many runs are simulated; 0 simulates as many as are quick.
-        seed: The seed of the simulation.
-    """
-
-    straggler_rate: float = 0.0
-    straggler_slowdown: float = 3.0
-    failures_per_hour: float = 0.0
-    save_every: float = SAVE_EVERY
-    retries: int = 1
-    runs: int = 0
-    seed: int = 0
-
-    def checked(self) -> "Risks":
-        """Return self after validation."""
-        rate, slowdown = self.straggler_rate, self.straggler_slowdown
-        check(0 <= rate <= 1, "straggler_rate", rate, "must be a share of the jobs, in [0, 1]")
-        check(1 <= slowdown < math.inf, "straggler_slowdown", slowdown, "must be a factor, 1 or more")
-        for name, most in (("failures_per_hour", 1000), ("retries", 1000), ("runs", 10**5), ("seed", 2**31 - 1)):
-            value = getattr(self, name)
-            check(0 <= value <= most, name, value, f"must lie in 0 … {most}")
-        Saving(self.save_every).checked()
-        return self
-
-    def trouble(self, load: Load, devices_each: int) -> Trouble:
-        """Return these risks for jobs on `devices_each` devices, any of which ends the job when it fails."""
-        restart = load.device.around.start + max((line.known for line in load.lines), default=0.0)
-        return Trouble(
-            self.straggler_rate, self.straggler_slowdown, devices_each * self.failures_per_hour / 3600,
-            self.save_every, restart, self.retries,
-        )  # fmt: skip
+def _trouble(risks: Risks, load: Load, devices_each: int) -> Trouble:
+    """Return the risks of jobs on `devices_each` devices, any of which ends the job when it fails."""
+    restart = load.device.around.start + max((line.known for line in load.lines), default=0.0)
+    return Trouble(
+        risks.straggler_rate, risks.straggler_slowdown, devices_each * risks.failures_per_hour / 3600,
+        risks.save_every, restart, risks.retries,
+    )  # fmt: skip
 
 
 def make_plan(
@@ -126,7 +94,7 @@ def make_plan(
         "ways": [{"name": run.way.name, "flags": run.way.flags} | planner.summary(run, devices) for run in ways],
         "by_devices": planner.by_devices(devices, curve=curve),
         "enough_devices": planner.enough(devices),
-        "risks": risks._asdict(),
+        "risks": {known.name: getattr(risks, known.name) for known in dataclasses.fields(Risks)},
     }
 
 
@@ -212,7 +180,7 @@ class _Planner:
 
     def _outcome(self, packing: Packing, devices: int) -> dict[str, Any]:
         """Return when a packing ends: median and 95% band of simulated runs, or as scheduled without trouble."""
-        trouble = self._risks.trouble(self._load, packing.devices_each)
+        trouble = _trouble(self._risks, self._load, packing.devices_each)
         if trouble.is_none:
             seconds = packing.schedule.makespan
             return {"seconds": seconds, "band": [seconds, seconds], "failures": 0.0, "given_up": 0.0, "runs": 0}

@@ -21,10 +21,11 @@ from crossreg.files.sealed import is_sealed
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import saved_on_stop
 from crossreg.progress.jobs_display import JobsDisplay
+from crossreg.runs.file_names import JOBS
 from crossreg.runs.programs import Program, describe_program, digest_of, read_programs
-from crossreg.runs.saving import Saving
-from crossreg.runs.versions import source_digest
-from crossreg.studies.launchers.base import DATA, JOBS, SLURM_IDS, TOKEN, Job, Launcher, Outcome, remove_jobs
+from crossreg.runs.safeguards.saving import Saving
+from crossreg.runs.safeguards.versions import source_digest
+from crossreg.studies.launchers.base import DATA, SLURM_IDS, TOKEN, Job, Launcher, Outcome, remove_jobs
 from crossreg.studies.sweep.open_work import OpenWork
 from crossreg.studies.sweep.programs import take_in, take_out
 

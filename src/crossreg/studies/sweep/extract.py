@@ -12,12 +12,11 @@ from crossreg.methods.names import parse_method
 from crossreg.metrics.test_times import scores_by_time
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.archive import Archive
-from crossreg.runs.fields.stored_fields import TEST_FIELDS
 from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.file_names import HISTORY, METRICS, MODEL, TEST_FIELDS
 from crossreg.runs.final_scores import finite_or_none
-from crossreg.runs.manifest import entered, record_json, recorded
-from crossreg.runs.run_folder import HISTORY, METRICS, MODEL
 from crossreg.runs.run_writer import check_free, write_beginning
+from crossreg.runs.safeguards.manifest import entered, record_json, recorded
 from crossreg.runs.sweep_folder import load_trials, read_rows, trial_key
 from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
 from crossreg.training.checkpoint import save_model

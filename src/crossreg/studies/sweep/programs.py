@@ -26,18 +26,11 @@ from crossreg.machine.devices import devices_in_use
 from crossreg.methods.early import Trained
 from crossreg.nn.surrogate import Surrogate
 from crossreg.progress.sweep_display import SweepDisplay
-from crossreg.runs.manifest import drop, entered, record_json, recorded
-from crossreg.runs.programs import (
-    TRAINED_FOLDER,
-    Finished,
-    Program,
-    Training,
-    describe_program,
-    digest_of,
-    read_programs,
-)
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.snapshots import HistoryLines, Resumable, SnapshotStore
+from crossreg.runs.file_names import TRAINED
+from crossreg.runs.programs import Finished, Program, Training, describe_program, digest_of, read_programs
+from crossreg.runs.safeguards.manifest import drop, entered, record_json, recorded
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import load_arrays, save_arrays
 from crossreg.training.cohort import bytes_of, start_cohort
 from crossreg.training.loop import compile_for
@@ -99,7 +92,7 @@ def plan_programs(
             program = Program(digest_of(part.tolist()), {key: cohort[key] for key in part.tolist()})
             programs.append(program)
             if write:
-                record_json(folder, f"{TRAINED_FOLDER}/{program.name}.json", describe_program(program))
+                record_json(folder, f"{TRAINED}/{program.name}.json", describe_program(program))
     return programs
 
 

@@ -25,9 +25,10 @@ from crossreg.nn.build import model_like
 from crossreg.progress.display import clock
 from crossreg.progress.jobs_display import JobsDisplay, Part
 from crossreg.progress.sweep_display import SweepDisplay
-from crossreg.runs.saving import USUAL, Saving
-from crossreg.runs.sweep_folder import ROWS, join, open_sweep, sealed_row, trial_key
-from crossreg.runs.versions import describe_driver, describe_machine
+from crossreg.runs.file_names import ROWS
+from crossreg.runs.safeguards.saving import USUAL, Saving
+from crossreg.runs.safeguards.versions import describe_driver, describe_machine
+from crossreg.runs.sweep_folder import join, open_sweep, sealed_row, trial_key
 from crossreg.studies.launchers.base import Launcher
 from crossreg.studies.launchers.open import open_launcher
 from crossreg.studies.launchers.settings import HERE, Workers
@@ -180,7 +181,10 @@ def _train_by_workers(
     work: OpenWork, trials: Sequence[Trial], saving: Saving, launcher: Launcher, *, progress: bool
 ) -> None:
     """Train and score what is missing by jobs of workers."""
-    parts = {p.name: Part(work.label(p), p.config.train.steps, p.work(work.space)) for p in work.due}
+    parts = {
+        p.name: Part(work.label(p), p.config.train.steps, p.work(work.space), p.file(work.folder, ".jsonl"))
+        for p in work.due
+    }
     display = JobsDisplay(parts, **work.extent(trials), enabled=progress)
     with display:
         fill_by_jobs(work, launcher, display, lambda key, row: _keep(work, key, row, display), saving)

@@ -18,7 +18,7 @@ from crossreg.metrics.test_times import scores_by_time
 from crossreg.predictors.predictor import Predictor
 from crossreg.runs.final_scores import finite_or_none
 from crossreg.runs.programs import Training
-from crossreg.runs.versions import describe_machine
+from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.studies.sweep.programs import without_idle
 
 # Settings that are columns of every row.

@@ -21,10 +21,10 @@ from crossreg.errors import InputError
 from crossreg.files.regular import open_regular, read_regular
 from crossreg.files.sealed import has_seal
 from crossreg.files.whole import json_bytes, replacing
+from crossreg.runs.file_names import MANIFEST, MODEL, MODELS, TRAINED
 
-MANIFEST = "manifest.json"
 _FORMAT = 1
-_MODELS = ("model.npz", "trained/*.npz", "models/*.npz")  # of runs, of sweeps, of cars
+_MODELS = (MODEL, f"{TRAINED}/*.npz", f"{MODELS}/*.npz")  # of runs, of sweeps, of cars
 
 
 def file_digest(path: Path) -> str:

@@ -10,8 +10,7 @@ from typing import TextIO
 from crossreg.errors import InputError
 from crossreg.files.regular import open_descriptor
 from crossreg.files.whole import check_no_link, is_temporary, make_folder, writing_to
-
-LOCK = "lock"
+from crossreg.runs.file_names import LOCK
 
 
 def open_lock(path: Path) -> TextIO:

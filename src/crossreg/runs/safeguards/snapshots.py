@@ -1,7 +1,7 @@
 """Snapshots on disk, and trainings that resume from the newest good one.
 
 snapshots/NAME.STEP.npz   the state of a training at a step (`training.replicas.Snapshot`), its history until then, and
-                          what its numbers depend on (`runs/versions.py`)
+                          what its numbers depend on (`runs/safeguards/versions.py`)
 
 `SnapshotStore.save` writes a snapshot; the last two are kept until the training has ended. A snapshot is sealed
 (`files/sealed.py`). A corrupted one is reported, and the one before it is used. Batches and noise follow from the key
@@ -32,15 +32,15 @@ from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.hosts import all_or_none, from_writer, tree_from_writer
 from crossreg.machine.stopping import saved_on_stop
 from crossreg.nn.surrogate import Surrogate
-from crossreg.runs.saving import Saving
-from crossreg.runs.versions import check_numerics, numerics
+from crossreg.runs.file_names import SNAPSHOTS
+from crossreg.runs.safeguards.saving import Saving
+from crossreg.runs.safeguards.versions import check_numerics, numerics
 from crossreg.training.checkpoint import load_with, save_arrays
 from crossreg.training.loop import train_replicas
 from crossreg.training.parallel import Layout, over_replicas
 from crossreg.training.replicas import Progress, Record, Snapshot, first_snapshot
 from crossreg.training.step import Task
 
-SNAPSHOTS = "snapshots"
 # The largest share of a run's time that snapshots may take.
 _MOST_OF_THE_TIME = 0.01
 _KEPT = 2

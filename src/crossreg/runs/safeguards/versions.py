@@ -70,7 +70,7 @@ def _conditions() -> dict[str, str]:
 def source_digest() -> str:
     """Return a short hash of the source of this package, which says which state of it made a number."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+    for path in sorted(Path(__file__).parents[2].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
