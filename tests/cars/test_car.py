@@ -127,7 +127,7 @@ def test_the_same_command_goes_on_and_another_is_refused(small, done, monkeypatc
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     (stranger / "config.yaml").write_text("train: 3")
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="holds something other than this experiment"):
         run_car(small, stranger, progress=False)
 
 
@@ -206,12 +206,12 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
         expected = {
             "mm": "has another unit",
             "side": "is turned",
-            "back": "seems to be turned, along z it is the other",
+            "back": "seems to be turned: along z, it points the opposite",
         }
         assert f"car {name}: {expected[name]}" in said
         assert (code, target.exists()) == ((0, True) if name == "back" else (2, False))
     for more, expected in (
-        (["--method", "vertex-mean"], "as vertex-mean needs"),
+        (["--method", "vertex-mean"], "which vertex-mean needs"),
         (["--method", "fixed-noise"], "--method fixed-noise: is not in"),
         (["--method", "lucky"], "--method lucky: no such method"),
         (["--no-mask"], "is a car experiment, where every point of a car is observed"),

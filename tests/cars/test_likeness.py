@@ -71,7 +71,7 @@ def test_a_van_that_is_taller_than_wide_is_not_turned():
 )
 def test_cars_the_other_way_round_are_warned_of(signs, axes):
     found = [check_like([car(body * signs)], KNOWN) for body in BODIES[6:]]
-    said = f"car mine: seems to be turned, along {axes} it is the other way round than the experiment's cars"
+    said = f"car mine: seems to be turned: along {axes}, it points the opposite way to the experiment's cars"
     assert np.mean([said in lines for lines in found]) > 0.9
     assert check_like([car(body * [-1, 1, 1]) for body in BODIES[6:]], KNOWN) == []  # a car has a left like its right
 

@@ -159,8 +159,8 @@ def test_an_open_mesh_is_warned_of(capsys):
     # A removed quad leaves its four sides open; its diagonal goes with it.
     surface = make_surface("holed", vertices, field(vertices), quads[1:, ::-1])
     assert capsys.readouterr().err == (
-        f"crossreg: car holed: open mesh, 4 of its {3 * len(quads) - 1} edges do not have two faces;"
-        " which way is out may be wrong there\n"
+        f"crossreg: car holed: open mesh: 4 of its {3 * len(quads) - 1} edges do not have two faces;"
+        " normals may point inwards there\n"
     )
     assert np.einsum("vi,vi->v", surface.normals, normals).min() > 0.9
 

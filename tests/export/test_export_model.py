@@ -199,6 +199,6 @@ def test_what_cannot_be_is_told_in_one_line(tmp_path):
 
     refused("does not take fields", _data((2, 16), mask_channel=True).test)
     refused("does not take fields", np.ones((3, 2, 17), np.float32))
-    refused(r"fields of shape \(2, 16\); expected \(batch", np.ones((2, 16), np.float32))
+    refused(r"fields have shape \(2, 16\); expected \(batch", np.ones((2, 16), np.float32))
     refused("levels is 1.0", data.test, levels=(1.0,))
     refused("seed is -1", data.test, seed=-1)

@@ -85,7 +85,7 @@ def test_a_disk_that_fills_up_is_said_and_the_training_goes_on_when_there_is_roo
         arguments = ["train", "--config", str(config_file), "--evaluate-every", "10", "--out", str(mine / "run")]
         assert main([*arguments, "--quiet", "--save-every", "0"]) == 3
         said = capsys.readouterr().err
-        assert "not written (No space left on device); training goes on" in said
+        assert "not written (No space left on device); training continues" in said
         assert said.splitlines()[-1].startswith(f"crossreg: {mine / 'run'}")
         assert said.splitlines()[-1].endswith(": No space left on device; the same command resumes from here")
         assert not list((mine / "run").rglob("*.tmp"))
@@ -129,7 +129,7 @@ def test_files_that_may_not_grow_leave_the_snapshot_before_them(whole, tiny, tmp
             train_run(tiny, folder, progress=False, saving=OFTEN)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    assert "training goes on" in capsys.readouterr().err
+    assert "training continues" in capsys.readouterr().err
     at_look(lambda: None)
     train_run(tiny, folder, progress=False)
     assert state_hash(folder) == state_hash(whole)

@@ -136,7 +136,7 @@ def test_a_harmed_snapshot_is_said_and_the_one_before_is_taken(both, whole, tiny
     said = capsys.readouterr().err
     assert f"{newer}: not a readable checkpoint" in said
     goes_on = f"resumes from step {int(older.name.split('.')[1])}"
-    assert ("no snapshot is good; trains from the beginning" if both else goes_on) in said
+    assert ("no snapshot can be used; training starts from the beginning" if both else goes_on) in said
     assert (goes_on in said) is not both
     assert state_hash(tmp_path / "run") == state_hash(whole)
 

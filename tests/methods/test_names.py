@@ -105,7 +105,7 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         ("ensemble+temperature+sigma-temperature", r"\+temperature and \+sigma-temperature exclude each other"),
         ("persistence+early", "cannot stop early"),
         ("xreg,dropout,xreg", "xreg is given twice"),
-        (" , ", "names none"),
+        (" , ", "names no method"),
     ],
 )
 def test_a_wrong_name_is_refused(names, message):

@@ -116,7 +116,7 @@ def test_maps_show_the_fields_on_one_range(kept, tmp_path):
     # The range is of the one that needs more of it, here |error|, and the colour bar says what it holds.
     needed = [np.quantile(values[:100, 0], 0.995) for values in (expected[1], expected[3])]
     assert images[1].get_clim() == (0, pytest.approx(max(needed)))
-    assert "99.5% of |error| and of total std" in kept[0].axes[-1].get_ylabel()
+    assert "99.5% of |error| and of std" in kept[0].axes[-1].get_ylabel()
     wide = PointScores(**{name: values[..., None] for name, values in fields.items()})
     with pytest.raises(ValueError, match="1-D"):
         figures.space_time_maps(wide, tmp_path / "m")

@@ -216,7 +216,7 @@ def test_named_sweeps():
         (["grid", "--grid", "observed_fraction"], "expected field=value,value"),
         (["grid", "--grid", "colour=1"], "colour: no such setting"),
         (["grid", "--grid", "observed_fracton=1"], "did you mean observed_fraction"),
-        (["paper", "--methods", ""], "names none"),
+        (["paper", "--methods", ""], "names no method"),
         (["grid", "--grid", "width=wide"], "'wide'; expected a whole number"),
         (["grid", "--grid", "reg_objective=foo"], "expected one of fair, moment-matched,"),
         (["grid", "--grid", "sites=foo"], r"expected a list, \[a, b\]"),

@@ -129,7 +129,8 @@ def data(command: DataFiles) -> None:
     check_picture(command.picture)
     found = check_data(command.path, field=command.field, axes=command.axes)
     draw_check(found, command.picture)
-    summary = found.summary | {"warnings": [quoted_in_flags(text) for text in found.summary["warnings"]]}
+    said = {part: [quoted_in_flags(text) for text in found.summary[part]] for part in ("warnings", "notes")}
+    summary = found.summary | said
     print(
         json.dumps(summary, allow_nan=False) if command.json else quoted_in_flags(check_text(summary, command.picture))
     )

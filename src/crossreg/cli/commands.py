@@ -90,7 +90,7 @@ class DataFiles:
     field: str | None = None
     """The array to read, or several separated by commas (u,v), which become channels."""
     axes: str | None = None
-    """A letter for each axis of the array: b sample, t time, c channel, x y z space."""
+    """A letter for each axis of the array: b trajectory, t time, c channel, x y z space."""
     picture: Path = Path("data_check.png")
     """PNG file to write; an existing one is replaced."""
     json: bool = False
@@ -152,7 +152,7 @@ class Quickstart(_Quiet):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(_Trains):
-    """Train and score many runs as a few compiled programs; if interrupted, run the same command again."""
+    """Train and score many trials as a few compiled programs; if interrupted, run the same command again."""
 
     name: tyro.conf.Positional[str]
     """A named sweep: paper-observed, paper-train-size, paper (both of these), paper-regimes, paper-exact (the regimes
@@ -179,7 +179,7 @@ class Sweep(_Trains):
     axes: str | None = None
     """With --data: a letter for each axis of the array, as in btxc."""
     config: Path | None = None
-    """A YAML file of settings that all runs share. Its settings override --scenario and --data."""
+    """A YAML file of settings that all trials share. Its settings override --scenario and --data."""
     devices: int | None = None
     """Number of this machine's devices to use; by default all."""
     json: bool = False

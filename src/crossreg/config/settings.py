@@ -40,7 +40,7 @@ class DataConfig:
     field: str | None = None
     """Your data: the array to use, or several separated by commas (u,v), which become channels."""
     axes: str | None = None
-    """Your data: a letter for each axis of the array: b sample, t time, c channel, x y z space. By default btc,
+    """Your data: a letter for each axis of the array: b trajectory, t time, c channel, x y z space. By default btc,
     followed by space."""
     split: Literal["trajectory", "time"] = "trajectory"
     """Your data: whether train, reg and test are different trajectories, or different times of each trajectory. Sizes

@@ -14,7 +14,7 @@ from crossreg.data.split import Split
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 
-_AXES = "(sample, time, channel, x), with y and z where there are more dimensions"
+_AXES = "(trajectory, time, channel, x), with y and z where there are more dimensions"
 # A spread below the rounding of float32 is no variation.
 _LEAST_SPREAD = 4 * np.finfo(np.float32).eps
 # Values of each field that are compared to find equal fields, before these are compared in full.
@@ -38,7 +38,7 @@ def check_trajectories(trajectories: Trajectories, split: Split, where: str = "t
         if not 4 <= array.ndim <= 6:
             raise InputError(f"{where}: {name} has shape {array.shape}; expected {_AXES}")
         if 0 in array.shape or array.shape[1] < 2:
-            raise InputError(f"{where}: {name} has shape {array.shape}; expected at least one sample and two times")
+            raise InputError(f"{where}: {name} has shape {array.shape}; expected at least one trajectory and two times")
     if given["train"].shape[2:] != given["test"].shape[2:]:
         shapes = " and ".join(f"{array.shape[2:]} in {name}" for name, array in given.items())
         raise InputError(f"{where}: fields have shape {shapes}; expected one (channel, *space) for both")

@@ -36,8 +36,8 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
             - the name of an APEBench scenario;
             - the path of a file (NPY, NPZ, HDF5, NetCDF, Zarr) or of a folder of such files, or a list of paths of
               files with trajectories of one shape;
-            - an array (NumPy or JAX) of trajectories of shape (sample, time, channel, *space), which is divided like a
-              file, or a dictionary with an array each for `train`, `reg` and `test`.
+            - an array (NumPy or JAX) of trajectories of shape (trajectory, time, channel, *space), which is divided
+              like a file, or a dictionary with an array each for `train`, `reg` and `test`.
         fields: settings, the fields of [`DataConfig`][]: how trajectories are divided and observed. Files and arrays
             are by default used whole (70% train, 10% reg, 20% test) and fully observed.
 

@@ -11,20 +11,20 @@ class Trajectories(NamedTuple):
     """Two sets of trajectories of one system.
 
     Attributes:
-        train: The pool that train and reg trajectories are taken from, (sample, time, channel, *space).
+        train: The pool that train and reg trajectories are taken from, (trajectory, time, channel, *space).
         test: Trajectories that are only scored.
         origin: What generated them.
         digest: The SHA-256 of both arrays.
 
     Example:
         ```python
-        u = np.load("flow.npy")  # (sample, time, channel, x)
+        u = np.load("flow.npy")  # (trajectory, time, channel, x)
         trajectories = xr.data.Trajectories(u[:10], u[10:], {"source": "flow.npy"}, digest="flow")
         ```
     """
 
-    train: Float[np.ndarray, "sample time channel *space"]
-    test: Float[np.ndarray, "test_sample test_time channel *space"]
+    train: Float[np.ndarray, "trajectory time channel *space"]
+    test: Float[np.ndarray, "test_trajectory test_time channel *space"]
     origin: dict[str, str]
     digest: str
 

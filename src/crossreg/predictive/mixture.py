@@ -1,8 +1,8 @@
 r"""A prediction: one Gaussian mixture at every point.
 
 Sample $s$ of the model is the component $\mathcal N(\mu_s, \sigma_{pred,s}^2 + \sigma_{gen,s}^2)$; weights are equal.
-Cross-regularized models, MC dropout, ensembles and plain networks all predict such mixtures, and metrics and plots read
-nothing else.
+Cross-regularized models, MC dropout, ensembles and plain networks all predict such mixtures, and scores and figures
+read nothing else.
 """
 
 import math

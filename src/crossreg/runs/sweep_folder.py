@@ -84,7 +84,7 @@ def open_sweep(
                     check_numerics(starts[-1], machine, str(folder), force=saving.force)
                 starts = [*starts, machine]
             if earlier and _called(earlier) != _called(asked):
-                print(f"crossreg: {folder} held {_called(earlier)}; tables are now of this one", file=sys.stderr)
+                print(f"crossreg: {folder} held {_called(earlier)}; its tables now show this sweep", file=sys.stderr)
             record_json(folder, PLAN, asked | {"starts": starts})
             # A line that a kill cut short would spoil the one after it.
             with replacing(folder / ROWS) as file:

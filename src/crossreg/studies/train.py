@@ -139,7 +139,10 @@ def train_run(
             kept.check_own()
             write_beginning(folder, config, data, own)
         if (parts := layout.share.parts) > (size := config.train.batch_size):
-            print(f"crossreg: a batch of {size}: fewer than the {parts} devices; the others wait", file=sys.stderr)
+            print(
+                f"crossreg: a batch of {size} is fewer pairs than the {parts} devices; the other devices stay idle",
+                file=sys.stderr,
+            )
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
         if is_trained:

@@ -45,7 +45,7 @@ def test_exchanged_samples_and_times_are_warned_of(tmp_path, capsys, monkeypatch
     fields = _walks(60, 7, 2, 20)
     assert _warnings_of(fields, capsys) == []
     said = _warnings_of(fields.swapaxes(0, 1), capsys, "--axes", "btcx")[0]
-    assert "a field has nothing to do with the next one (a step changes it by 1.4 of its spread)" in said
+    assert "successive fields seem unrelated (a step changes a field by 1.4 of its spread)" in said
 
 
 def test_channels_that_are_points_of_a_grid_are_warned_of(tmp_path, capsys, monkeypatch):

@@ -179,7 +179,7 @@ def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monke
     assert (pressure["missing_share"], velocity["missing_share"]) == (0, pytest.approx(0.05))
     # ρ learns from one trajectory alone.
     assert [text.split(":")[0] for text in summary["warnings"]] == ["reg has 1 trajectory"]
-    assert "the noise ρ, σ_gen among it, learns from reg alone" in summary["warnings"][0]
+    assert "the generalization noise ρ learns from reg alone" in summary["warnings"][0]
     u = np.load(own)
     np.testing.assert_allclose(
         [pressure[name] for name in ("min", "max", "mean", "std")],
@@ -198,7 +198,7 @@ def test_the_command_that_the_check_suggests_trains(own, tmp_path, capsys, monke
     shown = capsys.readouterr().out.split("channels on 20 points")[1]
     assert "split: train 8, reg 1, test 2 trajectories" in shown
     assert [line.split()[5:7] for line in shown.splitlines() if line.startswith("velocity ")] == [["66", "(5.0%)"]]
-    assert "warning: reg has 1 trajectory: the noise ρ, σ_gen among it, learns from reg alone" in shown
+    assert "warning: reg has 1 trajectory: the generalization noise ρ learns from reg alone" in shown
     assert "picture: other.png" in shown
 
 

@@ -145,7 +145,7 @@ def test_a_folder_of_files_is_one_source_and_split_folders_are_kept(tmp_path):
         ({"u": (5, 4, 2, 20), "v": (5, 4, 2, 20)}, {}, r"several arrays fit; .*`field=NAME`.*u \(5, 4, 2, 20\), v"),
         ({"u": (5, 4, 2, 20)}, {"field": "w"}, r"field is w: not in .*; it has u \(5, 4, 2, 20\)"),
         ({"u": (5, 4, 2, 20)}, {"axes": "btx"}, r"has 4 axes, but `axes='btx'` names 3"),
-        ({"u": (5, 4, 2, 20)}, {"axes": "btcq"}, r"axes is btcq: expected one letter per axis: b sample"),
+        ({"u": (5, 4, 2, 20)}, {"axes": "btcq"}, r"axes is btcq: expected one letter per axis: b trajectory"),
         ({"u": (5, 4, 2, 20)}, {"axes": "bxcy"}, r"axes is bxcy: .* with t"),
         ({"u": (5, 1, 2, 20)}, {}, r"has 1 time; expected at least two, for one step"),
         ({"u": (5, 4, 2, 3)}, {}, r"its grid is \(3,\); expected at least 4 points"),

@@ -118,7 +118,7 @@ def check_like(cars: Sequence[Surface], known: Sequence[Surface]) -> list[str]:
             raise InputError(f"car {car.name}: is turned: {theirs}; turn it so that its {axes} become x, y, z")
         if (flip := _flipped(car.vertices, outline)) is not None:
             warnings.append(
-                f"car {car.name}: seems to be turned, along {flip} it is the other way round than the experiment's cars"
+                f"car {car.name}: seems to be turned: along {flip}, it points the opposite way to the experiment's cars"
             )
         seems = [_tilted(car, slopes), _far_out(car, known, extents.mean(axis=0)) or _other_size(car, extents)]
         warnings += [f"car {car.name}: {warning}" for warning in seems if warning]

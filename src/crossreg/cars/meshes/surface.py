@@ -160,8 +160,8 @@ def _warn_if_open(name: str, faces: Int[np.ndarray, "face 3"]) -> None:
     _, count = edges_of(faces)
     if num_open := int(np.sum(count != 2)):
         print(
-            f"crossreg: car {name}: open mesh, {num_open} of its {len(count)} edges do not have two faces;"
-            " which way is out may be wrong there",
+            f"crossreg: car {name}: open mesh: {num_open} of its {len(count)} edges do not have two faces;"
+            " normals may point inwards there",
             file=sys.stderr,
         )
 

@@ -206,8 +206,8 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
     changes = [channel["one_step_change"] for channel in channels if channel["one_step_change"] is not None]
     if changes and min(changes) > _UNRELATED:
         warnings.append(
-            f"a field has nothing to do with the next one (a step changes it by {min(changes):.2g} of its spread); if"
-            " the axes of samples and times are exchanged, say so with `axes`"
+            f"successive fields seem unrelated (a step changes a field by {min(changes):.2g} of its spread); if"
+            " the axes of trajectories and times are exchanged, say so with `axes`"
         )
     for channel in channels:
         largest = max(abs(channel["min"] or 0), abs(channel["max"] or 0))
@@ -242,7 +242,7 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
         few = f"{'steps of ' * (by == 'time')}{count} trajector{'y' if count == 1 else 'ies'}"
         more = f"; `reg_size={_FEW_IN_REG}` or more helps" if by == "trajectory" and source.samples > 20 else ""
         warnings.append(
-            f"reg has {few}: the noise ρ, σ_gen among it, learns from reg alone, and is noisy with fewer than"
+            f"reg has {few}: the generalization noise ρ learns from reg alone, and is uncertain with fewer than"
             f" {_FEW_IN_REG}{more}"
         )
     return warnings
@@ -260,7 +260,7 @@ def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
         change = channel["one_step_change"]
         if change is not None and change < _TINY_STEP:
             notes.append(
-                f"{name} hardly changes in a step ({change:.1g} of its spread): `time_stride` takes larger ones"
+                f"{name} hardly changes in a step ({change:.1g} of its spread): take larger steps with `time_stride`"
             )
         open_axes = [
             a for a, jump in zip("xyz", channel["jump_at_the_ends"], strict=False) if (jump or 0) > _NOT_PERIODIC

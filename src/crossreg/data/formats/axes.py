@@ -1,4 +1,4 @@
-"""Axes as letters, b sample, t time, c channel, x y z space, and arrays read by them as (time, channel, *space)."""
+"""Axes as letters, b trajectory, t time, c channel, x y z space, and arrays read by them as (time, channel, *space)."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from crossreg.errors import InputError
 SPACE = "xyz"
 # An array of this name in a file is the observation mask.
 MASK = "mask"
-# By the number of axes: sample, time, channel, space.
+# By the number of axes: trajectory, time, channel, space.
 DEFAULT_AXES = {4: "btcx", 5: "btcxy", 6: "btcxyz"}
 # A channel axis without a name is always plausible up to the first number, and never beyond the second.
 _FEW_CHANNELS, _MOST_CHANNELS = 4, 16
@@ -26,7 +26,7 @@ _KNOWN = {
     "c": ("channel", "c", "variable", "component", "feature", "band"),
 }  # fmt: skip
 _LETTER = {name: letter for letter, names in _KNOWN.items() for name in names}
-_ALLOWED = "b sample, t time, c channel, x y z space, each at most once, with t and at least x"
+_ALLOWED = "b trajectory, t time, c channel, x y z space, each at most once, with t and at least x"
 
 
 def check_axes(axes: str) -> None:
@@ -57,8 +57,8 @@ def axes_of(
         stored: shape (channel, *space) of a stored run's fields, if the file is read for one.
 
     Returns:
-        The letters in `axes`; those that the file's names mean; or sample, time, channel and space, if the third axis
-        is short enough for channels. For a stored run, the letters that give its grid, if any do.
+        The letters in `axes`; those that the file's names mean; or trajectory, time, channel and space, if the third
+        axis is short enough for channels. For a stored run, the letters that give its grid, if any do.
     """
     ndim = len(shape)
     if axes is not None:
@@ -72,7 +72,7 @@ def axes_of(
         return named_axes(names, where)
     if ndim not in DEFAULT_AXES:
         raise InputError(
-            f"{where}: has {ndim} axes; expected sample, time, channel and one to three of space;"
+            f"{where}: has {ndim} axes; expected trajectory, time, channel and one to three of space;"
             f" name them with `axes`, as in `axes='btx'` ({_ALLOWED})"
         )
     check_channels(shape, DEFAULT_AXES[ndim], where, coordinates=coordinates)
@@ -135,12 +135,12 @@ def named_axes(names: Sequence[str], where: str) -> str:
     said = "".join(letter or in_order.get(name, "?") for name, letter in zip(plain, letters, strict=True))
     space = "".join(sorted(letter for letter in said if letter in SPACE))
     before, _, after = said.partition("t")
-    # An unknown name that time separates from the rest of space is more likely a kind of sample.
+    # An unknown name that time separates from the rest of space is more likely a kind of trajectory.
     is_divided = bool(set(before) & set(SPACE) and set(after) & set(SPACE)) and not set(others) <= set(SPACE)
     if "?" in said or len(set(said)) < len(said) or "t" not in said or space not in ("x", "xy", "xyz") or is_divided:
         raise InputError(
             f"data {where}: has the dimensions {', '.join(names)}; expected time, one to three of"
-            " space and, optionally, sample and channel; name them with `axes`, as in `axes='btx'`"
+            " space and, optionally, trajectory and channel; name them with `axes`, as in `axes='btx'`"
         )
     return said
 

@@ -1,4 +1,4 @@
-"""NPY and NPZ files, and arrays in memory: (sample, time, channel, *space), unless `axes` says otherwise.
+"""NPY and NPZ files, and arrays in memory: (trajectory, time, channel, *space), unless `axes` says otherwise.
 
 Of an NPZ file with several arrays, `field` names those to take, which stand side by side as channels. An array called
 `mask` is the observation mask.
@@ -66,7 +66,8 @@ def open_arrays(arrays: Any, axes: str | None = None) -> Source:
     """Return the trajectories of an array, or of a dictionary with an array each for train, reg and test.
 
     Args:
-        arrays: NumPy or JAX arrays of shape (sample, time, channel, *space), or as `axes` says. They are not copied.
+        arrays: NumPy or JAX arrays of shape (trajectory, time, channel, *space), or as `axes` says. They
+            are not copied.
         axes: a letter for each axis.
     """
     are_splits = isinstance(arrays, Mapping)
@@ -113,7 +114,7 @@ def choose_fields(
         return {fitting[0]: arrays[fitting[0]]}, (f"the field is {fitting[0]}",) if len(arrays) > 1 else ()
     if len(shapes) == 1:
         return {name: arrays[name] for name in shapes}, ()
-    why = "several arrays fit" if fitting else f"none has the axes {wanted.axes or 'sample, time, channel, space'}"
+    why = "several arrays fit" if fitting else f"none has the axes {wanted.axes or 'trajectory, time, channel, space'}"
     raise InputError(f"data {path}: {why}; give `field=NAME` (or A,B), and `axes`; {listed(shapes)}")
 
 

@@ -64,7 +64,7 @@ def open_pdebench(path: Path, file: h5py.File, wanted: Wanted) -> Opened:
         variables.append(_variable(f"{path}: {name}", name, file[name], "bt", trailing, wanted))
     samples = {variable.size("b") for variable in variables}
     if len(samples) > 1:
-        raise InputError(f"data {path}: its fields differ in their number of samples")
+        raise InputError(f"data {path}: its fields differ in their number of trajectories")
     first = variables[0]
     notes = _notes_on_times(times, first.array.shape[1])
     mask: Any = file.get(MASK)

@@ -93,7 +93,7 @@ class Source:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(sample, time, channel, *space)."""
+        """(trajectory, time, channel, *space)."""
         return (self.samples, self.times, len(self.names), *self.space)
 
     @property

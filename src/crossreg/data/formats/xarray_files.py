@@ -91,7 +91,7 @@ def open_xarray(path: Path, wanted: Wanted) -> Opened:
         variables.append(Variable(Lazy(arrays[name]), letters, channel_names(name, channels), where))
     samples = {n for variable in variables if (n := variable.size("b")) is not None}
     if len(samples) > 1:
-        raise InputError(f"data {path}: its fields differ in their number of samples: {sorted(samples)}")
+        raise InputError(f"data {path}: its fields differ in their number of trajectories: {sorted(samples)}")
     mask = None
     if MASK in dataset.data_vars:
         mask = _mask(dataset[MASK], variables[0], arrays[names[0]].dims, f"{path}: {MASK}")

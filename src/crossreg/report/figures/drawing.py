@@ -251,7 +251,7 @@ def _entitle(figure: Figure, title: str, *, has_gaps: bool) -> None:
         figure.suptitle(said, fontsize=10)
 
 
-_RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of total std"
+_RANGE = f"range: {MAP_LEVEL:.1%} of |error| and of std"
 
 
 def _panels(

@@ -93,7 +93,7 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
         InputError: There are no rows.
     """
     if not rows:
-        raise InputError(f"{folder}: holds no finished run of a sweep; run the same `crossreg sweep` to resume it")
+        raise InputError(f"{folder}: holds no finished trial of a sweep; run the same `crossreg sweep` to resume it")
     lines = collect(rows)
     said = _sentences(rows, lines, missing)
     residuals = decomposition_cells(lines)

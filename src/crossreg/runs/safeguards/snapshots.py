@@ -114,13 +114,15 @@ class SnapshotStore(NamedTuple):
                 arrays = {"about": BYTES, "history": BYTES}
                 snapshot, more = load_with(self.path(step), like, arrays, identity=self.identity)
             except InputError as error:
-                print(f"crossreg: {error}; tries the one before it", file=sys.stderr)
+                print(f"crossreg: {error}; trying the one before it", file=sys.stderr)
                 continue
             stored = json.loads(more["about"].tobytes())["on"]
             check_numerics(stored, numerics(layout), str(self.folder), force=self.saving.force)
             return snapshot, more["history"].tobytes()
         if steps:
-            print(f"crossreg: {self.folder}: no snapshot is good; trains from the beginning", file=sys.stderr)
+            print(
+                f"crossreg: {self.folder}: no snapshot can be used; training starts from the beginning", file=sys.stderr
+            )
         return None
 
     def clear(self, *, but: int | None = None) -> None:
@@ -251,4 +253,4 @@ def _reported(path: Path, folder: Path) -> Iterator[None]:
     except OSError as error:
         if not folder.is_dir():
             raise FileNotFoundError(errno.ENOENT, "the folder has vanished", str(folder)) from error
-        print(f"crossreg: {path}: not written ({error.strerror}); training goes on", file=sys.stderr, flush=True)
+        print(f"crossreg: {path}: not written ({error.strerror}); training continues", file=sys.stderr, flush=True)
