@@ -28,6 +28,7 @@ from crossreg.predictive.in_units import InUnits, Predictive, standardized_as
 from crossreg.predictive.mixture import Mixture, Recalibrated
 from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor, member_keys
+from crossreg.predictors.grown import Grown
 from crossreg.predictors.predictor import Predictor, SurrogatePredictor, as_predictor
 from crossreg.predictors.temperature import Tempered
 
@@ -128,7 +129,7 @@ def in_fields_units(z: Float[Array, "*shape"], units: Affine) -> Float[Array, "*
     return z if units is None else units[0] + units[1] * z
 
 
-Recalibrate = Callable[[Any], Predictive]
+Recalibrate = Callable[[Any, Int[Array, " lead"]], Any]
 
 
 def members_of(
@@ -148,9 +149,11 @@ def members_of(
     Raises:
         InputError: If the predictor cannot read the fields, or its mixture has no components to follow.
     """
-    if isinstance(predictor, Tempered | Conformal):
-        members, recalibrate = members_of(predictor.predictor, particles, keys, batch)
-        return members, lambda mixture: predictor.recalibrate(recalibrate(mixture))  # pyright: ignore[reportArgumentType]
+    if isinstance(predictor, Tempered | Conformal | Grown):
+        members, inner = members_of(predictor.predictor, particles, keys, batch)
+        if isinstance(predictor, Grown):
+            return members, lambda mixture, leads: predictor.at_leads(inner(mixture, leads), leads)
+        return members, lambda mixture, leads: predictor.recalibrate(inner(mixture, leads))
     if isinstance(predictor, EnsemblePredictor):
         each = -(-particles // len(predictor.members))
         members = [
@@ -164,7 +167,7 @@ def members_of(
     return [_callable_member(predictor, particles, keys, batch)], _unchanged
 
 
-def _unchanged(mixture: Any) -> Any:
+def _unchanged(mixture: Any, leads: Int[Array, " lead"]) -> Any:
     return mixture
 
 

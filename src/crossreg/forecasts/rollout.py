@@ -101,7 +101,7 @@ def rollout(
     parts, lost_at = zip(
         *(_roll_member(member, batch.x, masks, kept, limits, hide_own, redraw) for member in members), strict=True
     )
-    predictive = recalibrate(pooled(parts))
+    predictive = recalibrate(pooled(parts), jnp.asarray(kept))
     return Forecast(predictive, jnp.concatenate(lost_at), limits, kept, tuple(names))
 
 

@@ -1,0 +1,116 @@
+"""Growth by lead for any predictor: fitted after training, to rollouts of held-out trajectories."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+
+from crossreg.data.keys import calibration_key
+from crossreg.data.pairs import AbstractPairs
+from crossreg.errors import InputError
+from crossreg.forecasts.forecast import components
+from crossreg.forecasts.windows import first_pairs, forecasts_of
+from crossreg.nn.growth import LeadGrowth
+from crossreg.nn.surrogate import Surrogate, Trained
+from crossreg.objectives import fair_crps
+from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictors.grown import Grown
+from crossreg.predictors.predictor import Predictor, as_predictor
+
+# Points and windows that the growth is fitted to: two numbers need no more. Their largest size.
+_POINTS, _WINDOWS, _MOST = 2**13, 64, 5.0
+
+
+def fit_growth(
+    predictor: Surrogate | Trained | Predictor, pairs: AbstractPairs, horizon: int = 10, *, particles: int = 60
+) -> Grown:
+    """Fit the growth of the spread for which rollouts of held-out trajectories have the lowest CRPS, on average by lead.
+
+    Args:
+        predictor: A surrogate, a `Fit` or a `Run`, or any predictor that `rollout` takes.
+        pairs: Held-out pairs that the predictor was not trained on, such as `data.reg`.
+        horizon: Steps of each rollout; the trajectories must be as long.
+        particles: Particles of each rollout.
+
+    Returns:
+        The predictor with its growth, which acts on its forecasts at every lead, and on its predictions as lead 1.
+
+    Raises:
+        InputError: If the trajectories are shorter than the horizon, or the forecasts are not finite.
+
+    Example:
+        ```python
+        ensemble = EnsemblePredictor([xr.fit(data, seed=seed) for seed in range(3)])
+        xr.rollout(fit_growth(ensemble, data.reg), x0, steps=50)
+        ```
+    """
+    first = first_pairs(pairs, horizon, _WINDOWS)
+    leads = range(1, horizon + 1)
+    at_points, variances = [], []
+    each = max(1, _POINTS // (horizon * len(first)))
+    how = {"first": first, "particles": particles, "key": calibration_key()}
+    for window in forecasts_of(predictor, pairs, leads, **how):
+        predictive = window.forecast.predictive
+        if isinstance(getattr(predictive, "standard", predictive), Recalibrated):
+            raise InputError("fit_growth: the predictor is recalibrated already; fit its growth first")
+        truth = predictive.to_standard(window.truth) if isinstance(predictive, InUnits) else window.truth
+        weight = jnp.broadcast_to(window.weight, truth.shape)
+        variances.append(jnp.var(truth, axis=(0, 1, *range(3, truth.ndim)), where=weight > 0))
+        at_points.append(_at_points((components(predictive), truth[None], weight[None]), each))
+    mixture, truth, weight = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *at_points)
+    start = LeadGrowth.start(jnp.mean(jnp.stack(variances), axis=0))
+    return Grown(as_predictor(predictor), _fitted(start, mixture, truth[0], weight[0]))
+
+
+@eqx.filter_jit
+def _at_points(fields, each: int):
+    """Return arrays (component, lead, batch, channel, *space) at `each` points of every field, (…, channel, point).
+
+    The points are evenly spaced, and each field has a place of its own to begin.
+    """
+
+    def at(array):
+        *front, channel = array.shape[:4]
+        flat = array.reshape(*front, channel, -1)
+        size = flat.shape[-1]
+        spaced = jnp.arange(min(each, size)) * size // min(each, size)
+        index = (spaced + 7 * jnp.arange(front[2])[:, None]) % size
+        return jnp.take_along_axis(flat, index[None, None, :, None], axis=-1)
+
+    return jax.tree.map(at, fields)
+
+
+def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
+    """Return the growth of the spread with the lowest mean CRPS.
+
+    With factors of σ_pred as well, the fit was closer at the leads that it saw, and far off beyond: for three members,
+    spread over skill was within 0.04 of 1 up to lead 10, and 0.6 at lead 50 in place of 1.1.
+    """
+    leads = jnp.arange(1, truth.shape[0] + 1)
+
+    @jax.jit
+    def loss_of(spread: Float[Array, "2"], mixture, truth, weight):
+        growth = eqx.tree_at(lambda g: g.spread, start, spread)
+
+        @jax.checkpoint
+        def at_lead(row):
+            lead, at, y, w = row
+            return fair_crps(growth(at, lead), y, w)
+
+        by_lead = jax.tree.map(lambda array: jnp.moveaxis(array, 1, 0), mixture)
+        return jnp.mean(jax.lax.map(at_lead, (leads, by_lead, truth, weight)))
+
+    value_and_grad = jax.jit(jax.value_and_grad(loss_of))
+    size = float(loss_of(start.spread, mixture, truth, weight))
+    if not np.isfinite(size):
+        raise InputError("fit_growth: the forecasts of the held-out trajectories are not finite")
+
+    def relative(spread):
+        value, gradient = value_and_grad(jnp.asarray(spread, jnp.float32), mixture, truth, weight)
+        return float(value) / size, np.asarray(gradient, np.float64) / size
+
+    best = scipy.optimize.minimize(relative, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-_MOST, _MOST)] * 2)
+    return eqx.tree_at(lambda g: g.spread, start, jnp.asarray(best.x, jnp.float32))

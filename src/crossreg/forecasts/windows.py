@@ -1,0 +1,100 @@
+"""Windows: stretches of held-out trajectories, with a forecast of each and the truth at its leads."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from crossreg.data.files.streamed import evenly_spaced
+from crossreg.data.pairs import AbstractPairs
+from crossreg.errors import InputError
+from crossreg.forecasts.forecast import Forecast
+from crossreg.forecasts.rollout import rollout
+from crossreg.nn.surrogate import Surrogate, Trained
+from crossreg.predictors.predictor import Predictor
+
+# Values of all particles at all leads that are kept at a time: 1 GiB of them, and their variances.
+_MOST_VALUES = 2**26
+
+
+class Window(NamedTuple):
+    """Forecasts of some windows.
+
+    Attributes:
+        forecast: Their forecast, with the windows as its batch.
+        truth: The fields at its leads.
+        weight: 1 where a point counts.
+        start: The fields that the forecast starts from, without a mask, as a persistence forecast has them.
+    """
+
+    forecast: Forecast
+    truth: Float[Array, "lead batch channel *space"]
+    weight: Float[Array, "lead batch #channel *space"]
+    start: Float[Array, "batch channel *space"]
+
+
+def first_pairs(pairs: AbstractPairs, horizon: int, most: int | None = None) -> Int[np.ndarray, " window"]:
+    """Return the numbers of the first pairs of windows that do not overlap.
+
+    Args:
+        pairs: The split.
+        horizon: Steps of each window.
+        most: At most so many windows, evenly spaced; by default all.
+
+    Raises:
+        InputError: If the trajectories are shorter than a window.
+    """
+    length = pairs.pairs_per_row
+    if length < horizon:
+        raise InputError(f"rollouts of {horizon} steps need trajectories of as many: these have {length}")
+    first = np.arange(int(pairs.num_rows))[:, None] * length + np.arange(0, length - horizon + 1, horizon)
+    return first.ravel()[evenly_spaced(first.size, most)]
+
+
+def forecasts_of(
+    predictor: Surrogate | Trained | Predictor,
+    pairs: AbstractPairs,
+    leads: Sequence[int],
+    *,
+    first: Int[np.ndarray, " window"],
+    particles: int,
+    key: PRNGKeyArray,
+    progress: Callable[[int], None] | None = None,
+    **how: Any,
+) -> Iterator[Window]:
+    """Forecast windows of a split, as many at a time as memory is meant for.
+
+    Args:
+        predictor: A surrogate, a `Fit`, a `Run` or any predictor.
+        pairs: The split. Its masks hide the forecast's inputs, each at its own time.
+        leads: The leads to keep.
+        first: The number of the first pair of each window.
+        particles: Particles of each forecast.
+        key: The key that the windows' own keys are folded from, so that none depends on its companions.
+        progress: Called after each part with the number of windows in it.
+        **how: Further arguments of `rollout`.
+
+    Yields:
+        Windows, in order.
+    """
+    steps, kept = max(leads), np.asarray(leads)
+    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * len(leads) * particles))
+    for begin in range(0, len(first), together):
+        own = first[begin : begin + together]
+        batch = pairs[own]
+        channels = batch.y.shape[1]
+        mask = None
+        if pairs.run_mask is None or pairs.may_have_gaps:
+            each = [pairs[own + step].mask for step in range(steps)]
+            mask = jnp.stack(each)
+        targets = [pairs[own + lead - 1] for lead in kept]
+        keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
+        forecast = rollout(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
+        truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
+        yield Window(forecast, truth, weight, batch.x[:, :channels])
+        if progress is not None:
+            progress(len(own))
