@@ -9,8 +9,8 @@ gradients of a held-out regularization split. One model, no ensemble.
     result = xr.fit(data, steps=5_000)
     prediction = result.predict(x)
 
-Networks and noise are in `xr.nn`, baselines and calibration in `xr.methods`, scores in `xr.metrics`, files for other
-runtimes in `xr.export`.
+Networks and noise are in `xr.nn`, baselines and calibration in `xr.methods`, scores in `xr.metrics`, forecasts of many
+steps in `xr.forecasts`, files for other runtimes in `xr.export`.
 """
 
 import importlib
@@ -23,6 +23,7 @@ __version__ = importlib.metadata.version("crossreg")
 if TYPE_CHECKING:
     from crossreg import data as data
     from crossreg import export as export
+    from crossreg import forecasts as forecasts
     from crossreg import methods as methods
     from crossreg import metrics as metrics
     from crossreg import nn as nn
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from crossreg.errors import InputError as InputError
     from crossreg.fitting import Fit as Fit
     from crossreg.fitting import fit as fit
+    from crossreg.forecasts.forecast import Forecast as Forecast
+    from crossreg.forecasts.rollout import rollout as rollout
     from crossreg.metrics.evaluation import evaluate as evaluate
     from crossreg.nn.backbone import cross_regularize as cross_regularize
     from crossreg.nn.build import build_model as build_model
@@ -53,6 +56,8 @@ _HOMES = {
     "designs.presets": ("preset",),
     "errors": ("InputError",),
     "fitting": ("Fit", "fit"),
+    "forecasts.forecast": ("Forecast",),
+    "forecasts.rollout": ("rollout",),
     "metrics.evaluation": ("evaluate",),
     "nn.backbone": ("cross_regularize",),
     "nn.build": ("build_model",),
@@ -62,7 +67,7 @@ _HOMES = {
     "runs.run_folder": ("Run", "load_run"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_NAMESPACES = ("data", "export", "methods", "metrics", "nn")
+_NAMESPACES = ("data", "export", "forecasts", "methods", "metrics", "nn")
 # Old names that work for one more release, with a warning, and the names to use instead.
 _MOVED = {
     "evaluate_predictor": "evaluate",

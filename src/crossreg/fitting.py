@@ -15,6 +15,8 @@ from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.config.settings import RegObjective
 from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
 from crossreg.errors import InputError, did_you_mean
+from crossreg.forecasts.forecast import Forecast, Limits
+from crossreg.forecasts.rollout import rollout
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
 from crossreg.nn.surrogate import Surrogate, predict
@@ -22,6 +24,7 @@ from crossreg.objectives import RegLoss
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.display import TrainingDisplay
+from crossreg.runs.input_range import input_range
 from crossreg.studies.train import store_run
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
@@ -87,6 +90,30 @@ class Fit(NamedTuple):
         """
         x = x.x if isinstance(x, Batch) else jnp.asarray(x)
         return predict(self.model, x, key=key, num_samples=num_samples)
+
+    def rollout(
+        self, x0: Float[Array | np.ndarray, "batch in *space"] | Batch, steps: int, particles: int = 60, **how: Any
+    ) -> Forecast:
+        """Forecast fields many steps ahead.
+
+        Particles are expected to stay within the range of the inputs of train, and its width on either side.
+
+        Args:
+            x0: The fields to start from, or a batch, which brings its masks along. Fields are hidden by the mask of the
+                run, if it has one, at every step.
+            steps: How many steps ahead.
+            particles: Model instances.
+            **how: Further arguments of [`rollout`][crossreg.rollout], such as `key`, `leads` and `mask`.
+
+        Returns:
+            A predictive distribution at every lead.
+        """
+        known = input_range(self.data.train)
+        limits = Limits.around(np.asarray([known.low, known.high])[:, :, None], 1.0)
+        own: dict[str, Any] = {"limits": limits, "names": self.data.names}
+        if not isinstance(x0, Batch):
+            own["mask"] = self.data.train.run_mask
+        return rollout(self, x0, steps, particles, **own | how)
 
     def evaluate(self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int = 30) -> dict[str, object]:
         """Score the model on pairs, or on a split of its data.

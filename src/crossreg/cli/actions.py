@@ -19,12 +19,13 @@ from crossreg.cli.commands import (
     Predict,
     Quickstart,
     Report,
+    Rollout,
     Sweep,
     Table,
     Train,
     Watch,
 )
-from crossreg.cli.flags import plain, quoted_in_flags
+from crossreg.cli.flags import in_flags, plain, quoted_in_flags
 from crossreg.config import OWN_DATA, Config, all_settings, load_yaml, to_dict
 from crossreg.errors import InputError
 from crossreg.runs.safeguards.saving import Saving
@@ -160,6 +161,52 @@ def predict(command: Predict) -> None:
         progress=not command.quiet,
     )
     print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+
+
+def rollout(command: Rollout) -> None:
+    """Forecast the test trajectories of a run, or the fields of a file."""
+    from crossreg.files.whole import write_json
+    from crossreg.report.tables.forecasts import lead_table
+    from crossreg.runs.file_names import ROLLOUT
+    from crossreg.runs.forecasting import forecast_file, of_single_steps, score_rollouts
+    from crossreg.runs.kinds import kind_of
+    from crossreg.runs.run_folder import load_run
+
+    if kind_of(command.folder) == "cars":
+        raise InputError(f"{command.folder}: is a car experiment, whose predictions are not steps in time")
+    run = load_run(command.folder)
+    how = {"leads": _leads(command.leads), "particles": command.particles, "progress": not command.quiet}
+    if command.input is None:
+        for name in ("output", "mask", "no_mask"):
+            if getattr(command, name):
+                raise InputError(f"`{name}`: is for forecasts of your own fields, which `input` names")
+        scores = score_rollouts(run, run.load_data(command.data), steps=command.steps, **how)
+        write_json(command.folder / ROLLOUT, scores)
+        print(json.dumps(scores, allow_nan=False) if command.json else lead_table(scores))
+        warning = of_single_steps(run, scores["steps"])
+    else:
+        if command.output is None:
+            raise InputError("`output`: name the NPZ file that the forecast is written to")
+        steps = 50 if command.steps is None else command.steps
+        own = {"mask_file": command.mask, "no_mask": command.no_mask, "levels": command.levels}
+        arrays = forecast_file(run, command.input, command.output, steps=steps, **own, **how)
+        print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
+        lost = int(arrays["out_of_range"][-1])
+        if lost:
+            print(f"crossreg: {lost} particles left the range of the training data", file=sys.stderr)
+        warning = of_single_steps(run, steps)
+    if warning:
+        print(f"crossreg: {in_flags(warning)}", file=sys.stderr)
+
+
+def _leads(text: str | None) -> list[int] | None:
+    """Return the leads that a flag lists."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"leads is {text}: expected whole numbers separated by commas, as in 1,10,50") from None
 
 
 def _predict_cars(command: Predict) -> None:

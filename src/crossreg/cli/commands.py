@@ -119,6 +119,40 @@ class Predict(_Quiet):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rollout(_Quiet):
+    """Forecast many steps ahead with error bars, and score the forecasts of the test trajectories by lead time.
+
+    Scores are printed and written to rollout.json in the folder of the run. With --input and --output, fields of your
+    own are forecast instead.
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    steps: int | None = None
+    """Steps of each forecast; by default 50, or as many as the test trajectories have."""
+    particles: int = 60
+    """Model instances that each forecast follows."""
+    leads: str | None = None
+    """Lead times to keep, separated by commas, as in 1,10,50. By default some of them, the last included; with --input,
+    all."""
+    data: Path | None = None
+    """Where the run's data files are now, if they have moved."""
+    input: Path | None = None
+    """NPY file of fields to start from, of shape (batch, channel, *space)."""
+    output: Path | None = None
+    """With --input: NPZ file to write, with the arrays mean, std, std_predictive, std_generalization, quantiles,
+    levels, leads and out_of_range."""
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95)
+    """With --input: levels of the quantiles, each in (0, 1)."""
+    mask: Path | None = None
+    """With --input: NPY file of shape (*space), 1 where inputs are observed; by default the run's own mask."""
+    no_mask: bool = False
+    """With --input: treat every point as observed."""
+    json: bool = False
+    """Print the contents of rollout.json instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Export(_Quiet):
     """Write a trained run as files that need no crossreg: StableHLO, ONNX, safetensors, and a server of 15 lines."""
 

@@ -39,6 +39,7 @@ _COMMANDS = {
     "data": (commands.DataFiles, actions.data),
     "evaluate": (commands.Evaluate, actions.evaluate),
     "predict": (commands.Predict, actions.predict),
+    "rollout": (commands.Rollout, actions.rollout),
     "export": (commands.Export, actions.export),
     "quickstart": (commands.Quickstart, actions.quickstart),
     "sweep": (commands.Sweep, actions.sweep),

@@ -27,7 +27,7 @@ _POINTS, _WINDOWS, _MOST = 2**13, 64, 5.0
 def fit_growth(
     predictor: Surrogate | Trained | Predictor, pairs: AbstractPairs, horizon: int = 10, *, particles: int = 60
 ) -> Grown:
-    """Fit the growth of the spread for which rollouts of held-out trajectories have the lowest CRPS, on average by lead.
+    """Fit the growth of the spread for which rollouts of held-out trajectories have the lowest CRPS, over all leads.
 
     Args:
         predictor: A surrogate, a `Fit` or a `Run`, or any predictor that `rollout` takes.
@@ -52,7 +52,7 @@ def fit_growth(
     at_points, variances = [], []
     each = max(1, _POINTS // (horizon * len(first)))
     how = {"first": first, "particles": particles, "key": calibration_key()}
-    for window in forecasts_of(predictor, pairs, leads, **how):
+    for window in forecasts_of(predictor, pairs, leads, horizon, **how):
         predictive = window.forecast.predictive
         if isinstance(getattr(predictive, "standard", predictive), Recalibrated):
             raise InputError("fit_growth: the predictor is recalibrated already; fit its growth first")

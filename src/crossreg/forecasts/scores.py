@@ -88,6 +88,7 @@ def score_by_lead(
     pairs: AbstractPairs,
     leads: Sequence[int],
     *,
+    steps: int | None = None,
     climate: Climatology,
     particles: int = 60,
     seed: int = 0,
@@ -99,7 +100,8 @@ def score_by_lead(
     Args:
         predictor: A surrogate, a `Fit`, a `Run` or any predictor.
         pairs: The split, such as `data.test`.
-        leads: The leads, increasing from 1 or later; trajectories must be as long as the last.
+        leads: The leads, increasing.
+        steps: How many steps to go, by default to the last lead; trajectories must be as long.
         climate: The climatology that the CRPS is compared with, `climatology_of(data.train)`.
         particles: Particles of each forecast.
         seed: Seed of the particles. Equal arguments give equal numbers.
@@ -124,15 +126,14 @@ def score_by_lead(
         scores["spread_skill"]  # one number for each lead
         ```
     """
-    horizon = max(leads)
-    first = first_pairs(pairs, horizon)
+    steps = max(leads, default=1) if steps is None else steps
+    first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
     parts, valid, lost, total = [], [], 0, 0
     scale = np.ones(pairs.field_shape[0])
-    for number, window in enumerate(
-        forecasts_of(predictor, pairs, leads, first=first, particles=particles, key=key, progress=progress, **how)
-    ):
+    how |= {"first": first, "particles": particles, "key": key, "progress": progress}
+    for number, window in enumerate(forecasts_of(predictor, pairs, leads, steps, **how)):
         sums, errors = _sums(window, climate, jax.random.fold_in(key, number))
         parts.append(jax.device_get(sums))
         valid.append(np.asarray(errors) < _VALID)

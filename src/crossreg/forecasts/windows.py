@@ -59,6 +59,7 @@ def forecasts_of(
     predictor: Surrogate | Trained | Predictor,
     pairs: AbstractPairs,
     leads: Sequence[int],
+    steps: int,
     *,
     first: Int[np.ndarray, " window"],
     particles: int,
@@ -72,6 +73,7 @@ def forecasts_of(
         predictor: A surrogate, a `Fit`, a `Run` or any predictor.
         pairs: The split. Its masks hide the forecast's inputs, each at its own time.
         leads: The leads to keep.
+        steps: How many steps to go.
         first: The number of the first pair of each window.
         particles: Particles of each forecast.
         key: The key that the windows' own keys are folded from, so that none depends on its companions.
@@ -81,8 +83,7 @@ def forecasts_of(
     Yields:
         Windows, in order.
     """
-    steps, kept = max(leads), np.asarray(leads)
-    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * len(leads) * particles))
+    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * max(len(leads), 1) * particles))
     for begin in range(0, len(first), together):
         own = first[begin : begin + together]
         batch = pairs[own]
@@ -91,7 +92,7 @@ def forecasts_of(
         if pairs.run_mask is None or pairs.may_have_gaps:
             each = [pairs[own + step].mask for step in range(steps)]
             mask = jnp.stack(each)
-        targets = [pairs[own + lead - 1] for lead in kept]
+        targets = [pairs[own + lead - 1] for lead in leads]
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
         forecast = rollout(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
         truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))

@@ -4,7 +4,7 @@
 CONFIG, VERSIONS = "config.yaml", "versions.json"
 # Of runs.
 HISTORY, METRICS, MODEL, FIELDS, MASK = "metrics.jsonl", "metrics.json", "model.npz", "fields.json", "mask.npy"
-TEST_FIELDS = "test_fields.npz"
+TEST_FIELDS, ROLLOUT = "test_fields.npz", "rollout.json"
 # Of sweeps: what was asked for, and the folders of trained programs and of jobs.
 PLAN, ROWS, TRAINED, JOBS = "sweep.json", "rows.jsonl", "trained", "jobs"
 # Of car experiments. The summary is a file of quickstarts too.

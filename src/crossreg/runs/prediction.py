@@ -207,6 +207,37 @@ def predict_file(
     """
     if target.exists():
         raise InputError(f"output {target}: exists already; name another file, or remove it")
+    x, mask, warnings = read_fields(run, source, mask_file, no_mask)
+    arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise InputError(
+                f"input {source}: the predicted {name} is not finite; these fields are far from those that the run was"
+                " trained on"
+            )
+    write_arrays(target, arrays)
+    for warning in warnings:
+        print(f"crossreg: {warning}", file=sys.stderr)
+    return arrays
+
+
+def read_fields(
+    run: Run, source: Path, mask_file: Path | None, no_mask: bool
+) -> tuple[Float[np.ndarray, "batch channel *space"], Bool[np.ndarray, "*space"], list[str]]:
+    """Read the fields of an NPY file, where they fit the run.
+
+    Args:
+        run: The trained run.
+        source: The file.
+        mask_file: An NPY file that says where the fields are observed, in place of the run's mask.
+        no_mask: Whether all points are observed.
+
+    Returns:
+        The fields, the mask, and warnings of fields at the edge of what the run was trained on.
+
+    Raises:
+        InputError: If the fields do not fit the run, or lie far outside the range that it was trained on.
+    """
     # In data from files a missing value is NaN, and hidden.
     gaps = run.config.data.data is not None
     x = check_input(read_array(source, "input"), run.channels, len(run.space), str(source), gaps=gaps)
@@ -223,17 +254,7 @@ def predict_file(
     if run.input_range is not None:
         warnings += check_hidden(x, mask, run.input_range, f"input {source}")
         warnings += check_range(x, mask, run.input_range, f"input {source}")
-    arrays = predict_fields(run, x, mask, levels=levels, progress=progress)
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise InputError(
-                f"input {source}: the predicted {name} is not finite; these fields are far from those that the run was"
-                " trained on"
-            )
-    write_arrays(target, arrays)
-    for warning in warnings:
-        print(f"crossreg: {warning}", file=sys.stderr)
-    return arrays
+    return x, mask, warnings
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

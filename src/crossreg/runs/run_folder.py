@@ -29,10 +29,12 @@ from crossreg.config import Config, load_stored
 from crossreg.data.checks import check_mask
 from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
-from crossreg.data.pairs import AbstractPairs, Data, SplitName
+from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
 from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line
 from crossreg.files.whole import check_is_folder, read_array, read_json
+from crossreg.forecasts.forecast import Forecast, Limits
+from crossreg.forecasts.rollout import rollout
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate, predict
@@ -111,6 +113,36 @@ class Run(NamedTuple):
         """
         pairs = self.load_data().pairs_of(pairs) if isinstance(pairs, str) else pairs
         return evaluate(self.model, pairs, num_samples=num_samples or self.config.train.evaluation_samples)
+
+    @property
+    def limits(self) -> Limits | None:
+        """The range that a rollout's particles are expected to stay in: that of the inputs, and its width either side.
+
+        None where an older version did not store it.
+        """
+        if self.input_range is None:
+            return None
+        ends = np.asarray([self.input_range.low, self.input_range.high])
+        return Limits.around(ends[:, :, None], 1.0)
+
+    def rollout(
+        self, x0: Float[Array | np.ndarray, "batch in *space"] | Batch, steps: int, particles: int = 60, **how: Any
+    ) -> Forecast:
+        """Forecast fields many steps ahead, under the run's mask and within its limits.
+
+        Args:
+            x0: The fields to start from, hidden points at 0 or the offset of their channel.
+            steps: How many steps ahead.
+            particles: Model instances.
+            **how: Further arguments of [`rollout`][crossreg.rollout], such as `key`, `leads` and `mask`.
+
+        Returns:
+            A predictive distribution at every lead.
+        """
+        own: dict[str, Any] = {"limits": self.limits}
+        if not isinstance(x0, Batch):
+            own["mask"] = self.mask
+        return rollout(self, x0, steps, particles, **own | how)
 
     def load_data(self, path: Path | None = None) -> Data:
         """Load the splits of the run.

@@ -1,0 +1,191 @@
+"""A trained run fed its own output: `crossreg rollout`, on its test trajectories or from fields of a user."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from crossreg.data.keys import evaluation_key
+from crossreg.data.pairs import Data
+from crossreg.errors import InputError
+from crossreg.files.memory import check_room
+from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.scores import climatology_of, score_by_lead
+from crossreg.progress.display import CountDisplay
+from crossreg.runs.final_scores import finite_or_none
+from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
+from crossreg.runs.run_folder import Run
+
+# Leads of a table, as far as a rollout goes.
+_LEADS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
+_STEPS = 50
+_VALUES_PER_CALL = 2**25
+
+
+def leads_until(steps: int) -> list[int]:
+    """Return the leads of a table of a rollout: more of the first ones, and the last."""
+    return sorted({lead for lead in _LEADS if lead < steps} | {steps})
+
+
+def score_rollouts(
+    run: Run,
+    data: Data,
+    *,
+    steps: int | None = None,
+    leads: Sequence[int] | None = None,
+    particles: int = 60,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Score forecasts of the test trajectories of a run, each from its first field.
+
+    Args:
+        run: The run.
+        data: Its data.
+        steps: How many steps ahead; by default 50, or as many as the test trajectories have.
+        leads: The leads to score; by default the more of them the earlier they are, and the last.
+        particles: Particles of each forecast.
+        progress: Whether to show how many trajectories are forecast.
+
+    Returns:
+        The scores of `score_by_lead`, in which a number that is not finite is None, with `steps`, `particles` and
+        `reg_horizon`.
+
+    Raises:
+        InputError: If test trajectories have fewer steps.
+    """
+    length = data.test.pairs_per_row
+    steps = min(_STEPS, length) if steps is None else steps
+    if not 1 <= steps <= length:
+        raise InputError(f"steps is {steps}: must be from 1 to the {length} of the test trajectories")
+    leads = leads_until(steps) if leads is None else leads
+    with CountDisplay("trajectories forecast", enabled=progress) as display:
+        scores = score_by_lead(
+            run,
+            data.test,
+            leads,
+            steps=steps,
+            climate=climatology_of(data.train),
+            particles=particles,
+            limits=run.limits,
+            progress=display.adder(int(data.test.num_rows)),
+        )
+    of_run = {"steps": steps, "particles": particles, "reg_horizon": run.config.train.reg_horizon}
+    return finite_or_none(of_run | scores)
+
+
+def forecast_fields(
+    run: Run,
+    x: Float[np.ndarray, "batch channel *space"],
+    mask: Bool[np.ndarray, "*space"],
+    *,
+    steps: int,
+    leads: Sequence[int] | None = None,
+    particles: int = 60,
+    levels: tuple[float, ...] = (0.05, 0.5, 0.95),
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, np.ndarray]:
+    """Forecast fields many steps ahead. One step ahead, it is what `predict_fields` gives of as many samples.
+
+    Args:
+        run: The trained run.
+        x: The fields to start from; NaN where a value is missing.
+        mask: Where the network sees its input, at every step.
+        steps: How many steps ahead.
+        leads: The leads to keep; by default all of them.
+        particles: Particles of each forecast.
+        levels: The levels of the quantiles.
+        seed: The seed of the particles.
+        progress: Whether to show how many fields are forecast.
+
+    Returns:
+        `mean`, `std`, `std_predictive` and `std_generalization`, (lead, batch, channel, *space); `quantiles` with a
+        leading axis of levels; `levels`, `leads`, and `out_of_range`, the number of particles that are out of range by
+        each lead.
+    """
+    check_levels(levels)
+    leads = range(1, steps + 1) if leads is None else leads
+    check_room(
+        4 * x.size * len(leads) * (4 + len(levels)),
+        f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
+    )
+    start = observe(run, x, mask)[:, : run.channels]
+    seen = np.asarray(np.isfinite(x).all(axis=1, keepdims=True))
+    key = evaluation_key(seed)
+    chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
+    parts = []
+    with CountDisplay("fields forecast", enabled=progress) as display:
+        for begin in range(0, x.shape[0], chunk):
+            index = np.arange(begin, min(begin + chunk, x.shape[0]))
+            masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
+            if not seen[index].all():  # a missing value is missing in the first input alone
+                masks = np.broadcast_to(masks, (steps, *masks.shape)).copy()
+                masks[0] &= seen[index]
+            keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
+            how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
+            forecast = rollout(run, start[index], steps, particles, **how)
+            arrays = {name: getattr(forecast, name) for name in ("mean", "std", "std_predictive", "std_generalization")}
+            arrays["quantiles"] = jnp.stack([forecast.quantile(level) for level in levels])
+            parts.append(({name: np.asarray(array) for name, array in arrays.items()}, forecast.lost))
+            display.update(int(index[-1]) + 1, x.shape[0])
+    axis = {name: 2 if name == "quantiles" else 1 for name in parts[0][0]}
+    arrays = {name: np.concatenate([part[name] for part, _ in parts], axis=axis[name]) for name in axis}
+    lost = sum(lost for _, lost in parts)
+    return arrays | {"levels": np.asarray(levels), "leads": np.asarray(leads), "out_of_range": np.asarray(lost)}
+
+
+def forecast_file(
+    run: Run,
+    source: Path,
+    target: Path,
+    *,
+    mask_file: Path | None = None,
+    no_mask: bool = False,
+    **how: Any,
+) -> dict[str, np.ndarray]:
+    """Forecast the fields of an NPY file, and write an NPZ file.
+
+    Args:
+        run: The trained run.
+        source: The file of the fields to start from, (batch, channel, *space).
+        target: The file to write, which must not exist.
+        mask_file: An NPY file that says where inputs are observed, in place of the run's mask.
+        no_mask: Whether all points are observed.
+        **how: Further arguments of `forecast_fields`.
+
+    Returns:
+        Its arrays.
+
+    Raises:
+        InputError: If the fields do not fit the run, or the forecast is not finite.
+    """
+    if target.exists():
+        raise InputError(f"output {target}: exists already; name another file, or remove it")
+    x, mask, warnings = read_fields(run, source, mask_file, no_mask)
+    arrays = forecast_fields(run, x, mask, **how)
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            leads = arrays["leads"][: np.argmax(arrays["out_of_range"] > 0)]
+            until = f"; it is finite up to lead {leads[-1]}" if leads.size else ""
+            raise InputError(
+                f"input {source}: the {name} of the forecast is not finite: particles grew too large{until}"
+            )
+    write_arrays(target, arrays)
+    for warning in warnings:
+        print(f"crossreg: {warning}", file=sys.stderr)
+    return arrays
+
+
+def of_single_steps(run: Run, steps: int) -> str:
+    """Return a warning where error bars that were learned on single steps are used further ahead; empty elsewhere."""
+    if steps == 1 or run.config.train.reg_horizon > 1:
+        return ""
+    return (
+        "the error bars of this run were learned on single steps, and are too small further ahead; train with"
+        " `preset=forecasts` for error bars by lead"
+    )
