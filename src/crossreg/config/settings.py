@@ -274,6 +274,11 @@ class TrainConfig:
         """Train updates per update of ρ while it settles. An update from a rollout takes the time of many."""
         return 1 if self.reg_horizon == 1 else max(1, round(self.steps * self.settle / ROLLOUTS))
 
+    @property
+    def rollout_batch_size(self) -> int:
+        """Rollouts per update of ρ: they have several times the particles of a prediction, and many steps."""
+        return max(1, self.batch_size // 2)
+
     def reg_updates_until(self, step: int) -> int:
         """Return the number of updates of ρ in the first steps."""
         before = min(step, self.settled_after)

@@ -14,6 +14,10 @@ from crossreg.errors import InputError
 from crossreg.files.arrays import most_unpacked
 from crossreg.files.memory import in_words
 
+# Filters that only rearrange, check or round numbers; all others pack them. Packed twice, a chunk of a few bytes can
+# unpack to a million times as many.
+_NOT_PACKING = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32, h5py.h5z.FILTER_NBIT, h5py.h5z.FILTER_SCALEOFFSET}
+
 
 def open_own(path: Path, where: str) -> h5py.File:
     """Open an HDF5 file for reading, if all of its content lies in it.
@@ -27,7 +31,8 @@ def open_own(path: Path, where: str) -> h5py.File:
 
     Raises:
         InputError: if the file is not readable, has external links, external storage or virtual datasets anywhere, or
-            has a chunk or a coordinate, which are read as a whole, that is far larger than the file.
+            has a dataset that is packed more than once, or a chunk or a coordinate, which are read as a whole, that is
+            far larger than the file.
     """
     try:
         file = h5py.File(path, "r")
@@ -58,6 +63,9 @@ def _wrong_dataset(most: int, name: str, item: Any) -> str | None:
         return None
     if item.is_virtual or item.external:
         return _elsewhere(name)
+    made = item.id.get_create_plist()
+    if sum(made.get_filter(number)[0] not in _NOT_PACKING for number in range(made.get_nfilters())) > 1:
+        return f"{name} is packed more than once; expected at most one filter that packs"
     is_coordinate = len(item.shape) == 1
     size = max(math.prod(item.chunks or (0,)), item.shape[0] if is_coordinate else 0) * item.dtype.itemsize
     if size <= most:

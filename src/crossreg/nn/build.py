@@ -89,7 +89,8 @@ def check_scale(config: ModelConfig, pairs: AbstractPairs) -> None:
         if not low < start < high:
             if not std:
                 raise InputError(
-                    f"channel {channel} of the targets never changes, so there is nothing to learn: leave it out"
+                    f"channel {channel} of the targets never changes, as float32: leave it out, or, if it does change"
+                    " in double precision, subtract an offset or store it in another unit"
                 )
             raise InputError(
                 f"channel {channel} of the targets has a spread of {std:g}, so that log σ_pred would start at"

@@ -7,6 +7,7 @@ each process reads only what its own devices need.
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -38,7 +39,8 @@ class Feed:
             return
         if tasks.key.shape[0] != 1:
             raise ValueError("with data that stay in their files, only one run can be trained at a time")
-        batch_bytes = config.batch_size * max(pairs.pair_bytes for pairs in streamed)
+        pairs_per_step = max(config.batch_size, config.rollout_batch_size * config.reg_horizon)
+        batch_bytes = pairs_per_step * max(pairs.pair_bytes for pairs in streamed)
         self._steps = int(np.clip(_BLOCK_BYTES // batch_bytes, 1, _MOST_STEPS))
         self._pool = ThreadPoolExecutor(1)
         self._blocks: dict[int, Future[Task]] = {}
@@ -72,36 +74,61 @@ class Feed:
         steps = np.arange(number * self._steps, min((number + 1) * self._steps, config.steps)) + 1
         settling = steps - config.settled_after
         is_due = np.where(settling > 0, settling % config.k_settled == 0, steps % config.k_reg == 0)
-        is_due = self._learns_on_reg & is_due
+        due = steps[is_due & self._learns_on_reg]
+        rolls = (due > config.settled_after) & (config.reg_horizon > 1)
+        train, single = _Draws(steps, config.batch_size), _Draws(due[~rolls], config.batch_size)
+        rolled = _Draws(due[rolls], config.rollout_batch_size, config.reg_horizon)
         splits = (
-            self._held(tasks.train, self._placed.train, TRAIN_STREAM, steps),
-            self._held(tasks.reg, self._placed.reg, REG_STREAM, steps[is_due]),
+            self._held(tasks.train, self._placed.train, TRAIN_STREAM, train),
+            self._held(tasks.reg, self._placed.reg, REG_STREAM, single, rolled),
         )
         return eqx.tree_at(lambda t: (t.train, t.reg), self._placed, splits)
 
-    def _held(
-        self, pairs: AbstractPairs, placed: AbstractPairs, stream: int, due: Int[np.ndarray, " step"]
-    ) -> AbstractPairs:
+    def _held(self, pairs: AbstractPairs, placed: AbstractPairs, stream: int, *draws: "_Draws") -> AbstractPairs:
         """Return a split with the pairs that these steps draw; each device has those of its part of a batch."""
         if not pairs.in_files:
             return placed
-        size = self._config.batch_size
-        drawn = np.zeros((0, size), int)
-        if due.size:
-            drawn = np.asarray(_drawn(self._tasks.key, pairs, jnp.asarray(stream), jnp.asarray(due), size))[0]
+        drawn = [_drawn(self._tasks.key, pairs, stream, of) for of in draws]
+
+        def held(places: list[Any]) -> AbstractPairs:
+            numbers = [of_step[:, place].ravel() for of_step, place in zip(drawn, places, strict=True)]
+            # Room for any block, so that one program serves all.
+            room = max(self._steps * len(place) * of.horizon for of, place in zip(draws, places, strict=True))
+            return pairs.hold(np.concatenate(numbers), room)
+
         if self._layout.mesh is None:
-            return pairs.hold(drawn.ravel(), self._steps * size)
-        parts = [pairs.hold(drawn[:, own].ravel(), self._steps * own.size) for own in self._layout.local_slots(size)]
+            return held([np.arange(of.size) for of in draws])
+        parts = [
+            held(list(places)) for places in zip(*(self._layout.local_slots(of.size) for of in draws), strict=True)
+        ]
         return placed.with_held_part(self._layout.from_parts([part.held_part for part in parts]))
 
 
+class _Draws(NamedTuple):
+    """Steps that draw batches of one size, of single pairs or of windows of `horizon` pairs."""
+
+    steps: Int[np.ndarray, " step"]
+    size: int
+    horizon: int = 1
+
+
+def _drawn(key, pairs: AbstractPairs, stream: int, of: _Draws) -> Int[np.ndarray, "step batch horizon"]:
+    """Return the pairs that each of these steps draws."""
+    if not of.steps.size:
+        return np.zeros((0, of.size, of.horizon), int)
+    first = np.asarray(_first_drawn(key, pairs, jnp.asarray(stream), jnp.asarray(of.steps), of.size, of.horizon))[0]
+    return first[..., None] + np.arange(of.horizon)
+
+
 @eqx.filter_jit
-def _drawn(key, pairs: AbstractPairs, stream, steps, batch_size: int) -> Int[Array, "replica step batch"]:
-    """Return the pairs that each step of each replica draws."""
+def _first_drawn(
+    key, pairs: AbstractPairs, stream, steps, batch_size: int, horizon: int
+) -> Int[Array, "replica step batch"]:
+    """Return the first pair of each window that each step of each replica draws."""
 
     def of(key, pairs, step):
         batch_key, _ = keys_of(key, stream, step)
-        return pairs.draw(batch_key, batch_size)[0]
+        return pairs.draw(batch_key, batch_size, horizon)[0]
 
     of_steps = jax.vmap(of, in_axes=(None, None, 0))
     return jax.vmap(of_steps, in_axes=(0, replica_axes(pairs), None))(key, pairs, steps)

@@ -118,6 +118,11 @@ def train_replicas(
         raise InputError(
             f"reg_objective: expected a function (mixture, y, weight), not a {type(reg_objective).__name__}"
         )
+    if config.reg_horizon > 1 and tasks.reg.pairs_per_row < config.reg_horizon:
+        raise InputError(
+            f"reg_horizon is {config.reg_horizon}: trajectories of reg have {tasks.reg.pairs_per_row} steps, and"
+            " rollouts are no longer than these"
+        )
     overrides = Overrides(optimizer, reg_objective)
     layout = over_replicas(tasks.key.shape[0]) if layout is None else layout
     config = _of_program(config, layout)

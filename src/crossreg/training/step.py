@@ -298,7 +298,7 @@ def _rollout_step(
     place of 30, forecasts came out 10% too wide. For the gradient, the particles at each lead are kept, and what a step
     computes is computed again.
     """
-    horizon, size, num_samples = config.reg_horizon, max(1, config.batch_size // 2), config.evaluation_samples
+    horizon, size, num_samples = config.reg_horizon, config.rollout_batch_size, config.evaluation_samples
     batch_key, noise_key = keys_of(task.key, REG_STREAM, step)
     first, mask_key = task.reg.draw(batch_key, size, horizon)
     numbers = share.numbers(size)

@@ -142,6 +142,41 @@ def test_a_pickle_in_a_zarr_store_is_not_run(tmp_path, field):
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_zarr_store_that_is_packed_twice_is_refused(tmp_path):
+    pack = {"id": "zlib", "level": 9}
+    for number, (filters, more) in enumerate(
+        [([pack], "zlib and zlib"), ([{"id": "shuffle", "elementsize": 4}, {"id": "bz2", "level": 1}], "zlib and bz2")]
+    ):
+        write_zarr(tmp_path / f"{number}.zarr", 2)
+        change(tmp_path / f"{number}.zarr" / "u" / ".zarray", compressor=pack, filters=filters)
+        with pytest.raises(InputError, match=f"u: is packed more than once, by {more}; expected at most one of them"):
+            open_source(tmp_path / f"{number}.zarr")
+    write_zarr(tmp_path / "u.zarr", 3)
+    packed = [
+        {"name": "gzip", "configuration": {"level": 1}},
+        {"name": "numcodecs.zstd", "configuration": {"level": 1}},
+    ]
+    change(tmp_path / "u.zarr" / "u" / "zarr.json", codecs=[{"name": "bytes"}, *packed])
+    with pytest.raises(InputError, match=r"u: is packed more than once, by gzip and numcodecs\.zstd"):
+        open_source(tmp_path / "u.zarr")
+
+
+def test_an_hdf5_file_that_is_packed_twice_is_refused(tmp_path):
+    u = fields(1)
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_chunk(u.shape)
+    settings.set_shuffle()
+    settings.set_fletcher32()
+    for name in ("once", "twice"):
+        settings.set_filter(h5py.h5z.FILTER_DEFLATE, h5py.h5z.FLAG_OPTIONAL, (9,))
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple(u.shape), settings)
+            file["u"][:] = u
+    np.testing.assert_array_equal(read_all(open_source(tmp_path / "once.h5")), u)
+    with pytest.raises(InputError, match="u is packed more than once; expected at most one filter that packs"):
+        open_source(tmp_path / "twice.h5")
+
+
 @pytest.mark.parametrize(
     "codecs",
     [

@@ -94,6 +94,19 @@ def test_infinite_numbers_are_missing(tmp_path):
     assert np.argwhere(np.isnan(found)).tolist() == [[0, 0, 0, 0], [1, 2, 0, 3], [1, 2, 1, 4]]
 
 
+def test_values_that_float32_does_not_hold_are_warned_of(tmp_path, capsys):
+    u = fields(1).astype(np.float64)
+    u[1, 2, 0, 3] = np.inf
+    np.save(tmp_path / "u.npy", u)
+    read_all(open_source(tmp_path / "u.npy"))
+    assert capsys.readouterr().err == ""
+    u[1, 2, 0, 3] = -3.5e38
+    np.save(tmp_path / "u.npy", u)
+    read_all(open_source(tmp_path / "u.npy"))
+    said = "u.npy: has values beyond 3.4e+38, which float32 does not hold: they count as missing; if they were measured"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_equal_content_is_known_again_and_other_content_is_not(tmp_path):
     u = fields(1)
     np.save(tmp_path / "a.npy", u)

@@ -256,7 +256,10 @@ def _notes(source: Source, channels: list[dict[str, Any]]) -> list[str]:
         if std is None:
             notes.append(f"{name} has no value at all")
         elif std == 0:
-            notes.append(f"{name} never changes: leave it out")
+            notes.append(
+                f"{name} never changes: leave it out; if it does in the file, float32 is too coarse for it: subtract an"
+                " offset in double precision, or store it in another unit"
+            )
         change = channel["one_step_change"]
         if change is not None and change < _TINY_STEP:
             notes.append(

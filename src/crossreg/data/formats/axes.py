@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from crossreg.errors import InputError
+from crossreg.errors import InputError, warn
 
 SPACE = "xyz"
 # An array of this name in a file is the observation mask.
@@ -192,9 +192,15 @@ class Variable:
             values = np.take(values, self.keep, axis=1)
         gaps = None if self.missing is None else values == self.missing
         with np.errstate(over="ignore"):
-            values = values.astype(np.float32)
-        values = values if gaps is None else np.where(gaps, np.float32(np.nan), values)
-        return np.broadcast_to(values, (count, np.shape(values)[1], *space))
+            short = values.astype(np.float32)
+        short = short if gaps is None else np.where(gaps, np.float32(np.nan), short)
+        beyond = np.isinf(short)
+        if beyond.any() and np.isfinite(values[beyond]).any():
+            warn(
+                f"data {self.where}: has values beyond {np.finfo(np.float32).max:.2g}, which float32 does not hold:"
+                " they count as missing; if they were measured, store the field in another unit"
+            )
+        return np.broadcast_to(short, (count, np.shape(short)[1], *space))
 
 
 def mask_variable(array: Any, like: Variable, space: int, where: str) -> Variable:

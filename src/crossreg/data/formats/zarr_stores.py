@@ -22,6 +22,7 @@ _NUMCODECS = {
     "gzip", "lz4", "lzma", "packbits", "quantize", "shuffle", "vlen-utf8", "zlib", "zstd",
 }  # fmt: skip
 _VERSION_3 = {"blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "vlen-utf8", "zstd"}
+_PACKERS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 _KNOWN = _NUMCODECS | _VERSION_3 | {f"numcodecs.{name}" for name in _NUMCODECS}
 _LARGEST_ITEM = 16
 
@@ -29,7 +30,8 @@ _LARGEST_ITEM = 16
 def check_store(path: Path) -> None:
     """Raise InputError if a store links out of its folder, names an unknown codec, or has parts far larger than itself.
 
-    A part is what is read as a whole: a chunk, or a one-dimensional array, which is a coordinate.
+    A part is what is read as a whole: a chunk, or a one-dimensional array, which is a coordinate. A chunk that is
+    packed twice can unpack to a million times its bytes, and is refused.
     """
     size, metadata = 0, []
     for file in path.rglob("*"):
@@ -43,7 +45,12 @@ def check_store(path: Path) -> None:
         if about.get("node_type") == "group":
             continue
         where = f"data {path}: {file.parent.relative_to(path).as_posix()}"
-        for codec in _codecs(about):
+        codecs = list(_codecs(about))
+        if len(packers := [codec for codec in codecs if codec.removeprefix("numcodecs.") in _PACKERS]) > 1:
+            raise InputError(
+                f"{where}: is packed more than once, by {' and '.join(packers)}; expected at most one of them"
+            )
+        for codec in codecs:
             if codec not in _KNOWN:
                 known = ", ".join(sorted(_NUMCODECS))
                 raise InputError(
