@@ -15,21 +15,13 @@ from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
 from crossreg.forecasts.rollout import rollout
-from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.final_scores import finite_or_none
+from crossreg.runs.final_scores import rollout_scores
 from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
 from crossreg.runs.run_folder import Run
 
-# Leads of a table, as far as a rollout goes.
-_LEADS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 _STEPS = 50
 _VALUES_PER_CALL = 2**25
-
-
-def leads_until(steps: int) -> list[int]:
-    """Return the leads of a table of a rollout: more of the first ones, and the last."""
-    return sorted({lead for lead in _LEADS if lead < steps} | {steps})
 
 
 def score_rollouts(
@@ -62,20 +54,13 @@ def score_rollouts(
     steps = min(_STEPS, length) if steps is None else steps
     if not 1 <= steps <= length:
         raise InputError(f"steps is {steps}: must be from 1 to the {length} of the test trajectories")
-    leads = leads_until(steps) if leads is None else leads
     with CountDisplay("trajectories forecast", enabled=progress) as display:
-        scores = score_by_lead(
-            run,
-            data.test,
-            leads,
-            steps=steps,
-            climate=climatology_of(data.train),
-            particles=particles,
-            limits=run.limits,
-            progress=display.adder(int(data.test.num_rows)),
-        )
+        how: dict[str, Any] = {"particles": particles, "progress": display.adder(int(data.test.num_rows))}
+        if run.limits is not None:
+            how["limits"] = run.limits
+        scores = rollout_scores(run.model, data, steps, leads=leads, **how)
     of_run = {"steps": steps, "particles": particles, "reg_horizon": run.config.train.reg_horizon}
-    return finite_or_none(of_run | scores)
+    return of_run | scores
 
 
 def forecast_fields(

@@ -116,14 +116,8 @@ class Run(NamedTuple):
 
     @property
     def limits(self) -> Limits | None:
-        """The range that a rollout's particles are expected to stay in: that of the inputs, and its width either side.
-
-        None where an older version did not store it.
-        """
-        if self.input_range is None:
-            return None
-        ends = np.asarray([self.input_range.low, self.input_range.high])
-        return Limits.around(ends[:, :, None], 1.0)
+        """The range that the particles of a rollout are expected to stay in; None where it was not stored."""
+        return None if self.input_range is None else self.input_range.limits
 
     def rollout(
         self, x0: Float[Array | np.ndarray, "batch in *space"] | Batch, steps: int, particles: int = 60, **how: Any
