@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from linear_fields import LOG_SIGMA_PRED, POINTS, SIGMA, fields, flowed, linear_model
 
 from crossreg.data.pairs import Batch
 from crossreg.data.units import Units
@@ -21,6 +20,7 @@ from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.predictors.temperature import Tempered
+from linear_fields import LOG_SIGMA_PRED, POINTS, SIGMA, fields, flowed, linear_model
 
 KEY = jax.random.key(5)
 MODEL = linear_model()

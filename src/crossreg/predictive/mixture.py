@@ -194,8 +194,11 @@ class Mixture(eqx.Module):
             return pairs / (num_samples * (num_samples - 1))
         return (diagonal + pairs) / num_samples**2
 
-    def tempered(self, temperature: float | Float[Array, ""]) -> "Mixture":
-        r"""Widen by a factor a about the mean m: $\mu_s \mapsto m + a(\mu_s - m)$, $\sigma_s \mapsto a\sigma_s$."""
+    def tempered(self, temperature: float | Float[Array, "*#shape"]) -> "Mixture":
+        r"""Widen by a factor a about the mean m: $\mu_s \mapsto m + a(\mu_s - m)$, $\sigma_s \mapsto a\sigma_s$.
+
+        The factor is one number, or one for each point.
+        """
         mean, instances = self.mean, self.instance_means
         return Mixture(
             mean + temperature * (self.means - mean),
