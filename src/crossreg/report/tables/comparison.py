@@ -150,7 +150,8 @@ def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     sizes = {"train_size": row["train_size"], "reg_size": row["reg_size"]}
     changes = row.get("changes", {})
-    others = {k: v for k, v in changes.items() if k not in (*sizes, "observed_fraction", "one_pool", "mask_seed")}
+    told = (*sizes, "observed_fraction", "one_pool", "mask_seed", "rollout_steps")  # the last changes no training
+    others = {k: v for k, v in changes.items() if k not in told}
     regime = {"total": sum(sizes.values())} if changes.get("one_pool") else sizes
     scenario = {} if row.get("scenario", _PAPERS_SCENARIO) == _PAPERS_SCENARIO else {"scenario": row["scenario"]}
     return scenario | {"observed_fraction": row["observed_fraction"]} | regime | others | {"steps": row["steps"]}
