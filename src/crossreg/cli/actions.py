@@ -177,7 +177,7 @@ def rollout(command: Rollout) -> None:
     run = load_run(command.folder)
     how = {"leads": _leads(command.leads), "particles": command.particles, "progress": not command.quiet}
     if command.input is None:
-        for name in ("output", "mask", "no_mask"):
+        for name in ("output", "samples", "mask", "no_mask"):
             if getattr(command, name):
                 raise InputError(f"`{name}`: is for forecasts of your own fields, which `input` names")
         scores = score_rollouts(run, run.load_data(command.data), steps=command.steps, **how)
@@ -189,6 +189,7 @@ def rollout(command: Rollout) -> None:
             raise InputError("`output`: name the NPZ file that the forecast is written to")
         steps = 50 if command.steps is None else command.steps
         own = {"mask_file": command.mask, "no_mask": command.no_mask, "levels": command.levels}
+        own["samples"] = command.samples
         arrays = forecast_file(run, command.input, command.output, steps=steps, **own, **how)
         print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
         lost = int(arrays["out_of_range"][-1])

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.errors import InputError
 from crossreg.predictive.in_units import InUnits, Predictive
@@ -130,6 +130,36 @@ class Forecast(eqx.Module):
         """Return the continuous ranked probability score at every lead and point."""
         return _by_lead(self.predictive, lambda at, y: at.crps(y), self._checked(y))
 
+    def samples(
+        self, number: int | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "sample lead batch channel *space"]:
+        """Draw whole fields: sample i is particle i with its σ drawn at every point, the same particle at every lead.
+
+        σ is drawn independently at each point. In forecasts that were learned from rollouts, nearly all of the
+        spread is between particles, so that a correlation of these draws in space changed no score.
+
+        Args:
+            number: How many samples; by default one of each particle. Of more, particles serve again.
+            key: The key of the draws. The default is `jax.random.key(0)`.
+
+        Returns:
+            The samples, in the fields' units.
+
+        Raises:
+            InputError: If `number` is less than 1, or the forecast is recalibrated and so has no components to draw.
+        """
+        standard = self.predictive.standard if isinstance(self.predictive, InUnits) else self.predictive
+        if not isinstance(standard, Mixture):
+            raise InputError("samples: a recalibrated forecast has quantiles and scores, but no components to draw")
+        number = standard.num_samples if number is None else number
+        if number < 1:
+            raise InputError(f"number is {number}: must be at least 1")
+        mixture = jax.tree.map(lambda array: array[jnp.arange(number) % array.shape[0]], standard)
+        drawn = draw(mixture, jax.random.key(0) if key is None else key)
+        if isinstance(self.predictive, InUnits):
+            return self.predictive.offset + self.predictive.scale * drawn
+        return drawn
+
     def at(self, lead: int) -> Predictive:
         """Return the distribution at one lead, of the type that a prediction of one step has.
 
@@ -162,6 +192,12 @@ def _listed(leads: tuple[int, ...]) -> str:
     if len(leads) > 2 and leads == tuple(range(leads[0], leads[-1] + 1)):
         return f"{leads[0]} to {leads[-1]}"
     return ", ".join(map(str, leads))
+
+
+def draw(mixture: Mixture, key: PRNGKeyArray) -> Float[Array, "component *shape"]:
+    """Draw one field of each component, independently at each point."""
+    noise = jax.random.normal(key, mixture.means.shape, mixture.means.dtype)
+    return mixture.means + jnp.sqrt(mixture.variances) * noise
 
 
 def components(predictive: Predictive) -> Mixture:

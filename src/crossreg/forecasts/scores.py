@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
-from crossreg.forecasts.forecast import at_index, components
+from crossreg.forecasts.forecast import at_index, components, draw
 from crossreg.forecasts.windows import Window, first_pairs, forecasts_of
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.nn.surrogate import Surrogate, Trained
@@ -228,7 +228,7 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> tup
     far = jax.lax.scan(from_climate, jnp.zeros_like(y), climate.quantiles)[0] / len(climate.quantiles)
     within = jnp.mean(jnp.abs(climate.quantiles[:, None] - climate.quantiles), axis=(0, 1)).reshape(ones)
     scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((1,) * (num_dims + 1))
-    samples = scale * (mixture.means + jnp.sqrt(mixture.variances) * jax.random.normal(key, mixture.means.shape))
+    samples = scale * draw(mixture, key)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
     energy = jax.vmap(_energy_score, in_axes=(1, 0, 0))(samples, scale * y, weight)

@@ -72,6 +72,7 @@ def forecast_fields(
     leads: Sequence[int] | None = None,
     particles: int = 60,
     levels: tuple[float, ...] = (0.05, 0.5, 0.95),
+    samples: int = 0,
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, np.ndarray]:
@@ -85,18 +86,21 @@ def forecast_fields(
         leads: The leads to keep; by default all of them.
         particles: Particles of each forecast.
         levels: The levels of the quantiles.
+        samples: How many joint samples to draw.
         seed: The seed of the particles.
         progress: Whether to show how many fields are forecast.
 
     Returns:
         `mean`, `std`, `std_predictive` and `std_generalization`, (lead, batch, channel, *space); `quantiles` with a
-        leading axis of levels; `levels`, `leads`, and `out_of_range`, the number of particles that are out of range by
-        each lead.
+        leading axis of levels, `samples`, if any, with one of samples; `levels`, `leads`, and `out_of_range`, the
+        number of particles that are out of range by each lead.
     """
     check_levels(levels)
+    if samples < 0:
+        raise InputError(f"samples is {samples}: must be at least 0")
     leads = range(1, steps + 1) if leads is None else leads
     check_room(
-        4 * x.size * len(leads) * (4 + len(levels)),
+        4 * x.size * len(leads) * (4 + len(levels) + samples),
         f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
     )
     start = observe(run, x, mask)[:, : run.channels]
@@ -116,9 +120,11 @@ def forecast_fields(
             forecast = rollout(run, start[index], steps, particles, **how)
             arrays = {name: getattr(forecast, name) for name in ("mean", "std", "std_predictive", "std_generalization")}
             arrays["quantiles"] = jnp.stack([forecast.quantile(level) for level in levels])
+            if samples:
+                arrays["samples"] = forecast.samples(samples, key=jax.random.fold_in(keys[0], samples))
             parts.append(({name: np.asarray(array) for name, array in arrays.items()}, forecast.lost))
             display.update(int(index[-1]) + 1, x.shape[0])
-    axis = {name: 2 if name == "quantiles" else 1 for name in parts[0][0]}
+    axis = {name: array.ndim - x.ndim for name, array in parts[0][0].items()}
     arrays = {name: np.concatenate([part[name] for part, _ in parts], axis=axis[name]) for name in axis}
     lost = sum(lost for _, lost in parts)
     return arrays | {"levels": np.asarray(levels), "leads": np.asarray(leads), "out_of_range": np.asarray(lost)}
