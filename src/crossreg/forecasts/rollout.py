@@ -77,7 +77,8 @@ def rollout(
 
     Example:
         ```python
-        forecast = rollout(result, data.test[::data.test.horizon], steps=100, leads=[1, 10, 100])
+        first = data.test[:: data.test.horizon]  # the first field of each test trajectory
+        forecast = xr.rollout(result, first, steps=100, leads=[1, 10, 100])
         forecast.mean, forecast.std  # (3, batch, channel, *space) each
         ```
     """

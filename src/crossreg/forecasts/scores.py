@@ -59,9 +59,11 @@ class _Sums(NamedTuple):
 
 
 class Climatology(NamedTuple):
-    """What the fields of train are like, at any time and place: quantiles and variance of each channel, standardised.
+    """How the fields of a split are distributed, whatever their time and place, in the network's units.
 
-    It is one distribution for all points of a channel.
+    Attributes:
+        quantiles: Quantiles of each channel: one distribution for all of its points.
+        variance: The variance of each channel.
     """
 
     quantiles: Float[Array, "value channel"]
@@ -69,7 +71,21 @@ class Climatology(NamedTuple):
 
 
 def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
-    """Return the climatology of a split, of at most so many evenly spaced pairs."""
+    """Return the climatology of a split: how its fields are distributed, whatever their time and place.
+
+    Args:
+        pairs: The split, such as `data.train`.
+        most_pairs: At most so many pairs are read, evenly spaced.
+
+    Returns:
+        Quantiles and the variance of each channel.
+
+    Example:
+        ```python
+        climate = xr.forecasts.climatology_of(data.train)
+        climate.variance  # one number for each channel, in the network's units
+        ```
+    """
     total = int(pairs.num_pairs)
     count = min(total, most_pairs)
     batch = pairs[np.arange(count) * total // count]
@@ -121,8 +137,8 @@ def score_by_lead(
 
     Example:
         ```python
-        climate = climatology_of(data.train)
-        scores = score_by_lead(result, data.test, [1, 10, 100], climate=climate)
+        climate = xr.forecasts.climatology_of(data.train)
+        scores = xr.forecasts.score_by_lead(result, data.test, [1, 2, 5], climate=climate)
         scores["spread_skill"]  # one number for each lead
         ```
     """
