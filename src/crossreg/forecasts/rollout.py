@@ -45,8 +45,8 @@ def rollout(
 
     A particle is one model instance ω (a member of an ensemble, with its noise) that is held fixed along the whole
     rollout, since a wrong model errs in the same way at each step. Each step reads the particle's own mean. The
-    forecast at a lead is the mixture of all particles' Gaussians; after one step, it is the prediction of [`predict`][]
-    with the same key.
+    forecast at a lead is the mixture of all particles' Gaussians. After one step it is what
+    [`predict`][crossreg.predict] gives with the same key and as many samples.
 
     Args:
         predictor: A surrogate, a `Fit` or a `Run`; an ensemble; a recalibrated predictor; or any function of a batch
