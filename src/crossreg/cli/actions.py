@@ -180,7 +180,7 @@ def rollout(command: Rollout) -> None:
     if command.input is None:
         for name in ("output", "samples", "mask", "no_mask"):
             if getattr(command, name):
-                raise InputError(f"`{name}`: is for forecasts of your own fields, which `input` names")
+                raise InputError(f"`{name}`: needs `input`, the file of the fields to forecast")
         data = run.load_data(command.data)
         scores = score_rollouts(run, data, steps=command.steps, **how)
         how = {"particles": command.particles, "progress": not command.quiet}
@@ -199,7 +199,8 @@ def rollout(command: Rollout) -> None:
         print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
         lost = int(arrays["out_of_range"][-1])
         if lost:
-            print(f"crossreg: {lost} particles left the range of the training data", file=sys.stderr)
+            said = f"particles that left the range of the training data: {lost} (out_of_range has them by lead)"
+            print(f"crossreg: {said}", file=sys.stderr)
         warning = of_single_steps(run, steps)
     if warning:
         print(f"crossreg: {in_flags(warning)}", file=sys.stderr)

@@ -51,7 +51,7 @@ class Limits(NamedTuple):
 
 
 class Forecast(eqx.Module):
-    """A predictive distribution at every lead time of a rollout, as [`rollout`][] returns it.
+    """A predictive distribution at every lead time of a rollout, as [`rollout`][crossreg.rollout] returns it.
 
     Its fields have shape (lead, batch, channel, *space) and are in the units of the data.
 

@@ -124,7 +124,7 @@ def score_by_lead(
         particles: Particles of each forecast.
         seed: Seed of the particles. Equal arguments give equal numbers.
         progress: Called after each part with the number of forecasts in it.
-        **how: Further arguments of [`rollout`][], such as `limits` and `redraw`.
+        **how: Further arguments of [`rollout`][crossreg.rollout], such as `limits` and `redraw`.
 
     Returns:
         `leads`. As lists along them, in the fields' units: `rmse`, `spread_skill`, `crps`, `crps_fair`,
