@@ -94,11 +94,11 @@ def forecasts_of(
         channels = batch.y.shape[1]
         mask = None
         if pairs.run_mask is None or pairs.may_have_gaps:
-            each = [pairs[own + step].mask for step in range(steps)]
-            mask = jnp.stack(each)
-        targets = [pairs[own + lead - 1] for lead in leads]
+            own_masks = steps if how.get("hide_own", True) else 1
+            mask = jnp.stack([pairs[own + step].mask for step in range(own_masks)])
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
         forecast = rollout(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
+        targets = [pairs[own + lead - 1] for lead in leads]
         truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
         yield Window(forecast, truth, weight, batch.x[:, :channels])
         if progress is not None:
