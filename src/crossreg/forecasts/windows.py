@@ -83,7 +83,7 @@ def forecasts_of(
     Yields:
         Windows, in order.
     """
-    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * max(len(leads), 1) * particles))
+    together = max(1, _MOST_VALUES // max(math.prod(pairs.field_shape) * len(leads) * particles, 1))
     for begin in range(0, len(first), together):
         own = first[begin : begin + together]
         batch = pairs[own]
