@@ -108,18 +108,52 @@ def test_cars_whose_vertices_correspond_share_a_map():
     order = np.random.default_rng(3).permutation(len(long.vertices))
     assert vertices_correspond([bare, long])
     assert not vertices_correspond([bare, dataclasses.replace(long, vertices=long.vertices[order])])
-    cars = Cars((COARSE, LONG), (longer,), (LONG,), None)
+    cars = Cars((COARSE, LONG, ellipsoid("longest", 1, 3.5)), (longer,), (LONG,), None)
     shared, _ = make_car_data(cars, GRID)
     own, _ = make_car_data(cars, GRID, own_maps=True)
     assert len(np.unique(shared.train.decode, axis=0)) == 1
     # It is that of the mean train car: of reg and test nothing is known then.
-    of_train, of_all = (
+    of_train, of_all, of_the_middle = (
         transport(np.mean([car.vertices for car in part], axis=0), GRID).decode
-        for part in (cars.train, [*cars.train, *cars.reg, *cars.test])
+        for part in (cars.train, [*cars.train, *cars.reg, *cars.test], [LONG])
     )
     np.testing.assert_array_equal(shared.train.decode[0], of_train)
     assert (of_train != of_all).any()
+    assert (of_train != of_the_middle).any()
     assert len(np.unique(own.train.decode, axis=0)) > 1
+
+
+def test_a_test_car_with_its_vertices_in_another_order_gives_every_car_a_map_of_its_own():
+    order = np.random.default_rng(4).permutation(42)
+    other = dataclasses.replace(LONG, vertices=LONG.vertices[order], faces=np.argsort(order)[LONG.faces])
+    data, _ = make_car_data(Cars((COARSE,), (COARSE,), (other,), None), GRID)
+    np.testing.assert_array_equal(data.test.decode[data.test.rows[0]], transport(other.vertices, GRID).decode)
+
+
+def test_vertices_correspond_as_long_as_95_percent_of_the_edges_do():
+    """A closed grid of 10 × 10 quads has 200 sides and, cut into triangles, 100 diagonals."""
+    numbers = np.arange(100).reshape(10, 10)
+    corners = [numbers, np.roll(numbers, -1, 0), np.roll(numbers, -1, (0, 1)), np.roll(numbers, -1, 1)]
+    quads = np.stack(corners, axis=-1).reshape(100, 4)
+
+    def cut(other_way: int) -> Surface:
+        """So many quads are cut along the other diagonal."""
+        turned = np.concatenate([np.roll(quads[:other_way], 1, axis=1), quads[other_way:]])
+        faces = turned[:, [0, 1, 2, 0, 2, 3]].reshape(-1, 3)
+        nowhere = np.zeros((100, 3))
+        return Surface("grid", nowhere, nowhere, np.zeros(100), faces)
+
+    assert vertices_correspond([cut(0), cut(15)])
+    assert not vertices_correspond([cut(0), cut(16)])
+    # Edges that only one of them has count against either.
+    half = dataclasses.replace(cut(0), faces=cut(0).faces[100:])
+    assert not vertices_correspond([cut(0), half])
+    assert not vertices_correspond([half, cut(0)])
+
+
+def test_a_car_that_stands_elsewhere_has_the_same_vertices():
+    bare = dataclasses.replace(COARSE, faces=None)
+    assert vertices_correspond([bare, dataclasses.replace(bare, vertices=bare.vertices + np.array([9.0, 0, -4]))])
 
 
 def test_released_cars_correspond_also_without_faces(released_cars):

@@ -50,7 +50,8 @@ def test_a_method_all_of_whose_seeds_diverged_has_no_scores():
 def test_a_table_has_every_score_under_its_title_to_three_digits():
     names = ("relative_l2", "rmse", "nll", "ece_mix", "spearman", "std_predictive", "std_generalization")
     values = (0.12345, 34.567, -1.23456, 0.023456, 0.7654321, 12.3456, 456.789)
-    test, half = dict(zip(names, values, strict=True)), dict.fromkeys(names, 0.01)
+    halves = (0.011, 1.22, 0.033, 0.0044, 0.055, 0.66, 7.7)
+    test, half = (dict(zip(names, numbers, strict=True)) for numbers in (values, halves))
     over = {"relative_l2": [0.1111, 0.2222], "rmse": [31.11, 36.66], "nll": [-1.5, -1.0], "ece_mix": [0.01, 0.0333]}
     entry = {"seeds": 3, "diverged": 1, "test": test, "half_width": half, "over_cars": over}
     counts = {"train": 5, "reg": 6, "test": 7, "units": "Cp"}
@@ -68,8 +69,8 @@ def test_a_table_has_every_score_under_its_title_to_three_digits():
         "mean σ_pred",
         "mean σ_gen",
     )
-    cells = ("xreg", "3", "1", "0.123 ± 0.010", "34.6 ± 0.0", "-1.235 ± 0.010", "0.0235 ± 0.0100", "0.765 ± 0.010",
-             "12.3 ± 0.0", "457 ± 0")  # fmt: skip
+    cells = ("xreg", "3", "1", "0.123 ± 0.011", "34.6 ± 1.2", "-1.235 ± 0.033", "0.0235 ± 0.0044", "0.765 ± 0.055",
+             "12.3 ± 0.7", "457 ± 8")  # fmt: skip
     assert [part.strip() for part in head.split("  ") if part.strip()] == [*titles]
     assert [part.strip() for part in row.split("  ") if part.strip()] == [*cells]
     assert note == "on the test cars; 5 train, 6 reg and 7 test cars; pressure as Cp; ± over seeds, on the same cars"

@@ -57,9 +57,10 @@ class Writer:
             self.numbers([number for cell in cells for number in (len(cell), *cell)], "i")
             return
         self.line(f"{name} {len(cells) + 1} {len(corners)}\nOFFSETS {kind}")
-        self.numbers([0, *np.cumsum([len(cell) for cell in cells]).tolist()], "q" if kind.endswith("64") else "i")
+        code = "q" if kind in ("vtktypeint64", "long") else "i"
+        self.numbers([0, *np.cumsum([len(cell) for cell in cells]).tolist()], code)
         self.line(f"CONNECTIVITY {kind}")
-        self.numbers(corners, "q" if kind.endswith("64") else "i")
+        self.numbers(corners, code)
 
     def types(self, types) -> None:
         self.line(f"CELL_TYPES {len(types)}")
@@ -128,11 +129,12 @@ def test_binary_bytes_that_look_like_text(tmp_path):
     np.testing.assert_array_equal(faces, [[2, 0, 1]])
 
 
+@pytest.mark.parametrize("kind", ["vtktypeint32", "vtktypeint64", "int", "long"])
 @pytest.mark.parametrize("text", [True, False])
-def test_offsets_of_32_bits(tmp_path, text):
+def test_offsets_of_32_and_of_64_bits(tmp_path, text, kind):
     writer = Writer(text=text, version="5.1", dataset="POLYDATA")
     writer.points(VERTICES, "float")
-    writer.cells("POLYGONS", CELLS, "vtktypeint32")
+    writer.cells("POLYGONS", CELLS, kind)
     np.testing.assert_array_equal(read(tmp_path, writer.content)[1], FACES)
 
 

@@ -125,6 +125,15 @@ def test_a_trajectory_in_two_splits_is_found(data):
     check_apart(splits, "mine")
 
 
+def test_the_places_where_a_field_is_found_twice_are_named():
+    """Where several trajectories start with the field, the first of them."""
+    splits = {"train": fields(0, 4, 3, 2, 30), "test": fields(2, 2, 6, 2, 30)}
+    splits["train"][[1, 3], 0] = splits["test"][1, 4]
+    said = "trajectory 1 of train starts with the field that trajectory 1 of test has at time 4"
+    with pytest.raises(InputError, match=said):
+        check_apart(splits, "mine")
+
+
 @given(any_array(max_dims=3, max_side=6), any_array(max_dims=2), st.none() | any_array(max_dims=2, max_side=6))
 def test_any_arrays_as_a_car(vertices, pressure, faces):
     outcome(make_surface, "car", vertices, pressure, faces)

@@ -7,7 +7,7 @@ import pytest
 
 from crossreg.designs import paper
 from crossreg.errors import InputError
-from crossreg.report.tables import comparison, comparison_tables, verdicts
+from crossreg.report.tables import comparison, comparison_tables, curves, verdicts
 from crossreg.report.tables import write as table_files
 
 
@@ -63,6 +63,10 @@ def test_means_intervals_and_winners(tmp_path):
     assert "| dropout | 1 / 0 / 1 |" in (tmp_path / "table.md").read_text()
     assert "**−2.000 ± 0.130**" in (tmp_path / "table.md").read_text()
     assert r"\textbf{$-$2.000 $\pm$ 0.130}" in (tmp_path / "table.tex").read_text()
+    # A line between the regimes, three methods in the first and two in the second, and below the head of the LaTeX.
+    shown = comparison_tables.as_text(lines).splitlines()
+    assert [bool(line) for line in shown[:7]] == [True, True, True, True, False, True, True]
+    assert (tmp_path / "table.tex").read_text().count(r"\midrule") == 2
 
 
 def test_a_csv_file_has_every_score_with_the_ends_of_its_interval():
@@ -210,6 +214,18 @@ def test_a_narrow_terminal_gets_the_columns_that_matter_most():
         assert title in narrow
     assert "reg ECE" in whole
     assert "reg ECE" not in narrow
+
+
+def test_of_plots_over_a_field_those_with_the_most_values_come_first_and_only_four():
+    values = {20: 2, 30: 3, 40: 2, 60: 5, 70: 4, 80: 1}
+    rows = [
+        row | {"train_size": size}
+        for size, count in values.items()
+        for number in range(count)
+        for row in made_up("xreg", [-1.0, -1.1], fraction=0.1 * (number + 1))
+    ]
+    groups = curves.curve_groups(comparison.collect(rows), "observed_fraction")
+    assert [(group[0].split[0], len(group)) for group in groups] == [(60, 5), (70, 4), (30, 3), (20, 2)]
 
 
 def test_one_seed_is_neither_level_nor_worse():

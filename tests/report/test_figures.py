@@ -17,11 +17,13 @@ from watch_folders import write_sweep
 from crossreg.cli.main import main
 from crossreg.config import Config
 from crossreg.errors import InputError
+from crossreg.methods.names import config_of
 from crossreg.metrics.calibration import LEVELS
 from crossreg.progress.history import read_history
 from crossreg.report import looks
 from crossreg.report.figures import drawing as figures
 from crossreg.report.figures import write as module
+from crossreg.report.figures.run import of_runs
 from crossreg.report.figures.write import draw_figures
 from crossreg.report.shared import shared_file
 from crossreg.runs.fields.stored_fields import Planes
@@ -133,6 +135,22 @@ def test_a_folder_of_runs_side_by_side(run, tmp_path, capsys):
     (begun / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text()[:-30])
     assert main(["figures", str(begun), "--quiet"]) == 0
     assert {path.stem for path in (begun / "figures").iterdir()} == {"losses", "sigma"}
+
+
+def test_losses_of_xreg_and_unregularized_stand_alone_where_both_are_there(tmp_path):
+    runs = tmp_path / "runs"
+    folders = [
+        write_run(runs / name, config_of(name, Config()).replace(steps=150), with_fields=False)
+        for name in ("dropout", "unregularized", "xreg")
+    ]
+
+    def shown(folders: list) -> list[str]:
+        drawings: list = of_runs(folders, tmp_path / "out", {}, progress=False)
+        [curves] = [drawing.args[0] for drawing in drawings if drawing.args[1].name == "losses"]
+        return list(curves)
+
+    assert shown(folders) == ["xreg", "unregularized"]
+    assert shown([folders[0], folders[2]]) == ["xreg", "dropout"]
 
 
 def test_a_folder_named_like_a_broken_formula_is_drawn(tmp_path):
@@ -265,6 +283,9 @@ def test_maps_have_the_names_of_channels_and_only_the_truth_has_gaps(kept, monke
     assert [bool(np.ma.getmaskarray(image.get_array()).any()) for image in images] == [True, False, True, False, False]
     assert images[0].get_cmap().get_bad().tolist() == [0.5, 0.5, 0.5, 1.0]
     assert images[0].get_clim() == images[1].get_clim()
+    assert stored.planes is not None
+    truth = second.axes[0].get_images()[0].get_array()
+    np.testing.assert_allclose(truth, stored.planes.truth[0, 0, 1].T, rtol=1e-5)
     assert len(first.axes) == 2 * 5 + 2  # and two colour bars
     assert len(second.axes) == 2 * 4 + 2
 

@@ -81,6 +81,12 @@ def test_a_sweep_that_has_begun(tmp_path):
     found = find(tmp_path / "runs")
     assert (found.sweeps[0].missing, len(found.unfinished)) == (3, 1)
     assert found.unfinished[0].why.startswith("3 of 4 runs are missing: it was stopped")
+    # A row that does not say how long it was trained cannot be compared, and counts as missing.
+    odd = json.loads(rows[1]) | {"steps": None}
+    (folder / "rows.jsonl").write_text("".join([rows[0], json.dumps(odd) + "\n", *rows[2:]]))
+    found = find(tmp_path / "runs")
+    assert (len(found.sweeps[0].rows), found.sweeps[0].missing) == (3, 1)
+    assert found.unfinished[0].why.startswith("1 of 4 runs are missing")
     # Without a single row there are curves all the same, by method, regime and seed.
     (folder / "rows.jsonl").unlink()
     [item] = find(tmp_path / "runs").unfinished

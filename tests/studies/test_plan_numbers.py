@@ -1,5 +1,6 @@
 """The numbers of a plan on several devices, and those of trouble, by hand; what a step draws; what scoring takes."""
 
+import dataclasses
 import math
 
 import pytest
@@ -10,10 +11,12 @@ from crossreg.designs.grids import Trial
 from crossreg.methods.names import parse_method
 from crossreg.studies.planning import device_costs
 from crossreg.studies.planning.demand import priced_rows
-from crossreg.studies.planning.device_costs import Around, Device
+from crossreg.studies.planning.device_costs import Around, Device, devices_of
 from crossreg.studies.planning.plan import make_plan
 from crossreg.studies.planning.settings import Asked, Risks
+from crossreg.studies.sweep.programs import bytes_beside
 from crossreg.training import cost
+from crossreg.training.cohort import bytes_of
 
 # Elements of fields in a step of a plain model at the defaults: batch × blocks × width × points.
 ELEMENTS = 16 * 4 * 8 * 160
@@ -106,6 +109,27 @@ def test_what_scoring_takes_in_train_steps():
     config = Config().replace(**sizes, evaluation_samples=9, batch_size=8, num_samples=2)
     assert cost.scoring_steps(config, 5) == pytest.approx(5 * (2 * 4 * 5 + 13 * 3) * 9 / (3 * 8 * 2))
     assert cost.scoring_steps(config, 0) == cost.scoring_steps(config, 1)
+
+
+def test_a_row_takes_the_forward_passes_of_its_members_on_all_pairs():
+    """Of 4 test trajectories of 5 steps, 7 of train and 6 of reg of 3: reg once, and as often as it is read besides."""
+    gpu, _ = devices_of("gpu:1")
+    gpu = dataclasses.replace(gpu, around=gpu.around._replace(row=(2.0, 0.5)))
+    sizes = {"train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5}
+    config = Config().replace(**sizes, evaluation_samples=9)
+    for members, more_reg in ((1, 0), (3, 0), (1, 2), (0, 1)):
+        forward = gpu.forward_seconds(config, (1, 160), 4 * 5 + (7 + (1 + more_reg) * 6) * 3, 9)
+        found = gpu.row_seconds(config, (1, 160), members=members, more_reg=more_reg)
+        assert found == pytest.approx(2.0 + 0.5 * max(members, 1) * forward)
+
+
+def test_a_program_is_compiled_ahead_if_all_its_replicas_fit_beside_the_one_that_trains():
+    gpu, _ = devices_of("gpu:1")
+    config, shape = Config(), (1, 160)
+    most = int(bytes_beside(gpu.around.memory) // bytes_of(config, 160))
+    assert most > 1
+    assert gpu.compiles_ahead(config, shape, most)
+    assert not gpu.compiles_ahead(config, shape, most + 1)
 
 
 def test_rows_are_priced_by_their_members_and_by_what_is_fitted_on_reg():

@@ -42,6 +42,7 @@ def test_one_group_per_seed(tmp_path, dims, channels):
     """Diffusion-sorption, shallow water, diffusion-reaction: channels last, trajectories in the order of the seeds."""
     u = fields(dims, channels=channels)
     with h5py.File(tmp_path / "2D_rdb_NA_NA.h5", "w") as file:
+        file["normalisation/data"] = np.zeros((TIMES, 3))  # a group without a seed's number is no trajectory
         for i in range(SAMPLES):
             group = file.create_group(f"{i:04d}")
             group["data"] = np.moveaxis(u[i], 1, -1)
@@ -76,6 +77,9 @@ def test_what_is_no_trajectory_or_uneven_is_told(tmp_path):
     with h5py.File(tmp_path / "uneven.hdf5", "w") as file:
         file["tensor"], file["t-coordinate"] = np.zeros((5, 6, 12)), np.arange(7.0) ** 2
     assert open_source(tmp_path / "uneven.hdf5").notes[0].startswith("its times are not evenly spaced")
+    with h5py.File(tmp_path / "even.hdf5", "w") as file:  # no field belongs to the last time
+        file["tensor"], file["t-coordinate"] = np.zeros((5, 6, 12)), np.r_[0:6.0, 50.0]
+    assert open_source(tmp_path / "even.hdf5").notes == ()
     with pytest.raises(InputError, match=r"field is u: not in .*; it has t-coordinate \(7,\), tensor \(5, 6, 12\)"):
         open_source(tmp_path / "uneven.hdf5", field="u")
 
