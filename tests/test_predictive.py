@@ -8,6 +8,7 @@ import scoringrules
 from scipy import integrate
 from scipy.stats import norm
 
+from crossreg.errors import InputError
 from crossreg.predictive.mixture import Mixture
 
 SHAPE = (4, 3)
@@ -151,3 +152,21 @@ def test_tails_are_exact_far_out():
     one = Mixture(jnp.zeros((1, 5)), jnp.ones((1, 5)), jnp.zeros((1, 5)))
     y = np.array([-30.0, -6.0, 0.0, 6.0, 30.0], np.float32)
     np.testing.assert_allclose(one.log_tail(jnp.asarray(y)), np.log(2) + norm.logcdf(-np.abs(y)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("score", ["log_prob", "cdf", "log_tail", "crps", "distance_to"])
+def test_a_truth_of_another_shape_is_refused(mixture, truth, score):
+    """A field without its axis of channels would otherwise be compared with the fields of all others."""
+    compared = getattr(mixture, score)
+    assert compared(truth).shape == truth.shape
+    for wrong in (truth[0], truth[None], jnp.concatenate([truth, truth]), jnp.concatenate([truth, truth], axis=-1)):
+        with pytest.raises(InputError, match=r"^y has shape \(.*\); the prediction has \("):
+            compared(wrong)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_impossible_factors_of_standard_deviations_are_refused(mixture, factor):
+    with pytest.raises(InputError, match=r"^temperature is .*: must be positive and finite$"):
+        mixture.tempered(factor)
+    with pytest.raises(InputError, match=r"^factor is .*: must be positive and finite$"):
+        mixture.scale_sigmas(factor)

@@ -15,7 +15,7 @@ from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.config.settings import RegObjective
 from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
 from crossreg.errors import InputError, did_you_mean
-from crossreg.forecasts.forecast import Forecast, Limits
+from crossreg.forecasts.forecast import Forecast
 from crossreg.forecasts.rollout import rollout
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
@@ -108,9 +108,7 @@ class Fit(NamedTuple):
         Returns:
             A predictive distribution at every lead.
         """
-        known = input_range(self.data.train)
-        limits = Limits.around(np.asarray([known.low, known.high])[:, :, None], 1.0)
-        own: dict[str, Any] = {"limits": limits, "names": self.data.names}
+        own: dict[str, Any] = {"limits": input_range(self.data.train).limits, "names": self.data.names}
         if not isinstance(x0, Batch):
             own["mask"] = self.data.train.run_mask
         return rollout(self, x0, steps, particles, **own | how)

@@ -120,7 +120,7 @@ def test_a_forecast_grows_by_lead_and_a_prediction_as_lead_1(name):
 
 
 def test_growth_needs_trajectories_as_long_as_its_horizon():
-    with pytest.raises(InputError, match="rollouts of 7 steps need trajectories of as many: these have 6"):
+    with pytest.raises(InputError, match="rollouts of 7 steps need trajectories of at least as many; these have 6"):
         fit_growth(MODEL, true_fields(0.0, 0.0).reg, HORIZON + 1)
 
 

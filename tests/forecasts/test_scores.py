@@ -328,11 +328,11 @@ def test_the_network_may_see_the_whole_of_its_own_prediction(mask_per):
 @pytest.mark.parametrize(
     ("leads", "steps", "message"),
     [
-        ([1, 500], 3, "leads are 1, 500: expected increasing numbers, 1 to 3"),
-        ([2, 1], 3, "leads are 2, 1"),
-        ([0, 1], 3, "leads are 0, 1"),
-        ([], None, "leads are none"),
-        ([1, 9], None, "rollouts of 9 steps need trajectories of as many: these have 6"),
+        ([1, 500], 3, "leads is 1,500: must be increasing whole numbers from 1 to the number of steps, 3"),
+        ([2, 1], 3, "leads is 2,1"),
+        ([0, 1], 3, "leads is 0,1"),
+        ([], None, "leads is empty"),
+        ([1, 9], None, "rollouts of 9 steps need trajectories of at least as many; these have 6"),
     ],
 )
 def test_bad_leads_are_one_line(plain, leads, steps, message):

@@ -90,6 +90,20 @@ def test_fields_in_other_units_are_refused(predicts):
     assert check_range(spike, mask, InputRange((1001, -0.5), (1025, 0.5)), "x") == []
 
 
+def test_a_loaded_run_refuses_what_the_command_refuses(own_run, capsys):
+    run, x = load_run(own_run), own_fields()[:3, 0]
+    assert run.predict(x).mean.shape == x.shape
+    assert capsys.readouterr().err == ""
+    with pytest.raises(InputError, match=r"^x: channel 0 reaches 1\.\d+e\+06 in field \d, and the run was trained on"):
+        run.predict(1000 * x)
+    with pytest.raises(InputError, match=r"^x has fields of \(7,\) points; the run was trained on \(14,\)$"):
+        run.predict(x[..., ::2])
+    run.predict(x + np.array([[50.0], [0.0]], np.float32))
+    assert "crossreg: warning: x: channel 0 reaches 107" in capsys.readouterr().err
+    with pytest.raises(InputError, match="1 channels"):
+        run.predict(x[:, :1])
+
+
 def test_fields_a_little_outside_are_warned_of(predicts):
     x = own_fields()[:3, 0]
     x[1, 1, 4] = -3.0

@@ -144,6 +144,8 @@ class Rollout(_Quiet):
     levels, leads and out_of_range."""
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     """With --input: levels of the quantiles, each in (0, 1)."""
+    samples: int = 0
+    """With --input: number of samples to write as the array samples, whole fields that follow one particle each."""
     mask: Path | None = None
     """With --input: NPY file of shape (*space), 1 where inputs are observed; by default the run's own mask."""
     no_mask: bool = False

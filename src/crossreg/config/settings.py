@@ -176,7 +176,7 @@ class ModelConfig:
     head_log_sigma_max: float = 3.0
     """Upper end of the smooth bound on the log σ of the heads."""
     lead_growth: bool = False
-    """Factors of σ_pred and of the whole spread, by lead, which ρ learns from rollouts on reg."""
+    """Let ρ learn factors of σ_pred and of the whole spread by lead, from rollouts on reg (reg_horizon above 1)."""
 
     @property
     def learns_on_reg(self) -> bool:
@@ -250,6 +250,9 @@ class TrainConfig:
     """Compute training steps in plain JAX (reference), or with fused GPU kernels where these support the shapes (fused;
     slow on a CPU, where kernels are interpreted). auto uses the kernels on a GPU that trains several models at once. On
     a GPU, both round the factors of matrix products to TF32 during training."""
+    rollout_steps: int = 0
+    """Steps of forecasts of the test trajectories that are scored by lead at the end, or 0 for none. No more steps are
+    scored than the test trajectories have."""
     scored_pairs: int | None = None
     """Number of pairs of each split, evenly spaced, to score at the end; by default all, or 1,000 of a split that stays
     in its files."""
@@ -289,6 +292,7 @@ class TrainConfig:
         counts = ("steps", "batch_size", "k_reg", "reg_horizon", "num_samples", "evaluation_samples", "evaluate_every")
         for name in counts:
             check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        check(self.rollout_steps >= 0, "rollout_steps", self.rollout_steps, "must be at least 0")
         for name in ("train_samples", "scored_pairs"):
             value = getattr(self, name)
             check(value is None or value >= 1, name, value, "must be at least 1")

@@ -46,6 +46,12 @@ SCENARIO_METHODS = (
 )
 # How many of all trajectories a method that needs held-out data may hold out.
 HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
+# Forecasts: what is trained on single steps and on rollouts, and the baselines with the growth that reg lets them fit.
+ROLLOUT_METHODS = (
+    "xreg,xreg-ensemble,xreg-rollout,xreg-rollout-ensemble,ensemble,ensemble+growth,dropout,dropout+growth,"
+    "unregularized+growth,persistence+growth"
+)
+ROLLOUTS = [{"observed_fraction": fraction, "rollout_steps": 100} for fraction in (1.0, 0.7)]
 # One change at a time, in regimes with little, partial and full observation.
 ABLATION_REGIMES = [(0.4, 50), (0.7, 30), (1.0, 50)]
 ABLATION: list[dict[str, Any]] = [
@@ -66,13 +72,18 @@ ABLATION: list[dict[str, Any]] = [
     {"learning_rate": 1e-3, "schedule": "constant"},
 ]
 NAMES = (
-    "paper-observed", "paper-train-size", "paper", "paper-regimes", "paper-exact", "equal-data", "ablation", "scenario",
-    "grid",
+    "paper-observed", "paper-train-size", "paper", "paper-regimes", "paper-exact", "equal-data", "ablation", "rollouts",
+    "scenario", "grid",
 )  # fmt: skip
 
 
 # Methods of sweeps that by default have others than those of the paper.
-_OTHER_METHODS = {"equal-data": EQUAL_DATA_METHODS, "ablation": "xreg", "scenario": SCENARIO_METHODS}
+_OTHER_METHODS = {
+    "equal-data": EQUAL_DATA_METHODS,
+    "ablation": "xreg",
+    "rollouts": ROLLOUT_METHODS,
+    "scenario": SCENARIO_METHODS,
+}
 # Planning a larger sweep would take days.
 _MOST_RUNS = 100_000
 
@@ -215,6 +226,7 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         "paper-train-size": TRAIN_SIZES,
         "paper": OBSERVED + TRAIN_SIZES,
         "ablation": [regime | change for regime in scarce_to_full for change in ABLATION],
+        "rollouts": ROLLOUTS,
         "scenario": [{}],
         "grid": [{}],
     }

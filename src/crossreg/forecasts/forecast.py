@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.errors import InputError
 from crossreg.predictive.in_units import InUnits, Predictive
@@ -18,7 +18,16 @@ Field = Float[Array | np.ndarray, "lead batch channel *space"]
 
 
 class Limits(NamedTuple):
-    """The range that particles are expected to stay in, for each channel, in the fields' units."""
+    """The range that particles are expected to stay in, for each channel, in the fields' units.
+
+    Attributes:
+        low: The lower end, for each channel.
+        high: The upper end.
+
+    Example:
+        >>> xr.forecasts.Limits.around(np.array([[[0.0, 2.0]]]), widths=1.0)
+        Limits(low=array([-2.]), high=array([4.]))
+    """
 
     low: Float[np.ndarray, " channel"]
     high: Float[np.ndarray, " channel"]
@@ -30,6 +39,9 @@ class Limits(NamedTuple):
         Args:
             fields: The fields.
             widths: By how many widths of the range it is widened on each side.
+
+        Returns:
+            The range, for each channel.
         """
         values = np.moveaxis(np.asarray(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)
         low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
@@ -39,7 +51,7 @@ class Limits(NamedTuple):
 
 
 class Forecast(eqx.Module):
-    """A predictive distribution at every lead time of a rollout, as [`rollout`][] returns it.
+    """A predictive distribution at every lead time of a rollout, as [`rollout`][crossreg.rollout] returns it.
 
     Its fields have shape (lead, batch, channel, *space) and are in the units of the data.
 
@@ -53,10 +65,10 @@ class Forecast(eqx.Module):
 
     Example:
         ```python
-        forecast = rollout(result.model, x0, steps=50)
-        forecast.mean[9], forecast.std[9]       # ten steps ahead
-        forecast.at(10).quantile(0.95)          # the same lead, as a mixture
-        forecast.crps(truth).mean((1, 2, 3))    # by lead, for truth (lead, batch, channel, *space)
+        forecast = xr.rollout(result, x0, steps=50)
+        forecast.mean[9], forecast.std[9]  # ten steps ahead
+        forecast.at(10).quantile(0.95)  # the same lead, as a mixture
+        forecast.crps(truth).mean((1, 2, 3))  # by lead, for truth (lead, batch, channel, x)
         ```
     """
 
@@ -88,7 +100,7 @@ class Forecast(eqx.Module):
 
     @property
     def particles(self) -> Float[Array, "particle lead batch channel *space"]:
-        """The field of each particle at every lead, which its next step reads."""
+        """The mean of each particle at every lead: the field that its next step reads, spread by the growth by lead."""
         means = components(self.predictive).means
         if isinstance(self.predictive, InUnits):
             return self.predictive.offset + self.predictive.scale * means
@@ -117,6 +129,36 @@ class Forecast(eqx.Module):
     def crps(self, y: Field) -> Float[Array, "lead batch channel *space"]:
         """Return the continuous ranked probability score at every lead and point."""
         return _by_lead(self.predictive, lambda at, y: at.crps(y), self._checked(y))
+
+    def samples(
+        self, number: int | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "sample lead batch channel *space"]:
+        """Draw whole fields: sample i is particle i with its σ drawn at every point, the same particle at every lead.
+
+        σ is drawn independently at each point. In forecasts that were learned from rollouts, nearly all of the
+        spread is between particles, so that a correlation of these draws in space changed no score.
+
+        Args:
+            number: How many samples; by default one of each particle. Of more, particles serve again.
+            key: The key of the draws. The default is `jax.random.key(0)`.
+
+        Returns:
+            The samples, in the fields' units.
+
+        Raises:
+            InputError: If `number` is less than 1, or the forecast is recalibrated and so has no components to draw.
+        """
+        standard = self.predictive.standard if isinstance(self.predictive, InUnits) else self.predictive
+        if not isinstance(standard, Mixture):
+            raise InputError("samples: a recalibrated forecast has quantiles and scores, but no components to draw")
+        number = standard.num_samples if number is None else number
+        if number < 1:
+            raise InputError(f"number is {number}: must be at least 1")
+        mixture = jax.tree.map(lambda array: array[jnp.arange(number) % array.shape[0]], standard)
+        drawn = draw(mixture, jax.random.key(0) if key is None else key)
+        if isinstance(self.predictive, InUnits):
+            return self.predictive.offset + self.predictive.scale * drawn
+        return drawn
 
     def at(self, lead: int) -> Predictive:
         """Return the distribution at one lead, of the type that a prediction of one step has.
@@ -150,6 +192,12 @@ def _listed(leads: tuple[int, ...]) -> str:
     if len(leads) > 2 and leads == tuple(range(leads[0], leads[-1] + 1)):
         return f"{leads[0]} to {leads[-1]}"
     return ", ".join(map(str, leads))
+
+
+def draw(mixture: Mixture, key: PRNGKeyArray) -> Float[Array, "component *shape"]:
+    """Draw one field of each component, independently at each point."""
+    noise = jax.random.normal(key, mixture.means.shape, mixture.means.dtype)
+    return mixture.means + jnp.sqrt(mixture.variances) * noise
 
 
 def components(predictive: Predictive) -> Mixture:

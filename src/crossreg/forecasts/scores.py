@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
-from crossreg.forecasts.forecast import at_index, components
+from crossreg.forecasts.forecast import at_index, components, draw
 from crossreg.forecasts.windows import Window, first_pairs, forecasts_of
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.nn.surrogate import Surrogate, Trained
@@ -61,9 +61,11 @@ class _Sums(NamedTuple):
 
 
 class Climatology(NamedTuple):
-    """What the fields of train are like, at any time and place: quantiles and variance of each channel, standardised.
+    """How the fields of a split are distributed, whatever their time and place, in the network's units.
 
-    It is one distribution for all points of a channel.
+    Attributes:
+        quantiles: Quantiles of each channel: one distribution for all of its points.
+        variance: The variance of each channel.
     """
 
     quantiles: Float[Array, "value channel"]
@@ -71,7 +73,21 @@ class Climatology(NamedTuple):
 
 
 def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
-    """Return the climatology of a split, of at most so many evenly spaced pairs."""
+    """Return the climatology of a split: how its fields are distributed, whatever their time and place.
+
+    Args:
+        pairs: The split, such as `data.train`.
+        most_pairs: At most so many pairs are read, evenly spaced.
+
+    Returns:
+        Quantiles and the variance of each channel.
+
+    Example:
+        ```python
+        climate = xr.forecasts.climatology_of(data.train)
+        climate.variance  # one number for each channel, in the network's units
+        ```
+    """
     total = int(pairs.num_pairs)
     count = min(total, most_pairs)
     batch = pairs[np.arange(count) * total // count]
@@ -108,7 +124,7 @@ def score_by_lead(
         particles: Particles of each forecast.
         seed: Seed of the particles. Equal arguments give equal numbers.
         progress: Called after each part with the number of forecasts in it.
-        **how: Further arguments of [`rollout`][], such as `limits` and `redraw`.
+        **how: Further arguments of [`rollout`][crossreg.rollout], such as `limits` and `redraw`.
 
     Returns:
         `leads`. As lists along them, in the fields' units: `rmse`, `spread_skill`, `crps`, `crps_fair`,
@@ -123,8 +139,8 @@ def score_by_lead(
 
     Example:
         ```python
-        climate = climatology_of(data.train)
-        scores = score_by_lead(result, data.test, [1, 10, 100], climate=climate)
+        climate = xr.forecasts.climatology_of(data.train)
+        scores = xr.forecasts.score_by_lead(result, data.test, [1, 2, 5], climate=climate)
         scores["spread_skill"]  # one number for each lead
         ```
     """
@@ -212,7 +228,7 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> _Su
     far = jax.lax.scan(from_climate, jnp.zeros_like(y), climate.quantiles)[0] / len(climate.quantiles)
     within = jnp.mean(jnp.abs(climate.quantiles[:, None] - climate.quantiles), axis=(0, 1)).reshape(ones)
     scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((1,) * (num_dims + 1))
-    samples = scale * (mixture.means + jnp.sqrt(mixture.variances) * jax.random.normal(key, mixture.means.shape))
+    samples = scale * draw(mixture, key)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
     climate_variance = jnp.sum(weight * climate.variance.reshape(ones), axis=per_field)

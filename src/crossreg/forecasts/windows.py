@@ -13,7 +13,7 @@ from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.rollout import checked_leads, rollout
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictors.predictor import Predictor
 
@@ -50,7 +50,7 @@ def first_pairs(pairs: AbstractPairs, horizon: int, most: int | None = None) -> 
     """
     length = pairs.pairs_per_row
     if length < horizon:
-        raise InputError(f"rollouts of {horizon} steps need trajectories of as many: these have {length}")
+        raise InputError(f"rollouts of {horizon} steps need trajectories of at least as many; these have {length}")
     first = np.arange(int(pairs.num_rows))[:, None] * length + np.arange(0, length - horizon + 1, horizon)
     return first.ravel()[evenly_spaced(first.size, most)]
 
@@ -82,8 +82,12 @@ def forecasts_of(
 
     Yields:
         Windows, in order.
+
+    Raises:
+        InputError: If there are no particles, or leads beyond the steps.
     """
-    together = max(1, _MOST_VALUES // max(math.prod(pairs.field_shape) * len(leads) * particles, 1))
+    leads = checked_leads(leads, steps, particles)
+    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * len(leads) * particles))
     for begin in range(0, len(first), together):
         own = first[begin : begin + together]
         batch = pairs[own]

@@ -1,6 +1,6 @@
 """The registry of methods: from a name, as `--methods` and the rows of tables have it, to a `Method`.
 
-    base[-variant…][-all-data][+early][+temperature|+sigma-temperature][+conformal]
+    base[-variant…][-all-data][+early][+growth|+temperature|+sigma-temperature][+conformal]
 
 Every method has one canonical name: `ensemble-3` becomes `ensemble`, `xreg-scaled-layer` becomes `xreg-layer`. A base
 is a change of the config, or several of which one is chosen on held-out data, and a number of members that are pooled.
@@ -21,7 +21,7 @@ from crossreg.errors import InputError, did_you_mean
 from crossreg.methods import dropout, fixed_noise, unregularized, xreg
 
 ENSEMBLE_SIZE = 3
-WRAPPERS = ("early", "temperature", "sigma-temperature", "conformal")
+WRAPPERS = ("early", "growth", "temperature", "sigma-temperature", "conformal")
 ALL_DATA = "-all-data"
 UNTRAINED = ("persistence", "persistence-masked")
 _BASES = ("unregularized", "dropout", "dropout-reg", "ensemble", "fixed-noise")
@@ -47,6 +47,7 @@ class Method:
             method without candidates is not trained.
         members: How many models each candidate trains and pools.
         early: Whether members are taken at their lowest NLL on held-out data.
+        growth: Whether a growth by lead is fitted after training, to rollouts.
         temperature: Whether a temperature is fitted to the whole mixture after training.
         sigma_temperature: Whether a temperature is fitted to σ alone after training.
         conformal: Whether conformal quantiles are fitted after training.
@@ -63,6 +64,7 @@ class Method:
     candidates: tuple[Callable[[Config], Config], ...]
     members: int = 1
     early: bool = False
+    growth: bool = False
     temperature: bool = False
     sigma_temperature: bool = False
     conformal: bool = False
@@ -106,7 +108,7 @@ class Method:
     @property
     def wrapped(self) -> bool:
         """Whether a wrapper reads held-out data after training."""
-        return self.early or self.temperature or self.sigma_temperature or self.conformal
+        return self.early or self.growth or self.temperature or self.sigma_temperature or self.conformal
 
     def learns_on_reg(self, configs: Sequence[Config]) -> bool:
         """Return whether training or the choice among candidates uses reg.
@@ -217,8 +219,9 @@ def _parse_method(name: str, forms: Sequence[str]) -> Method:
     order = [w for w in WRAPPERS if w in wrappers]
     if wrappers != order:
         raise InputError(f"methods {name}: write it as {'+'.join([base, *order])}")
-    if {"temperature", "sigma-temperature"} <= {*wrappers}:
-        raise InputError(f"methods {name}: +temperature and +sigma-temperature exclude each other")
+    widens = [f"+{wrapper}" for wrapper in order if wrapper in ("growth", "temperature", "sigma-temperature")]
+    if len(widens) > 1:
+        raise InputError(f"methods {name}: {' and '.join(widens)} exclude each other")
     if "early" in wrappers and not method.candidates:
         raise InputError(f"methods {name}: {base} is not trained, so it cannot stop early")
     if all_data and (wrappers or not method.candidates or method.learns_on_reg(method.configs(Config()))):

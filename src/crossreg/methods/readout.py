@@ -13,6 +13,7 @@ import numpy as np
 from crossreg.config import Config
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import Data
+from crossreg.forecasts.growth import fit_growth
 from crossreg.methods.early import Trained
 from crossreg.methods.names import Method
 from crossreg.metrics.evaluation import mean_nll
@@ -22,6 +23,9 @@ from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import Predictor
 from crossreg.predictors.temperature import fit_temperature
+
+# Steps of the rollouts that a growth by lead is fitted to, or as many as there are.
+ROLLOUT_HORIZON = 10
 
 
 class ReadOut(NamedTuple):
@@ -66,6 +70,12 @@ def read_out(method: Method, candidates: Sequence[Sequence[Trained]], data: Data
         failed = any(t.failed(early=method.early) for t in candidates[chosen])
     else:
         predictor = fit_persistence(data.train, knows_mask=method.name.startswith("persistence-masked"))
+    # Members that learned from rollouts each by itself are too wide together.
+    pools_rollouts = len(models) > 1 and all(model.growth is not None for model in models)
+    if method.growth or pools_rollouts:
+        held_out = data.held_out if method.growth else data.reg
+        predictor = fit_growth(predictor, held_out, min(ROLLOUT_HORIZON, held_out.pairs_per_row))
+        notes["growth"] = predictor.growth.spread.tolist()
     if method.temperature or method.sigma_temperature:
         predictor = fit_temperature(predictor, data.held_out, form="stretch" if method.temperature else "sigma")
         notes["temperature"] = float(predictor.temperature)

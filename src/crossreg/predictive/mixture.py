@@ -108,12 +108,14 @@ class Mixture(eqx.Module):
 
     def log_prob(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\log \frac1S \sum_s \mathcal N(y; \mu_s, \sigma_s^2)$ at every point, finite far into the tails."""
+        self._check_truth(y)
         variances = self.variances
         log_p = -0.5 * (LOG_2PI + jnp.log(variances) + (y - self.means) ** 2 / variances)
         return logsumexp(log_p, axis=0) - jnp.log(self.num_samples)
 
     def cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\frac1S \sum_s \Phi((y - \mu_s)/\sigma_s)$; at the truth it is the PIT."""
+        self._check_truth(y)
         return jnp.mean(ndtr((y - self.means) / jnp.sqrt(self.variances)), axis=0)
 
     def log_tail(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -121,6 +123,7 @@ class Mixture(eqx.Module):
 
         It is exact far out, where F rounds to 0 or 1.
         """
+        self._check_truth(y)
         standard = (y - self.means) / jnp.sqrt(self.variances)
         below, above = (logsumexp(log_ndtr(side), axis=0) for side in (standard, -standard))
         return jnp.minimum(jnp.log(2.0) + jnp.minimum(below, above) - jnp.log(self.num_samples), 0.0)
@@ -167,6 +170,7 @@ class Mixture(eqx.Module):
 
     def distance_to(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$E|X - y|$ for X of the mixture."""
+        self._check_truth(y)
         return jnp.mean(_mean_absolute(y - self.means, self.variances), axis=0)
 
     def distance_within(self, *, distinct: bool = False) -> Float[Array, "*shape"]:
@@ -199,6 +203,7 @@ class Mixture(eqx.Module):
 
         The factor is one number, or one for each point.
         """
+        _check_factor("temperature", temperature)
         mean, instances = self.mean, self.instance_means
         return Mixture(
             mean + temperature * (self.means - mean),
@@ -209,6 +214,7 @@ class Mixture(eqx.Module):
 
     def scale_sigmas(self, factor: float | Float[Array, ""]) -> "Mixture":
         r"""Widen the components alone: $\sigma_s \mapsto a\sigma_s$, with the same $\mu_s$."""
+        _check_factor("factor", factor)
         return Mixture(
             self.means, factor**2 * self.vars_predictive, factor**2 * self.vars_generalization, self.instance_means
         )
@@ -257,6 +263,13 @@ class Mixture(eqx.Module):
 
         instances = None if self.instance_means is None else mean(self.instance_means)
         return Mixture(mean(self.means), variance(self.vars_predictive), variance(self.vars_generalization), instances)
+
+    def _check_truth(self, y: Float[ArrayLike, "..."]) -> None:
+        """Raise InputError for a field of another shape, which would be compared with every field or channel."""
+        own, given = self.means.shape[1:], jnp.shape(y)
+        fits = len(given) == len(own) and all(size in (1, wanted) for size, wanted in zip(given, own, strict=True))
+        if given and not fits:
+            raise InputError(f"y has shape {given}; the prediction has {own}")
 
 
 class Recalibrated(eqx.Module):
@@ -375,6 +388,12 @@ def _check_level(level: float | Float[Array, ""]) -> None:
     """Raise InputError for a level outside (0, 1); inside a compiled program its value is not known."""
     if not isinstance(level, Tracer) and not 0 < float(level) < 1:
         raise InputError(f"level is {float(level):g}: must lie in (0, 1)")
+
+
+def _check_factor(name: str, factor: float | Float[Array, "..."]) -> None:
+    """Raise InputError for a factor of standard deviations that is known, and not positive and finite."""
+    if jnp.ndim(factor) == 0 and not isinstance(factor, Tracer) and not 0 < float(factor) < float("inf"):
+        raise InputError(f"{name} is {float(factor):g}: must be positive and finite")
 
 
 @jax.custom_jvp

@@ -1,19 +1,24 @@
 """The final scores of a run: what `metrics.json` holds and `crossreg evaluate` prints."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config
 from crossreg.data.pairs import AbstractPairs, Data
+from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
 from crossreg.metrics.test_times import scores_by_time, trained_steps
 from crossreg.nn.surrogate import Surrogate
-from crossreg.predictors.predictor import SurrogatePredictor
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor
 from crossreg.progress.display import CountDisplay
+from crossreg.runs.input_range import input_range
 
 # Of data in files, the pairs of each split that are scored unless a config says more.
 SCORED_PAIRS = 1000
+# Leads of a table, as far as a rollout goes.
+_LEADS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
 
 def final_metrics(
@@ -30,7 +35,8 @@ def final_metrics(
 
     Returns:
         Scores by split (None for an empty one), `sigma` by site, and, where test has times that train has not,
-        `test_times`: the scores within the times of train and beyond them. None replaces numbers that are not finite.
+        `test_times`: the scores within the times of train and beyond them. If the config has `rollout_steps`,
+        `rollouts` has the scores of forecasts by lead. None replaces numbers that are not finite.
     """
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     splits = {"test": data.test, "reg": data.reg, "train": data.train}
@@ -49,7 +55,35 @@ def final_metrics(
         scores = dict(zip(there, evaluate_all(jobs, **how), strict=True))
         by_time = scores_by_time(predictor, data, config.data, **how)
     found = {name: scores.get(name) for name in splits} | {"sigma": sigma_per_site(model)}
-    return finite_or_none(found if by_time is None else found | {"test_times": by_time})
+    if by_time is not None:
+        found["test_times"] = by_time
+    if steps := min(config.train.rollout_steps, data.test.pairs_per_row):
+        found["rollouts"] = rollout_scores(predictor, data, steps)
+    return finite_or_none(found)
+
+
+def leads_until(steps: int) -> list[int]:
+    """Return the leads of a table of a rollout: more of the first ones, and the last."""
+    return sorted({lead for lead in _LEADS if lead < steps} | {steps})
+
+
+def rollout_scores(
+    predictor: Surrogate | Predictor, data: Data, steps: int, *, leads: Sequence[int] | None = None, **how: Any
+) -> dict[str, Any]:
+    """Score forecasts of test trajectories, each from its first field.
+
+    Args:
+        predictor: A surrogate or any predictor.
+        data: The splits.
+        steps: Steps of each forecast.
+        leads: The leads to score; by default those of `leads_until`.
+        **how: Further arguments of `score_by_lead`.
+
+    Returns:
+        The scores of `score_by_lead`, with None for numbers that are not finite.
+    """
+    how = {"climate": climatology_of(data.train), "limits": input_range(data.train).limits} | how
+    return finite_or_none(score_by_lead(predictor, data.test, leads or leads_until(steps), steps=steps, **how))
 
 
 def finite_or_none(value: Any) -> Any:

@@ -14,22 +14,14 @@ from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
-from crossreg.forecasts.rollout import rollout
-from crossreg.forecasts.scores import climatology_of, score_by_lead
+from crossreg.forecasts.rollout import checked_leads, rollout
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.final_scores import finite_or_none
+from crossreg.runs.final_scores import rollout_scores
 from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
 from crossreg.runs.run_folder import Run
 
-# Leads of a table, as far as a rollout goes.
-_LEADS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 _STEPS = 50
 _VALUES_PER_CALL = 2**25
-
-
-def leads_until(steps: int) -> list[int]:
-    """Return the leads of a table of a rollout: more of the first ones, and the last."""
-    return sorted({lead for lead in _LEADS if lead < steps} | {steps})
 
 
 def score_rollouts(
@@ -62,20 +54,13 @@ def score_rollouts(
     steps = min(_STEPS, length) if steps is None else steps
     if not 1 <= steps <= length:
         raise InputError(f"steps is {steps}: must be from 1 to the {length} of the test trajectories")
-    leads = leads_until(steps) if leads is None else leads
     with CountDisplay("trajectories forecast", enabled=progress) as display:
-        scores = score_by_lead(
-            run,
-            data.test,
-            leads,
-            steps=steps,
-            climate=climatology_of(data.train),
-            particles=particles,
-            limits=run.limits,
-            progress=display.adder(int(data.test.num_rows)),
-        )
+        how: dict[str, Any] = {"particles": particles, "progress": display.adder(int(data.test.num_rows))}
+        if run.limits is not None:
+            how["limits"] = run.limits
+        scores = rollout_scores(run.model, data, steps, leads=leads, **how)
     of_run = {"steps": steps, "particles": particles, "reg_horizon": run.config.train.reg_horizon}
-    return finite_or_none(of_run | scores)
+    return of_run | scores
 
 
 def forecast_fields(
@@ -87,6 +72,7 @@ def forecast_fields(
     leads: Sequence[int] | None = None,
     particles: int = 60,
     levels: tuple[float, ...] = (0.05, 0.5, 0.95),
+    samples: int = 0,
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, np.ndarray]:
@@ -100,24 +86,27 @@ def forecast_fields(
         leads: The leads to keep; by default all of them.
         particles: Particles of each forecast.
         levels: The levels of the quantiles.
+        samples: How many joint samples to draw.
         seed: The seed of the particles.
         progress: Whether to show how many fields are forecast.
 
     Returns:
         `mean`, `std`, `std_predictive` and `std_generalization`, (lead, batch, channel, *space); `quantiles` with a
-        leading axis of levels; `levels`, `leads`, and `out_of_range`, the number of particles that are out of range by
-        each lead.
+        leading axis of levels, `samples`, if any, with one of samples; `levels`, `leads`, and `out_of_range`, the
+        number of particles that are out of range by each lead.
     """
     check_levels(levels)
-    leads = range(1, steps + 1) if leads is None else leads
+    if samples < 0:
+        raise InputError(f"samples is {samples}: must be at least 0")
+    leads = checked_leads(leads, steps, particles)
     check_room(
-        4 * x.size * len(leads) * (4 + len(levels)),
+        4 * x.size * len(leads) * (4 + len(levels) + samples),
         f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
     )
     start = observe(run, x, mask)[:, : run.channels]
     seen = np.asarray(np.isfinite(x).all(axis=1, keepdims=True))
     key = evaluation_key(seed)
-    chunk = max(1, min(_VALUES_PER_CALL // max(x[0].size * len(leads) * particles, 1), x.shape[0]))
+    chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
     parts = []
     with CountDisplay("fields forecast", enabled=progress) as display:
         for begin in range(0, x.shape[0], chunk):
@@ -125,16 +114,18 @@ def forecast_fields(
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
             # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
             if run.config.data.mask_channel and not seen[index].all():
-                masks = np.broadcast_to(masks, (max(steps, 1), *masks.shape)).copy()
+                masks = np.broadcast_to(masks, (steps, *masks.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
             forecast = rollout(run, start[index], steps, particles, **how)
             arrays = {name: getattr(forecast, name) for name in ("mean", "std", "std_predictive", "std_generalization")}
             arrays["quantiles"] = jnp.stack([forecast.quantile(level) for level in levels])
+            if samples:
+                arrays["samples"] = forecast.samples(samples, key=jax.random.fold_in(keys[0], samples))
             parts.append(({name: np.asarray(array) for name, array in arrays.items()}, forecast.lost))
             display.update(int(index[-1]) + 1, x.shape[0])
-    axis = {name: 2 if name == "quantiles" else 1 for name in parts[0][0]}
+    axis = {name: array.ndim - x.ndim for name, array in parts[0][0].items()}
     arrays = {name: np.concatenate([part[name] for part, _ in parts], axis=axis[name]) for name in axis}
     lost = sum(lost for _, lost in parts)
     return arrays | {"levels": np.asarray(levels), "leads": np.asarray(leads), "out_of_range": np.asarray(lost)}
@@ -172,9 +163,10 @@ def forecast_file(
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             leads = arrays["leads"][: np.argmax(arrays["out_of_range"] > 0)]
-            until = f"; it is finite up to lead {leads[-1]}" if leads.size else ""
+            until = f"; up to lead {leads[-1]}, none did" if leads.size else ""
             raise InputError(
-                f"input {source}: the {name} of the forecast is not finite: particles grew too large{until}"
+                f"input {source}: the {name} of the forecast is not finite, since particles left the range of the"
+                f" training data{until}"
             )
     write_arrays(target, arrays)
     for warning in warnings:
@@ -187,6 +179,6 @@ def of_single_steps(run: Run, steps: int) -> str:
     if steps == 1 or run.config.train.reg_horizon > 1:
         return ""
     return (
-        "the error bars of this run were learned on single steps, and are too small further ahead; train with"
+        "the error bars of this run were learned on single steps, and are often too small further ahead; train with"
         " `preset=forecasts` for error bars by lead"
     )

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError
+from crossreg.forecasts.forecast import Limits
 from crossreg.nn.build import scale_pairs
 
 # How far beyond the range, in units of its width, a value may lie before there is a warning, and before it is refused.
@@ -38,6 +39,11 @@ class InputRange(NamedTuple):
     high: tuple[float, ...]
     least_spread: tuple[float, ...] | None = None
     hidden: float | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """The range that the particles of a rollout are expected to stay in: this one, and its width on either side."""
+        return Limits.around(np.asarray([self.low, self.high])[:, :, None], 1.0)
 
 
 def input_range(pairs: AbstractPairs) -> InputRange:

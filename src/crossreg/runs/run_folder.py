@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from crossreg.config import Config, load_stored
@@ -31,7 +32,7 @@ from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
 from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
 from crossreg.data.units import Units
-from crossreg.errors import InputError, in_one_line
+from crossreg.errors import InputError, in_one_line, warn
 from crossreg.files.whole import check_is_folder, read_array, read_json
 from crossreg.forecasts.forecast import Forecast, Limits
 from crossreg.forecasts.rollout import rollout
@@ -42,7 +43,7 @@ from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.history import last_line
 from crossreg.runs.file_names import CONFIG, FIELDS, HISTORY, MASK, METRICS, MODEL, VERSIONS
-from crossreg.runs.input_range import InputRange, stored_range
+from crossreg.runs.input_range import InputRange, check_range, stored_range
 from crossreg.runs.kinds import kind_of
 from crossreg.runs.older_names import with_current_names
 from crossreg.runs.safeguards.manifest import check_files
@@ -93,8 +94,25 @@ class Run(NamedTuple):
 
         Returns:
             A mixture at every point; for data with units, in the fields' units.
+
+        Raises:
+            InputError: If x has another grid than the run's fields, or values far outside the range of its inputs. Of
+                values less far outside there is a warning.
         """
-        return predict(self.model, jnp.asarray(x), key=key, num_samples=self.config.train.evaluation_samples)
+        x = jnp.asarray(x)
+        if x.ndim == len(self.space) + 2 and x.shape[1] >= self.channels:
+            self._check_inputs(x)
+        return predict(self.model, x, key=key, num_samples=self.config.train.evaluation_samples)
+
+    def _check_inputs(self, x: Float[Array, "batch in *space"]) -> None:
+        """Raise InputError for another grid, or for values far outside the range; warn of less far ones."""
+        if x.shape[2:] != self.space:
+            raise InputError(f"x has fields of {x.shape[2:]} points; the run was trained on {self.space}")
+        if self.input_range is None or isinstance(x, Tracer):
+            return
+        fields = np.asarray(x[:, : self.channels])
+        for warning in check_range(fields, np.ones(self.space, bool), self.input_range, "x"):
+            warn(warning)
 
     def evaluate(
         self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int | None = None
@@ -116,14 +134,8 @@ class Run(NamedTuple):
 
     @property
     def limits(self) -> Limits | None:
-        """The range that a rollout's particles are expected to stay in: that of the inputs, and its width either side.
-
-        None where an older version did not store it.
-        """
-        if self.input_range is None:
-            return None
-        ends = np.asarray([self.input_range.low, self.input_range.high])
-        return Limits.around(ends[:, :, None], 1.0)
+        """The range that the particles of a rollout are expected to stay in; None where it was not stored."""
+        return None if self.input_range is None else self.input_range.limits
 
     def rollout(
         self, x0: Float[Array | np.ndarray, "batch in *space"] | Batch, steps: int, particles: int = 60, **how: Any

@@ -43,9 +43,16 @@ class Work(NamedTuple):
 
 
 def reg_updates_per_step(config: Config) -> float:
-    """Return the updates of ρ per train update, over a whole run."""
+    """Return the updates of ρ per train update, over a whole run; one from a rollout counts for its work."""
     train = config.train
-    return train.reg_updates_until(train.steps) / train.steps if config.model.learns_on_reg else 0.0
+    if not config.model.learns_on_reg:
+        return 0.0
+    settling = train.reg_updates_until(train.steps) - train.reg_updates_until(train.settled_after)
+    if train.reg_horizon > 1:
+        # Of more particles, at K leads, and once more for the gradient: a third of an update is its forward pass.
+        each = train.rollout_batch_size * train.evaluation_samples / (train.batch_size * train.num_samples)
+        settling *= train.reg_horizon * each * 4 / 3
+    return (train.reg_updates_until(train.settled_after) + settling) / train.steps
 
 
 def blocks_before_noise(model: ModelConfig) -> int:

@@ -23,8 +23,18 @@ from crossreg.report.figures.drawing import (
     save,
     wrapped,
 )
+from crossreg.report.figures.forecasts import lead_curves
 from crossreg.report.looks import COLORS
-from crossreg.report.tables.comparison import Line, collect, decomposed, fair_group, regime_of, regimes, setting_of
+from crossreg.report.tables.comparison import (
+    Line,
+    collect,
+    decomposed,
+    fair_group,
+    leads_of,
+    regime_of,
+    regimes,
+    setting_of,
+)
 from crossreg.report.tables.curves import curve_groups, fixed_part
 
 _FIELDS = {"observed_fraction": "observed fraction", "train_size": "training trajectories"}
@@ -264,11 +274,24 @@ def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Dr
     rows = [row for row in rows if "total" not in regime_of(row)]
     lines = collect(rows)
     drawings += _curves(lines, folder)
+    drawings += _forecasts(lines, folder)
     drawings.append(functools.partial(calibration_of_regimes, rows, folder / "calibration_regimes"))
     if parts := [line for line in decomposed(lines) if line.values("train_rmse")]:
         drawings.append(functools.partial(decomposition, parts, folder / "decomposition"))
     methods = dict.fromkeys(line.method for line in lines)
     return drawings + [functools.partial(calibration_montage, rows, m, folder / f"calibration_{m}") for m in methods]
+
+
+def _forecasts(lines: Sequence[Line], folder: Path) -> list[Drawing]:
+    """Return a drawing of the scores of forecasts for each regime that has them."""
+    groups = regimes([line for line in lines if leads_of([line])])
+    drawings: list[Drawing] = []
+    for number, group in enumerate(groups):
+        regime = group[0].regime
+        where = f"{regime.get('scenario', 'diff_ks')}, {regime['observed_fraction']:g} observed"
+        path = folder / f"forecasts{f'_{number + 1}' if number else ''}"
+        drawings.append(functools.partial(lead_curves, group, path, where=where))
+    return drawings
 
 
 def _curves(lines: Sequence[Line], folder: Path) -> list[Drawing]:

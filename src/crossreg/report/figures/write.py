@@ -199,5 +199,9 @@ def _title(trial: Trial) -> str:
 def _name(trial: Trial) -> str:
     """Return a regime as part of a file name."""
     data = trial.config.data
-    others = [f"{k}-{v}" for k, v in trial.changes.items() if k not in ("observed_fraction", "train_size", "one_pool")]
+    others = [
+        f"{k}-{v}"
+        for k, v in trial.changes.items()
+        if k not in ("observed_fraction", "train_size", "one_pool", "rollout_steps")
+    ]
     return "_".join([f"observed-{data.observed_fraction:g}", f"train-{data.train_size}", *others])

@@ -60,6 +60,8 @@ TITLES = {
     **{f"{split}_rms_predictive": f"{split} √U_pred" for split in ("train", "reg", "test")},
     **{f"{split}_rms_generalization": f"{split} √U_gen" for split in ("train", "reg", "test")},
 }
+# Scores of forecasts by lead, with the digits of a table; `at_lead` names them at one lead.
+LEAD_SCORES = {"spread_skill": 2, "ece_mix": 3, "crps": 4, "rmse": 4, "energy_score": 4, "lost": 0}
 # Scores that methods are judged by: of test alone, which no method has learned from.
 JUDGED = ("test_nll", "test_ece_mix", "test_crps", "test_rmse")
 _PAPERS_SCENARIO = "diff_ks"
@@ -75,7 +77,8 @@ class Line(NamedTuple):
         split: The numbers of trajectories in train and in reg.
         seeds: The number of runs.
         diverged: The number of those that diverged.
-        by_seed: Score → (seed of the mask, seed of the training) → value, of the runs that did not diverge.
+        by_seed: Score → (seed of the mask, seed of the training) → value, of the runs that did not diverge. A score of
+            forecasts has an entry for each lead.
         shared: The settings off their defaults that the sweep did not vary: those of a config file.
     """
 
@@ -147,7 +150,8 @@ def regime_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     sizes = {"train_size": row["train_size"], "reg_size": row["reg_size"]}
     changes = row.get("changes", {})
-    others = {k: v for k, v in changes.items() if k not in (*sizes, "observed_fraction", "one_pool", "mask_seed")}
+    told = (*sizes, "observed_fraction", "one_pool", "mask_seed", "rollout_steps")  # the last changes no training
+    others = {k: v for k, v in changes.items() if k not in told}
     regime = {"total": sum(sizes.values())} if changes.get("one_pool") else sizes
     scenario = {} if row.get("scenario", _PAPERS_SCENARIO) == _PAPERS_SCENARIO else {"scenario": row["scenario"]}
     return scenario | {"observed_fraction": row["observed_fraction"]} | regime | others | {"steps": row["steps"]}
@@ -186,6 +190,11 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
                 value = (row.get(split) or {}).get(score)
                 if value is not None:
                     line.by_seed[name][seeds] = value
+            forecasts = row.get("rollouts") or {}
+            for name in LEAD_SCORES:
+                for lead, value in zip(forecasts.get("leads", ()), forecasts.get(name, ()), strict=True):
+                    if value is not None:
+                        line.by_seed.setdefault(at_lead(name, lead), {})[seeds] = value
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
     if len({line.split[1] for line in lines.values()}) == 1:  # a size that all lines share tells none apart
         lines = {
@@ -193,6 +202,19 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
             for key, line in lines.items()
         }
     return sorted(lines.values(), key=_order)
+
+
+def at_lead(score: str, lead: int) -> str:
+    """Return the name of a score of forecasts at a lead."""
+    return f"{score} at lead {lead}"
+
+
+def leads_of(lines: Iterable[Line]) -> list[int]:
+    """Return the leads that lines have scores of."""
+    prefix = at_lead("crps", 0)[:-1]
+    return sorted(
+        {int(name.removeprefix(prefix)) for line in lines for name in line.by_seed if name.startswith(prefix)}
+    )
 
 
 def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,9 +1,33 @@
-"""Scores of forecasts by lead time, as text."""
+"""Scores of forecasts by lead time: of a run as text, and of a sweep as cells."""
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crossreg.report.tables.layout import aligned
+import numpy as np
+
+from crossreg.report.tables.comparison import (
+    LEAD_SCORES,
+    TITLES,
+    Line,
+    at_lead,
+    clearly_best,
+    leads_of,
+    regimes,
+    setting_of,
+    signed,
+    varying,
+)
+from crossreg.report.tables.layout import Cell, aligned
+
+# Leads of the tables of a sweep; leads.csv has all.
+_SHOWN = (1, 2, 5, 10, 20, 50, 100)
+_TITLES = {
+    "spread_skill": "Forecasts: spread over skill by lead, right at 1",
+    "ece_mix": "Forecasts: ECE by lead",
+    "crps": "Forecasts: CRPS by lead, and particles out of range at the last",
+}
 
 _COLUMNS = (
     ("RMSE", "rmse", "{:.4g}"),
@@ -36,3 +60,62 @@ def lead_table(scores: Mapping[str, Any]) -> str:
         f" training data by more than its width, of {scores['particles_in_all']} in all forecasts."
     )
     return "\n".join([head, "-" * len(head), *body, said])
+
+
+def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
+    """Return tables of forecasts by their titles, with a line per regime and method; empty without forecasts.
+
+    Cells are means over seeds. A bold CRPS is below those of all other methods of its regime, beyond the 95% interval
+    of the difference. Where a seed has no score, as particles grew too large, there is none.
+    """
+    rolled = [line for line in lines if at_lead("crps", 1) in line.by_seed]
+    every = leads_of(rolled)
+    leads = [lead for lead in every if lead in _SHOWN or lead == every[-1]]
+    fields = varying(rolled) if rolled else []
+    tables = {}
+    for score, title in _TITLES.items():
+        header = [*(TITLES.get(f, f) for f in fields), "setting", "method", *map(str, leads)]
+        header += ["out of range"] if score == "crps" else []
+        body = []
+        for group in regimes(rolled):
+            best = {lead: clearly_best(group, at_lead(score, lead)) for lead in leads} if score == "crps" else {}
+            for line in group:
+                row = [*(Cell(str(line.regime.get(f, ""))) for f in fields), Cell(setting_of(line.regime))]
+                row.append(Cell(line.method))
+                row += [Cell(_mean(line, score, lead), best.get(lead) is line) for lead in leads]
+                if score == "crps":
+                    row.append(Cell(f"{sum(line.by_seed[at_lead('lost', leads[-1])].values()):.0f}"))
+                body.append(row)
+        if all(not row[len(fields)].text or row[len(fields)].text == body[0][len(fields)].text for row in body):
+            header, body = ([row[: len(fields)] + row[len(fields) + 1 :] for row in part] for part in ([header], body))
+            [header] = header
+        tables[title] = [[Cell(text) for text in header], *body]
+    return tables if rolled else {}
+
+
+def _mean(line: Line, score: str, lead: int) -> str:
+    values = line.by_seed.get(at_lead(score, lead), {})
+    if len(values) < line.seeds - line.diverged or not values:
+        return "–"
+    mean = float(np.mean(line.independent(at_lead(score, lead))))
+    return f"{mean:.3g}" if score == "crps" else signed(mean, LEAD_SCORES[score])
+
+
+def leads_csv(lines: Sequence[Line]) -> str:
+    """Return one row per regime, method and lead, with every score of forecasts and the ends of its interval."""
+    rolled = [line for line in lines if at_lead("crps", 1) in line.by_seed]
+    fields = list(dict.fromkeys(name for line in rolled for name in line.regime))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    ends = [f"{score}{end}" for score in LEAD_SCORES for end in ("", "_low", "_high", "_seeds")]
+    writer.writerow([*fields, "method", "seeds", "diverged", "lead", *ends])
+    for line in rolled:
+        for lead in leads_of([line]):
+            row = [*(line.regime.get(f, "") for f in fields), line.method, line.seeds, line.diverged, lead]
+            for score in LEAD_SCORES:
+                name = at_lead(score, lead)
+                found = line.interval(name) if name in line.by_seed else None
+                count = len(line.by_seed.get(name, {}))
+                row += ["", "", "", count] if found is None else [found.mean, found.low, found.high, count]
+            writer.writerow(["" if value != value else value for value in row])
+    return out.getvalue()

@@ -24,6 +24,7 @@ from crossreg.report.tables.comparison_tables import (
     sections,
     settings_cells,
 )
+from crossreg.report.tables.forecasts import lead_cells, leads_csv
 from crossreg.report.tables.layout import aligned, piped
 from crossreg.report.tables.scores import times_sentences
 from crossreg.report.tables.verdicts import base_setting, verdicts
@@ -78,7 +79,7 @@ def _sentences(rows: Sequence[Mapping[str, Any]], lines: Sequence[Line], missing
 
 
 def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: int = 0, width: int | None = None) -> str:
-    """Write table.md, table.csv and table.tex into a folder.
+    """Write table.md, table.csv and table.tex into a folder and, where forecasts were scored, leads.csv.
 
     Args:
         rows: The finished rows of a sweep.
@@ -97,7 +98,8 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
     lines = collect(rows)
     said = _sentences(rows, lines, missing)
     residuals = decomposition_cells(lines)
-    further = {
+    forecasts = lead_cells(lines)
+    further = forecasts | {
         "Number of regimes, judged by the 95% interval of the difference": duel_cells(lines),
         f"Difference from {base_setting(lines) or 'the default'}": settings_cells(lines),
         "Residuals and both parts of the uncertainty, root mean squares": residuals,
@@ -112,8 +114,11 @@ def write_tables(rows: Sequence[Mapping[str, Any]], folder: Path, *, missing: in
     markdown.append("\n".join(f"- {sentence}" for sentence in said))
     latex = f"% {said[-1]}\n" if missing else ""
     latex += "\n\n".join(f"% {title}\n{as_latex(part)}" for title, part in sections(lines))
-    for name, text in (("md", "\n\n".join(markdown)), ("csv", as_csv(lines)[:-1]), ("tex", latex)):
-        with replacing(folder / f"table.{name}") as file:
+    files = {"table.md": "\n\n".join(markdown), "table.csv": as_csv(lines)[:-1], "table.tex": latex}
+    if forecasts:
+        files["leads.csv"] = leads_csv(lines)[:-1]
+    for name, text in files.items():
+        with replacing(folder / name) as file:
             file.write(f"{text}\n".encode())
 
     tables = [f"{title}\n{as_text(part, width)}\n".lstrip("\n") for title, part in sections(lines)]

@@ -46,11 +46,11 @@ _COMPILERS = 4
 def without_idle(config: Config) -> Config:
     """Return the config with idle settings at their defaults, so that equal trainings have one hash.
 
-    Without learning on reg, the settings of ρ are idle.
+    What is scored after training is idle and, without learning on reg, so are the settings of ρ.
     """
-    if config.model.learns_on_reg:
-        return config
-    idle = ("k_reg", "settle", "reg_objective", "generalization_head_learning_rate")
+    idle: tuple[str, ...] = ("rollout_steps",)
+    if not config.model.learns_on_reg:
+        idle += ("k_reg", "settle", "reg_horizon", "reg_objective", "generalization_head_learning_rate")
     return config.replace(**{name: getattr(TrainConfig, name) for name in idle})
 
 

@@ -16,7 +16,7 @@ from crossreg.methods.readout import ReadOut, read_out
 from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
 from crossreg.metrics.test_times import scores_by_time
 from crossreg.predictors.predictor import Predictor
-from crossreg.runs.final_scores import finite_or_none
+from crossreg.runs.final_scores import finite_or_none, rollout_scores
 from crossreg.runs.programs import Training
 from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.studies.sweep.programs import without_idle
@@ -57,7 +57,7 @@ def score_trials(
     Yields:
         The key and the row of each trial. In the row, `std_mu_final` of test is the mean Std_ω[μ] at the last step
         alone, as in the paper's figure. If test has times that train lacks, `test_times` has separate scores within
-        the times of train and beyond them.
+        the times of train and beyond them. If the settings ask for it, `rollouts` has the scores of forecasts by lead.
     """
     reads: list[ReadOut] = []
     splits_of = functools.cache(lambda config: make_data(trajectories, config, check=False))  # shared by many trials
@@ -81,9 +81,12 @@ def score_trials(
             last = range(test.pairs_per_row - 1, test.pairs_per_row)
             [slice_scores] = evaluate_all([(predictor, test)], steps=last)
             by_split["test"]["std_mu_final"] = slice_scores["std_mu"]
-        by_time = scores_by_time(predictor, data, trial.config.data)
         row = _row(trial, reads[number], by_split)
-        yield key, row if by_time is None else row | {"test_times": finite_or_none(by_time)}
+        if (by_time := scores_by_time(predictor, data, trial.config.data)) is not None:
+            row["test_times"] = finite_or_none(by_time)
+        if steps := min(trial.config.train.rollout_steps, data.test.pairs_per_row):
+            row["rollouts"] = rollout_scores(predictor, data, steps)
+        yield key, row
 
 
 def _splits(trial: Trial) -> tuple[str, ...]:
