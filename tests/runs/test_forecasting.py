@@ -9,7 +9,8 @@ import pytest
 from crossreg.cli.main import main
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.runs import forecasting
-from crossreg.runs.forecasting import forecast_fields, leads_until
+from crossreg.runs.final_scores import leads_until
+from crossreg.runs.forecasting import forecast_fields
 from crossreg.runs.prediction import predict_fields
 from crossreg.runs.run_folder import load_run
 
@@ -130,9 +131,9 @@ def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeyp
 BAD = {
     "--steps 0: must be from 1 to the 5": ["--steps", "0"],
     "--steps 6: must be from 1 to the 5": ["--steps", "6"],
-    "--particles 0: expected at least 1": ["--particles", "0"],
-    "leads are 3, 2": ["--leads", "3,2"],
-    "leads are 1, 9": ["--leads", "1,9"],
+    "--particles 0: must be at least 1": ["--particles", "0"],
+    "--leads 3,2: must be increasing": ["--leads", "3,2"],
+    "--leads 1,9: must be increasing": ["--leads", "1,9"],
     "--leads 1,x": ["--leads", "1,x"],
     "output": ["--output", "a.npz"],
 }
@@ -144,9 +145,9 @@ def test_what_cannot_be_forecast_is_one_line(folder, message, capsys):
 
 
 BAD_INPUT = {
-    "--particles 0: expected at least 1": ["--particles", "0"],
-    "--steps 0: expected at least 1": ["--steps", "0"],
-    "leads are 2, 1": ["--steps", "4", "--leads", "2,1"],
+    "--particles 0: must be at least 1": ["--particles", "0"],
+    "--steps 0: must be at least 1": ["--steps", "0"],
+    "--leads 2,1: must be increasing": ["--steps", "4", "--leads", "2,1"],
     "20": [],
 }
 
@@ -166,7 +167,9 @@ def test_a_model_that_explodes_is_one_line(folder, x, tmp_path, capsys, monkeypa
     monkeypatch.setattr("crossreg.runs.run_folder.load_run", lambda _: run._replace(model=model))
     np.save(tmp_path / "x.npy", x)
     flags = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz", "--steps", "6", "--quiet"]
-    assert "is not finite: particles grew too large" in refused(capsys, "rollout", folder, *flags)
+    assert "the mean of the forecast is not finite, since particles left the range" in refused(
+        capsys, "rollout", folder, *flags
+    )
     assert not (tmp_path / "y.npz").exists()
     capsys.readouterr()
     assert main(["rollout", str(folder), "--particles", "3", "--json", "--quiet"]) == 0

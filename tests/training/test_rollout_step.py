@@ -414,7 +414,7 @@ def test_reg_must_be_as_long_as_its_rollouts(data):
     with pytest.raises(InputError) as caught:
         fit(data, config.model, config.train, progress=False)
     said = str(caught.value)
-    assert said.startswith("reg_horizon is 7: trajectories of reg have 6 steps")
+    assert said.startswith("reg_horizon is 7: must be at most 6, the steps of the trajectories of reg")
     assert "\n" not in said
     with pytest.raises(InputError, match="settle"):
         config_of(settle=0.0)

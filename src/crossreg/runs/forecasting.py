@@ -106,7 +106,7 @@ def forecast_fields(
     start = observe(run, x, mask)[:, : run.channels]
     seen = np.asarray(np.isfinite(x).all(axis=1, keepdims=True))
     key = evaluation_key(seed)
-    chunk = max(1, min(_VALUES_PER_CALL // max(x[0].size * len(leads) * particles, 1), x.shape[0]))
+    chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
     parts = []
     with CountDisplay("fields forecast", enabled=progress) as display:
         for begin in range(0, x.shape[0], chunk):
@@ -114,7 +114,7 @@ def forecast_fields(
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
             # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
             if run.config.data.mask_channel and not seen[index].all():
-                masks = np.broadcast_to(masks, (max(steps, 1), *masks.shape)).copy()
+                masks = np.broadcast_to(masks, (steps, *masks.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
