@@ -66,12 +66,19 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     assert (read.unaware, read.aware, read.scanned, read.space) == (stored.unaware, stored.aware, 4, (20,))
 
 
-def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tmp_path):
-    """Pressures of 10⁵ ± 20 Pa beside velocities of some cm/s: each has half precision of its own spread."""
-    size = np.array([20.0, 0.05])[: stored.truth.shape[2], None]
+def test_quantiles_up_to_five_deviations_away_are_kept_to_a_24th(stored, tmp_path):
+    offsets = np.linspace(-5, 5, stored.offsets.size, dtype=np.float32).reshape(stored.offsets.shape)
+    write_test_fields(tmp_path / "f.npz", stored._replace(offsets=offsets))
+    np.testing.assert_allclose(read_test_fields(tmp_path / "f.npz").offsets, offsets, atol=0.5 / 24 + 1e-5)
+
+
+@pytest.mark.parametrize(("offset", "spread"), [(1e5, 20.0), (300.0, 3.0)])
+def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tmp_path, offset, spread):
+    """10⁵ ± 20 Pa or 300 ± 3 K beside velocities of some cm/s: each has half precision of its own spread."""
+    size = np.array([spread, 0.05])[: stored.truth.shape[2], None]
     assert len(size) == 2
     own = stored._replace(
-        truth=(stored.truth * size + np.array([1e5, 0.0])[:, None]).astype(np.float32),
+        truth=(stored.truth * size + np.array([offset, 0.0])[:, None]).astype(np.float32),
         **{name: (getattr(stored, name) * size).astype(np.float32) for name in ("error", "std_mu", "std_predictive")},
         windows=None,
     )
