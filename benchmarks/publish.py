@@ -345,6 +345,10 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     return lines
 
 
+# Settings that came later, whose default is what was done before.
+_LATER = ("lead_growth", "reg_horizon", "rollout_steps")
+
+
 def _other_defaults(made: dict[str, Any]) -> str:
     """Return in words the defaults that were different when the rows were made.
 
@@ -354,13 +358,17 @@ def _other_defaults(made: dict[str, Any]) -> str:
     others = [
         f"`{name}` {then[part][name]}" if name in then[part] else f"no `{name}`"
         for part, name in ((part, name) for part in now for name in now[part] if name not in ("steps", "seed"))
-        if (then[part][name] != now[part][name] if name in then[part] else part != "data" and _is_on(now[part][name]))
+        if (
+            then[part][name] != now[part][name]
+            if name in then[part]
+            else part != "data" and _is_on(name, now[part][name])
+        )
     ]
     return f" The default was another one then: {', '.join(others)}." if others else ""
 
 
-def _is_on(value: Any) -> bool:
-    return value not in (None, "none")
+def _is_on(name: str, value: Any) -> bool:
+    return name not in _LATER and value not in (None, "none")
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:

@@ -72,6 +72,7 @@ TRAIN = {
     "train_samples": None,
     "evaluation_samples": 30,
     "reg_horizon": 1,
+    "rollout_steps": 0,
     "reg_objective": "scaled-crps",
     "learning_rate": 2e-3,
     "site_learning_rate": 1e-2,

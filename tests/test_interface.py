@@ -25,9 +25,9 @@ from made_fields import fields
 SMALL = xr.ModelConfig(width=4, num_blocks=2, num_modes=3)
 QUICK: dict[str, Any] = {"steps": 20, "batch_size": 4, "num_samples": 3, "evaluation_samples": 4, "evaluate_every": 10}
 NAMES = {
-    "Config", "Data", "DataConfig", "Fit", "InUnits", "InputError", "Mixture", "ModelConfig", "Run", "TrainConfig",
-    "build_model", "cross_regularize", "data", "evaluate", "export", "fit", "load", "load_run", "methods", "metrics",
-    "nn", "predict", "preset",
+    "Config", "Data", "DataConfig", "Fit", "Forecast", "InUnits", "InputError", "Mixture", "ModelConfig", "Run",
+    "TrainConfig", "build_model", "cross_regularize", "data", "evaluate", "export", "fit", "forecasts", "load",
+    "load_run", "methods", "metrics", "nn", "predict", "preset", "rollout",
 }  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def test_the_public_names():
     assert set(dir(xr)) == NAMES
     for name in NAMES:
         assert getattr(xr, name) is not None
-    for package in (xr.data, xr.export, xr.methods, xr.metrics, xr.nn):
+    for package in (xr.data, xr.export, xr.forecasts, xr.methods, xr.metrics, xr.nn):
         for name in dir(package):  # a module of the same name would take its place once it is imported
             assert not isinstance(getattr(package, name), ModuleType), name
         with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nothing'"):

@@ -68,7 +68,7 @@ def test_every_number_of_cars_is_used_up_before_a_split_goes_short():
     [
         ((2, 0), {}, "made up: 2 cars; expected at least 3"),
         ((1, 8), {}, "made up: 1 cars besides the 8 of its test part; expected at least 2"),
-        ((9, 9), {"reg_size": 0}, "reg_size 0: expected at least 1"),
+        ((9, 9), {"reg_size": 0}, "reg_size is 0: expected at least 1 car"),
     ],
 )
 def test_splits_that_are_refused(available, sizes, message):

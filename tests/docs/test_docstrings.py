@@ -137,7 +137,7 @@ def names(tmp_path_factory) -> Iterator[dict[str, Any]]:
     trajectories = make_trajectories(points=32, channels=1)
     scenario = f"apebench-diff_ks-{POOL_SIZE}x{HORIZON}-{len(TEST_POOL)}x{TEST_HORIZON}.npz"
     cache.write(folder / "cache" / scenario, trajectories)
-    fields = waves(20, 6, 2, points=32)
+    fields = waves(20, 12, 2, points=32)
     keys = jax.random.split(jax.random.key(0), 2)
     unet = Backbone(eqx.nn.Conv1d(2, 4, 1, key=keys[0]), [eqx.nn.Conv1d(4, 4, 3, padding=1, key=keys[1])])
     with pytest.MonkeyPatch.context() as patch:
@@ -151,8 +151,9 @@ def names(tmp_path_factory) -> Iterator[dict[str, Any]]:
         result = xr.fit(data, xr.ModelConfig(width=3, num_blocks=2, num_modes=4), training, progress=False)
         result.save("runs/first", progress=False)
         x, y = data.test[:3].x, data.test[:3].y
+        x0, truth = x, jnp.broadcast_to(y, (50, *y.shape))  # of 50 leads
         made = {"data": data, "result": result, "model": result.model, "trajectories": trajectories, "unet": unet}
-        made |= {"x": x, "y": y, "mixture": xr.predict(result.model, x)}
+        made |= {"x": x, "y": y, "x0": x0, "truth": truth, "mixture": xr.predict(result.model, x)}
         yield {"Path": Path, "jax": jax, "jnp": jnp, "np": np, "xr": xr} | made
 
 

@@ -75,7 +75,7 @@ def pages(site) -> dict[Path, Page]:
     return {path: Page(path) for path in sorted(site.rglob("*.html"))}
 
 
-PACKAGES = (crossreg.data, crossreg.export, crossreg.methods, crossreg.metrics, crossreg.nn)
+PACKAGES = (crossreg.data, crossreg.export, crossreg.forecasts, crossreg.methods, crossreg.metrics, crossreg.nn)
 # A name at the top stands in the reference once, not again in its namespace.
 TOP = set(crossreg.__all__) - {package.__name__.partition(".")[2] for package in PACKAGES}
 NAMES = [

@@ -1,5 +1,6 @@
 """What the documentation tells a reader to type, typed: the same blocks, with fewer steps and smaller fields."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -28,6 +29,16 @@ COMMAND = (
     "--steps 4 --width 3 --num-blocks 2 --num-modes 4 --batch-size 3 --num-samples 2 --evaluation-samples 4 --quiet",
 )
 FIELDS = (r"num_samples, num_steps, points = [\d, ]+", "num_samples, num_steps, points = 60, 2, 32")
+# Forecasts need as many times as they have steps, and enough of the training left for one rollout on reg.
+WAVES = (r"num_samples, num_steps, points = [\d, ]+", "num_samples, num_steps, points = 60, 50, 32")
+WAVES_COMMAND = (COMMAND[0], f"{COMMAND[1]} --settle 0.5")
+PARTICLES = (r"--steps 50", "--steps 50 --particles 3 --quiet")
+GROWTH = (r"(fit_growth\(.*, data\.reg)", r"\1, particles=4")
+WAVES_TRAINING = (
+    r"steps=3_000",
+    "steps=4, settle=0.5, batch_size=3, num_samples=2, evaluation_samples=4, evaluate_every=1000, width=3,"
+    " num_blocks=2, num_modes=4",
+)
 SCENARIO = (
     r"(load\([^)]*)train_size=50",
     rf"\1train_size=7, reg_size=6, test_size=20, train_horizon={HORIZON}, test_horizon={TEST_HORIZON}",
@@ -100,6 +111,44 @@ def test_the_tutorial_from_data_to_report(tmp_path, monkeypatch, capsys):
     exec(smaller("\n".join(block.text for block in inline), TRAINING, MODEL), namespace)
     capsys.readouterr()
     assert isinstance(namespace["prediction"], xr.InUnits)
+
+
+def test_the_page_on_forecasts(tmp_path, monkeypatch, capsys):
+    """From a file to forecasts by commands and in Python, with every field that the page names."""
+    monkeypatch.chdir(tmp_path)
+    blocks = blocks_of("docs/forecasts.md")
+    files = {block.title: block for block in blocks if block.title}
+    typed = [words for block in blocks if block.language == "sh" for words in commands(block.text)]
+    for words in typed:
+        if words[0] == "python":
+            exec(compile(smaller(files[words[1]].text, WAVES), words[1], "exec"), {})
+        else:
+            line = smaller(shlex.join(words[1:]), WAVES_COMMAND if "train" in words else PARTICLES)
+            assert main(shlex.split(line)) == 0
+    trained = xr.load_run("runs/waves").config.train
+    assert trained.reg_horizon == 10
+    assert trained.settled_after < trained.steps
+    with np.load("forecast.npz") as forecast:
+        assert forecast["mean"].shape == (50, 3, 1, 32)
+        assert forecast["quantiles"].shape == (3, 50, 3, 1, 32)
+        parts = forecast["std_predictive"] ** 2 + forecast["std_generalization"] ** 2
+        np.testing.assert_allclose(parts, forecast["std"] ** 2, rtol=1e-4)
+        np.testing.assert_array_equal(forecast["leads"], np.arange(1, 51))
+        assert forecast["out_of_range"].shape == (50,)
+    page = (ROOT / "docs/forecasts.md").read_text()
+    scores = json.loads(Path("runs/waves/rollout.json").read_text())
+    said = {*re.findall(r"`(\w+)`", page.split("`rollout.json`")[1].split("\n\n")[0])} - {"leads", "json"}
+    assert len(said) > 10
+    assert {len(scores[name]) for name in said} == {len(scores["leads"])}
+    header = capsys.readouterr().out.split("lead  ")[1].splitlines()[0]
+    assert re.sub(" +", " ", header) in re.sub(" +", " ", page)
+
+    namespace: dict[str, Any] = {}
+    inline = [block for block in blocks if block.language == "python" and not block.title]
+    exec(smaller("\n".join(block.text for block in inline), WAVES_TRAINING, GROWTH), namespace)
+    assert namespace["forecast"].mean.shape == (50, 12, 1, 32)
+    assert namespace["scores"]["leads"] == [1, 10, 50]
+    assert isinstance(namespace["ten"], xr.InUnits)
 
 
 def test_the_readme_and_the_first_page_in_python(diff_ks, tmp_path, monkeypatch, capsys):

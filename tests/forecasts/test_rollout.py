@@ -14,6 +14,7 @@ from crossreg.errors import InputError
 from crossreg.forecasts import rollout as module
 from crossreg.forecasts.forecast import Limits, components
 from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.noise import Dropout, NoNoise, gaussian_noise
 from crossreg.nn.surrogate import predict
 from crossreg.predictors.conformal import Conformal
@@ -331,10 +332,10 @@ def recalibrated(batch, keys):
 BAD = {
     "steps is 0": {"steps": 0},
     "particles is 0": {"particles": 0},
-    "leads are 0, 2: expected increasing numbers, 1 to 3": {"leads": [0, 2]},
-    "leads are 2, 4": {"leads": [2, 4]},
-    "leads are 2, 1": {"leads": [2, 1]},
-    "leads are none": {"leads": []},
+    "leads is 0,2: must be increasing whole numbers from 1 to the number of steps, 3": {"leads": [0, 2]},
+    "leads is 2,4": {"leads": [2, 4]},
+    "leads is 2,1": {"leads": [2, 1]},
+    "leads is empty": {"leads": []},
     "x0 has shape (12,)": {"x0": np.zeros(POINTS, np.float32)},
     "x0 is empty": {"x0": np.zeros((0, 1, POINTS), np.float32)},
     "x0 is not finite everywhere": {"x0": np.full((1, 1, POINTS), np.nan, np.float32)},
@@ -357,3 +358,10 @@ def test_bad_input_is_refused_in_one_line(message):
     with pytest.raises(InputError) as caught:
         rollout(**arguments)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", [{"particles": 0}, {"leads": [2, 1]}, {"leads": [1, 3], "steps": 2}])
+def test_scores_by_lead_refuse_what_rollout_refuses(asked, data):
+    arguments = {"leads": [1, 2], "climate": climatology_of(data.train), "particles": 2} | asked
+    with pytest.raises(InputError, match=r"(particles is 0: must be at least 1|leads is)"):
+        score_by_lead(MODEL, data.test, **arguments)

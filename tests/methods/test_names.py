@@ -16,6 +16,10 @@ def test_variants_change_what_they_name():
     assert (heads.model.feature_noise, heads.model.generalization_head) == ("none", True)
     [modes] = parse_method("xreg-modes").configs(Config())
     assert (modes.model.feature_noise, modes.model.mode_noise) == ("none", "generalization")
+    for name in ("xreg-rollout-mm", "xreg-mm-rollout"):
+        assert parse_method(name).name == "xreg-rollout-mm"
+        [both] = parse_method(name).configs(Config())
+        assert (both.train.reg_horizon, both.train.reg_objective) == (10, "moment-matched")
     [given] = parse_method("dropout-0.25").configs(Config())
     assert given.model.dropout_rate == 0.25
     rates = [c.model.dropout_rate for c in parse_method("dropout-reg").configs(Config())]

@@ -167,6 +167,7 @@ def rollout(command: Rollout) -> None:
     """Forecast the test trajectories of a run, or the fields of a file."""
     from crossreg.files.whole import write_json
     from crossreg.report.tables.forecasts import lead_table
+    from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecast_fields
     from crossreg.runs.file_names import ROLLOUT
     from crossreg.runs.forecasting import forecast_file, of_single_steps, score_rollouts
     from crossreg.runs.kinds import kind_of
@@ -179,9 +180,13 @@ def rollout(command: Rollout) -> None:
     if command.input is None:
         for name in ("output", "samples", "mask", "no_mask"):
             if getattr(command, name):
-                raise InputError(f"`{name}`: is for forecasts of your own fields, which `input` names")
-        scores = score_rollouts(run, run.load_data(command.data), steps=command.steps, **how)
+                raise InputError(f"`{name}`: needs `input`, the file of the fields to forecast")
+        data = run.load_data(command.data)
+        scores = score_rollouts(run, data, steps=command.steps, **how)
+        how = {"particles": command.particles, "progress": not command.quiet}
+        stored = compute_forecast_fields(run, data, scores["steps"], **how)
         write_json(command.folder / ROLLOUT, scores)
+        write_forecast_fields(command.folder, stored)
         print(json.dumps(scores, allow_nan=False) if command.json else lead_table(scores))
         warning = of_single_steps(run, scores["steps"])
     else:
@@ -194,7 +199,8 @@ def rollout(command: Rollout) -> None:
         print(f"{command.output}: {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}")
         lost = int(arrays["out_of_range"][-1])
         if lost:
-            print(f"crossreg: {lost} particles left the range of the training data", file=sys.stderr)
+            said = f"particles that left the range of the training data: {lost} (out_of_range has them by lead)"
+            print(f"crossreg: {said}", file=sys.stderr)
         warning = of_single_steps(run, steps)
     if warning:
         print(f"crossreg: {in_flags(warning)}", file=sys.stderr)

@@ -145,7 +145,7 @@ class Rollout(_Quiet):
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     """With --input: levels of the quantiles, each in (0, 1)."""
     samples: int = 0
-    """With --input: joint samples to write as the array samples, whole fields that follow a particle each."""
+    """With --input: number of samples to write as the array samples, whole fields that follow one particle each."""
     mask: Path | None = None
     """With --input: NPY file of shape (*space), 1 where inputs are observed; by default the run's own mask."""
     no_mask: bool = False

@@ -176,7 +176,7 @@ class ModelConfig:
     head_log_sigma_max: float = 3.0
     """Upper end of the smooth bound on the log σ of the heads."""
     lead_growth: bool = False
-    """Factors of σ_pred and of the whole spread, by lead, which ρ learns from rollouts on reg."""
+    """Let ρ learn factors of σ_pred and of the whole spread by lead, from rollouts on reg (reg_horizon above 1)."""
 
     @property
     def learns_on_reg(self) -> bool:

@@ -21,7 +21,8 @@ FAMILY = "family"
 MOST_SEEDS = 1000
 Profile = Literal["quick", "full"]
 # Fields of the config without a flag: `methods` and `seeds` set the first ones, a car's input is no pressure that could
-# change (predict_increment), and all cars of a split are scored (scored_pairs).
+# change (predict_increment), all cars of a split are scored (scored_pairs), and a prediction is no step in time (the
+# last three).
 NO_FLAGS = (
     "feature_noise",
     "sites",
@@ -36,6 +37,9 @@ NO_FLAGS = (
     "seed",
     "predict_increment",
     "scored_pairs",
+    "reg_horizon",
+    "lead_growth",
+    "rollout_steps",
 )
 
 

@@ -1,6 +1,6 @@
 """Forecasts: a predictor is fed its own output, with a predictive distribution at every lead time.
 
-- `rollout.py`: the function to start from; particles and trajectories in one compiled loop
+- `rollout.py`: the function to start from, `xr.rollout`; particles and trajectories in one compiled loop
 - `particles.py`: how each kind of predictor takes one step of all its particles
 - `forecast.py`: the result, a mixture at every lead
 - `windows.py`: forecasts of stretches of held-out trajectories, with the truth at their leads
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from crossreg.forecasts.forecast import Forecast as Forecast
     from crossreg.forecasts.forecast import Limits as Limits
     from crossreg.forecasts.growth import fit_growth as fit_growth
-    from crossreg.forecasts.rollout import rollout as rollout
     from crossreg.forecasts.scores import climatology_of as climatology_of
     from crossreg.forecasts.scores import score_by_lead as score_by_lead
 
@@ -27,7 +26,6 @@ __getattr__, __dir__, __all__ = public_names(
     {
         "forecast": ["Forecast", "Limits"],
         "growth": ["fit_growth"],
-        "rollout": ["rollout"],
         "scores": ["climatology_of", "score_by_lead"],
     },
 )

@@ -18,7 +18,16 @@ Field = Float[Array | np.ndarray, "lead batch channel *space"]
 
 
 class Limits(NamedTuple):
-    """The range that particles are expected to stay in, for each channel, in the fields' units."""
+    """The range that particles are expected to stay in, for each channel, in the fields' units.
+
+    Attributes:
+        low: The lower end, for each channel.
+        high: The upper end.
+
+    Example:
+        >>> xr.forecasts.Limits.around(np.array([[[0.0, 2.0]]]), widths=1.0)
+        Limits(low=array([-2.]), high=array([4.]))
+    """
 
     low: Float[np.ndarray, " channel"]
     high: Float[np.ndarray, " channel"]
@@ -30,6 +39,9 @@ class Limits(NamedTuple):
         Args:
             fields: The fields.
             widths: By how many widths of the range it is widened on each side.
+
+        Returns:
+            The range, for each channel.
         """
         values = np.moveaxis(np.asarray(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)
         low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
@@ -39,7 +51,7 @@ class Limits(NamedTuple):
 
 
 class Forecast(eqx.Module):
-    """A predictive distribution at every lead time of a rollout, as [`rollout`][] returns it.
+    """A predictive distribution at every lead time of a rollout, as [`rollout`][crossreg.rollout] returns it.
 
     Its fields have shape (lead, batch, channel, *space) and are in the units of the data.
 
@@ -53,10 +65,10 @@ class Forecast(eqx.Module):
 
     Example:
         ```python
-        forecast = rollout(result.model, x0, steps=50)
-        forecast.mean[9], forecast.std[9]       # ten steps ahead
-        forecast.at(10).quantile(0.95)          # the same lead, as a mixture
-        forecast.crps(truth).mean((1, 2, 3))    # by lead, for truth (lead, batch, channel, *space)
+        forecast = xr.rollout(result, x0, steps=50)
+        forecast.mean[9], forecast.std[9]  # ten steps ahead
+        forecast.at(10).quantile(0.95)  # the same lead, as a mixture
+        forecast.crps(truth).mean((1, 2, 3))  # by lead, for truth (lead, batch, channel, x)
         ```
     """
 
@@ -88,7 +100,7 @@ class Forecast(eqx.Module):
 
     @property
     def particles(self) -> Float[Array, "particle lead batch channel *space"]:
-        """The field of each particle at every lead, which its next step reads."""
+        """The mean of each particle at every lead: the field that its next step reads, spread by the growth by lead."""
         means = components(self.predictive).means
         if isinstance(self.predictive, InUnits):
             return self.predictive.offset + self.predictive.scale * means

@@ -43,8 +43,9 @@ def fit_growth(
 
     Example:
         ```python
-        ensemble = EnsemblePredictor([xr.fit(data, seed=seed) for seed in range(3)])
-        xr.rollout(fit_growth(ensemble, data.reg), x0, steps=50)
+        ensemble = xr.methods.EnsemblePredictor([xr.fit(data, seed=seed, steps=5_000) for seed in range(3)])
+        grown = xr.forecasts.fit_growth(ensemble, data.reg)
+        xr.rollout(grown, x0, steps=50).std
         ```
     """
     first = first_pairs(pairs, horizon, _WINDOWS)

@@ -45,8 +45,8 @@ def rollout(
 
     A particle is one model instance ω (a member of an ensemble, with its noise) that is held fixed along the whole
     rollout, since a wrong model errs in the same way at each step. Each step reads the particle's own mean. The
-    forecast at a lead is the mixture of all particles' Gaussians; after one step, it is the prediction of [`predict`][]
-    with the same key.
+    forecast at a lead is the mixture of all particles' Gaussians. After one step it is what
+    [`predict`][crossreg.predict] gives with the same key and as many samples.
 
     Args:
         predictor: A surrogate, a `Fit` or a `Run`; an ensemble; a recalibrated predictor; or any function of a batch
@@ -77,17 +77,12 @@ def rollout(
 
     Example:
         ```python
-        forecast = rollout(result, data.test[::data.test.horizon], steps=100, leads=[1, 10, 100])
+        first = data.test[:: data.test.horizon]  # the first field of each test trajectory
+        forecast = xr.rollout(result, first, steps=100, leads=[1, 10, 100])
         forecast.mean, forecast.std  # (3, batch, channel, *space) each
         ```
     """
-    if steps < 1:
-        raise InputError(f"steps is {steps}: expected at least 1")
-    if particles < 1:
-        raise InputError(f"particles is {particles}: expected at least 1")
-    kept = tuple(range(1, steps + 1)) if leads is None else tuple(leads)
-    if not kept or list(kept) != sorted(set(kept)) or kept[0] < 1 or kept[-1] > steps:
-        raise InputError(f"leads are {', '.join(map(str, kept)) or 'none'}: expected increasing numbers, 1 to {steps}")
+    kept = checked_leads(leads, steps, particles)
     batch = _start(x0)
     masks = _masks(batch, mask, steps if hide_own else 1)
     key = jax.random.key(0) if key is None else key
@@ -103,6 +98,18 @@ def rollout(
     )
     predictive = recalibrate(pooled(parts), jnp.asarray(kept))
     return Forecast(predictive, jnp.concatenate(lost_at), limits, kept, tuple(names))
+
+
+def checked_leads(leads: Sequence[int] | None, steps: int, particles: int) -> tuple[int, ...]:
+    """Return the leads to keep, by default all of them; raise InputError where nothing can be forecast."""
+    for name, number in (("steps", steps), ("particles", particles)):
+        if number < 1:
+            raise InputError(f"{name} is {number}: must be at least 1")
+    kept = tuple(range(1, steps + 1)) if leads is None else tuple(leads)
+    if not kept or list(kept) != sorted(set(kept)) or kept[0] < 1 or kept[-1] > steps:
+        said = ",".join(map(str, kept)) or "empty"
+        raise InputError(f"leads is {said}: must be increasing whole numbers from 1 to the number of steps, {steps}")
+    return kept
 
 
 def _start(x0) -> Batch:

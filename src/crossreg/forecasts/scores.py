@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
@@ -40,7 +40,7 @@ _VALID = 0.5
 
 
 class _Sums(NamedTuple):
-    """Sums at one lead: over points, per channel and in the network's units; or over fields."""
+    """Sums at one lead: over points, per channel and in the network's units; or over the fields with known points."""
 
     weight: Float[Array, " channel"]
     squared_error: Float[Array, " channel"]
@@ -51,6 +51,8 @@ class _Sums(NamedTuple):
     crps_persistence: Float[Array, " channel"]
     covered: Float[Array, " level"]
     pit: Float[Array, " bin"]
+    fields: Int[Array, ""]
+    valid: Int[Array, ""]
     energy_score: Float[Array, ""]
     variogram_score: Float[Array, ""]
     spectrum_truth: Float[Array, " wavenumber"]
@@ -59,9 +61,11 @@ class _Sums(NamedTuple):
 
 
 class Climatology(NamedTuple):
-    """What the fields of train are like, at any time and place: quantiles and variance of each channel, standardised.
+    """How the fields of a split are distributed, whatever their time and place, in the network's units.
 
-    It is one distribution for all points of a channel.
+    Attributes:
+        quantiles: Quantiles of each channel: one distribution for all of its points.
+        variance: The variance of each channel.
     """
 
     quantiles: Float[Array, "value channel"]
@@ -69,7 +73,21 @@ class Climatology(NamedTuple):
 
 
 def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
-    """Return the climatology of a split, of at most so many evenly spaced pairs."""
+    """Return the climatology of a split: how its fields are distributed, whatever their time and place.
+
+    Args:
+        pairs: The split, such as `data.train`.
+        most_pairs: At most so many pairs are read, evenly spaced.
+
+    Returns:
+        Quantiles and the variance of each channel.
+
+    Example:
+        ```python
+        climate = xr.forecasts.climatology_of(data.train)
+        climate.variance  # one number for each channel, in the network's units
+        ```
+    """
     total = int(pairs.num_pairs)
     count = min(total, most_pairs)
     batch = pairs[np.arange(count) * total // count]
@@ -106,7 +124,7 @@ def score_by_lead(
         particles: Particles of each forecast.
         seed: Seed of the particles. Equal arguments give equal numbers.
         progress: Called after each part with the number of forecasts in it.
-        **how: Further arguments of [`rollout`][], such as `limits` and `redraw`.
+        **how: Further arguments of [`rollout`][crossreg.rollout], such as `limits` and `redraw`.
 
     Returns:
         `leads`. As lists along them, in the fields' units: `rmse`, `spread_skill`, `crps`, `crps_fair`,
@@ -121,8 +139,8 @@ def score_by_lead(
 
     Example:
         ```python
-        climate = climatology_of(data.train)
-        scores = score_by_lead(result, data.test, [1, 10, 100], climate=climate)
+        climate = xr.forecasts.climatology_of(data.train)
+        scores = xr.forecasts.score_by_lead(result, data.test, [1, 2, 5], climate=climate)
         scores["spread_skill"]  # one number for each lead
         ```
     """
@@ -130,20 +148,17 @@ def score_by_lead(
     first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
-    parts, valid, lost, total = [], [], 0, 0
+    parts, lost, total = [], 0, 0
     scale = np.ones(pairs.field_shape[0])
     how |= {"first": first, "particles": particles, "key": key, "progress": progress}
     for number, window in enumerate(forecasts_of(predictor, pairs, leads, steps, **how)):
-        sums, errors = _sums(window, climate, jax.random.fold_in(key, number))
-        parts.append(jax.device_get(sums))
-        valid.append(np.asarray(errors) < _VALID)
+        parts.append(jax.device_get(_sums(window, climate, jax.random.fold_in(key, number))))
         lost = lost + window.forecast.lost
         total += window.forecast.lost_at.size
         predictive = window.forecast.predictive
         scale = np.asarray(predictive.scale, np.float64).reshape(-1) if isinstance(predictive, InUnits) else scale
     sums = _Sums(*(np.sum([np.asarray(p, np.float64) for p in of], axis=0) for of in zip(*parts, strict=True)))
-    return _summary(sums, scale, list(leads), len(first)) | {
-        "valid_share": np.concatenate(valid, axis=1).mean(1).tolist(),
+    return _summary(sums, scale, list(leads)) | {
         "lost": np.asarray(lost).tolist(),
         "out_of_range": int(np.asarray(lost)[-1]),
         "particles_in_all": total,
@@ -151,7 +166,7 @@ def score_by_lead(
     }
 
 
-def _summary(sums: _Sums, scale, leads: list[int], count: int) -> dict[str, Any]:
+def _summary(sums: _Sums, scale, leads: list[int]) -> dict[str, Any]:
     """Return the scores, in the fields' units, from sums with a first axis of leads."""
     points = sums.weight.sum(1)
 
@@ -167,15 +182,16 @@ def _summary(sums: _Sums, scale, leads: list[int], count: int) -> dict[str, Any]
         "ece_mix": np.asarray([ece_from_coverage(at) for at in covered]),
         "coverage": covered,
         "rank_histogram": sums.pit / points[:, None],
-        **{name: getattr(sums, name) / count for name in ("energy_score", "variogram_score")},
-        **{name: getattr(sums, name) / count for name in _Sums._fields if name.startswith("spectrum")},
+        **{name: getattr(sums, name) / sums.fields for name in ("energy_score", "variogram_score")},
+        **{name: (getattr(sums, name).T / sums.fields).T for name in _Sums._fields if name.startswith("spectrum")},
+        "valid_share": sums.valid / sums.fields,
     }
     return {"leads": leads} | {name: values.tolist() for name, values in found.items()}
 
 
 @eqx.filter_jit
-def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> tuple[_Sums, Float[Array, "lead batch"]]:
-    """Return the sums over windows at each lead, and each forecast's error in terms of the climate's spread."""
+def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> _Sums:
+    """Return the sums over windows at each lead."""
 
     def at_lead(row):
         index, truth, weight, lead_key = row
@@ -186,7 +202,7 @@ def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> tuple[_Sum
     return jax.lax.map(at_lead, rows)
 
 
-def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> tuple[_Sums, Float[Array, " batch"]]:
+def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> _Sums:
     standard, y = standardized(predictive, truth)
     _, last = standardized(predictive, start)
     weight = jnp.broadcast_to(weight, y.shape)
@@ -215,8 +231,14 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> tup
     samples = scale * draw(mixture, key)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
-    energy = jax.vmap(_energy_score, in_axes=(1, 0, 0))(samples, scale * y, weight)
-    sums = _Sums(
+    climate_variance = jnp.sum(weight * climate.variance.reshape(ones), axis=per_field)
+    is_valid = jnp.sum(weight * error**2, axis=per_field) < _VALID**2 * climate_variance
+    known = jnp.any(weight > 0, axis=per_field)
+
+    def over_fields(values: Float[Array, "batch *rest"]):
+        return jnp.sum(values, axis=0, where=known.reshape(-1, *(1,) * (values.ndim - 1)))
+
+    return _Sums(
         total(jnp.ones_like(y)),
         total(error**2),
         total(variance),
@@ -226,14 +248,14 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> tup
         total(jnp.abs(last - y)),
         jnp.nan_to_num(coverage(pit, weight)) * jnp.sum(weight),
         jnp.zeros(_BINS).at[bins.ravel()].add(weight.ravel()),
-        jnp.sum(energy),
-        jnp.sum(_variogram_scores(samples, scale * y, weight)),
-        jnp.sum(_spectrum(scale * y, num_dims), axis=0),
-        jnp.sum(_spectrum(scale * standard.mean, num_dims), axis=0),
-        jnp.sum(jnp.mean(_spectrum(samples, num_dims), axis=0), axis=0),
+        jnp.sum(known),
+        jnp.sum(known & is_valid),
+        over_fields(jax.vmap(_energy_score, in_axes=(1, 0, 0))(samples, scale * y, weight)),
+        over_fields(_variogram_scores(samples, scale * y, weight)),
+        over_fields(_spectrum(scale * y, num_dims)),
+        over_fields(_spectrum(scale * standard.mean, num_dims)),
+        over_fields(jnp.mean(_spectrum(samples, num_dims), axis=0)),
     )
-    climate_variance = jnp.sum(weight * climate.variance.reshape(ones), axis=per_field)
-    return sums, jnp.sqrt(jnp.sum(weight * error**2, axis=per_field) / climate_variance)
 
 
 def _energy_score(samples, y, weight) -> Float[Array, ""]:

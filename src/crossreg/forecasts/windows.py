@@ -13,7 +13,7 @@ from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.rollout import checked_leads, rollout
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictors.predictor import Predictor
 
@@ -50,7 +50,7 @@ def first_pairs(pairs: AbstractPairs, horizon: int, most: int | None = None) -> 
     """
     length = pairs.pairs_per_row
     if length < horizon:
-        raise InputError(f"rollouts of {horizon} steps need trajectories of as many: these have {length}")
+        raise InputError(f"rollouts of {horizon} steps need trajectories of at least as many; these have {length}")
     first = np.arange(int(pairs.num_rows))[:, None] * length + np.arange(0, length - horizon + 1, horizon)
     return first.ravel()[evenly_spaced(first.size, most)]
 
@@ -82,19 +82,23 @@ def forecasts_of(
 
     Yields:
         Windows, in order.
+
+    Raises:
+        InputError: If there are no particles, or leads beyond the steps.
     """
-    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * max(len(leads), 1) * particles))
+    leads = checked_leads(leads, steps, particles)
+    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * len(leads) * particles))
     for begin in range(0, len(first), together):
         own = first[begin : begin + together]
         batch = pairs[own]
         channels = batch.y.shape[1]
         mask = None
         if pairs.run_mask is None or pairs.may_have_gaps:
-            each = [pairs[own + step].mask for step in range(steps)]
-            mask = jnp.stack(each)
-        targets = [pairs[own + lead - 1] for lead in leads]
+            own_masks = steps if how.get("hide_own", True) else 1
+            mask = jnp.stack([pairs[own + step].mask for step in range(own_masks)])
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
         forecast = rollout(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
+        targets = [pairs[own + lead - 1] for lead in leads]
         truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
         yield Window(forecast, truth, weight, batch.x[:, :channels])
         if progress is not None:

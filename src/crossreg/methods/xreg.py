@@ -18,6 +18,8 @@ CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
     },
     {"channel": {"sigma_per": "channel"}, "layer": {"sigma_per": "layer"}},
     {"element": {"epsilon_per": "element"}},
+    # What ρ learns from at the end; before its objective, which another word may then name.
+    {"rollout": {"reg_horizon": 10, "lead_growth": True, "reg_objective": "crps", "log_sigma_max": -0.7}},
     {  # what ρ minimises
         "scaled": {"reg_objective": "scaled-crps"},
         "crps": {"reg_objective": "crps"},
@@ -25,7 +27,6 @@ CHOICES: tuple[dict[str, dict[str, Any]], ...] = (
         "mm": {"reg_objective": "moment-matched"},
         "mixture": {"reg_objective": "mixture"},
     },
-    {"rollout": {"reg_horizon": 10, "lead_growth": True, "reg_objective": "crps", "log_sigma_max": -0.7}},
 )
 VARIANTS = {word: changes for choice in CHOICES for word, changes in choice.items()}
 

@@ -390,7 +390,7 @@ def _check_level(level: float | Float[Array, ""]) -> None:
         raise InputError(f"level is {float(level):g}: must lie in (0, 1)")
 
 
-def _check_factor(name: str, factor: float | Float[Array, ""]) -> None:
+def _check_factor(name: str, factor: float | Float[Array, "..."]) -> None:
     """Raise InputError for a factor of standard deviations that is known, and not positive and finite."""
     if jnp.ndim(factor) == 0 and not isinstance(factor, Tracer) and not 0 < float(factor) < float("inf"):
         raise InputError(f"{name} is {float(factor):g}: must be positive and finite")

@@ -4,7 +4,8 @@
 CONFIG, VERSIONS = "config.yaml", "versions.json"
 # Of runs.
 HISTORY, METRICS, MODEL, FIELDS, MASK = "metrics.jsonl", "metrics.json", "model.npz", "fields.json", "mask.npy"
-TEST_FIELDS, ROLLOUT = "test_fields.npz", "rollout.json"
+TEST_FIELDS = "test_fields.npz"
+ROLLOUT, ROLLOUT_FIELDS = "rollout.json", "rollout_fields.npz"
 # Of sweeps: what was asked for, and the folders of trained programs and of jobs.
 PLAN, ROWS, TRAINED, JOBS = "sweep.json", "rows.jsonl", "trained", "jobs"
 # Of car experiments. The summary is a file of quickstarts too.

@@ -14,7 +14,7 @@ from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.rollout import checked_leads, rollout
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.final_scores import rollout_scores
 from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
@@ -98,7 +98,7 @@ def forecast_fields(
     check_levels(levels)
     if samples < 0:
         raise InputError(f"samples is {samples}: must be at least 0")
-    leads = range(1, steps + 1) if leads is None else leads
+    leads = checked_leads(leads, steps, particles)
     check_room(
         4 * x.size * len(leads) * (4 + len(levels) + samples),
         f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
@@ -106,14 +106,15 @@ def forecast_fields(
     start = observe(run, x, mask)[:, : run.channels]
     seen = np.asarray(np.isfinite(x).all(axis=1, keepdims=True))
     key = evaluation_key(seed)
-    chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
+    chunk = max(1, min(_VALUES_PER_CALL // max(x[0].size * len(leads) * particles, 1), x.shape[0]))
     parts = []
     with CountDisplay("fields forecast", enabled=progress) as display:
         for begin in range(0, x.shape[0], chunk):
             index = np.arange(begin, min(begin + chunk, x.shape[0]))
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
-            if not seen[index].all():  # a missing value is missing in the first input alone
-                masks = np.broadcast_to(masks, (steps, *masks.shape)).copy()
+            # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
+            if run.config.data.mask_channel and not seen[index].all():
+                masks = np.broadcast_to(masks, (max(steps, 1), *masks.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
@@ -162,9 +163,10 @@ def forecast_file(
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             leads = arrays["leads"][: np.argmax(arrays["out_of_range"] > 0)]
-            until = f"; it is finite up to lead {leads[-1]}" if leads.size else ""
+            until = f"; up to lead {leads[-1]}, none did" if leads.size else ""
             raise InputError(
-                f"input {source}: the {name} of the forecast is not finite: particles grew too large{until}"
+                f"input {source}: the {name} of the forecast is not finite, since particles left the range of the"
+                f" training data{until}"
             )
     write_arrays(target, arrays)
     for warning in warnings:
@@ -177,6 +179,6 @@ def of_single_steps(run: Run, steps: int) -> str:
     if steps == 1 or run.config.train.reg_horizon > 1:
         return ""
     return (
-        "the error bars of this run were learned on single steps, and are too small further ahead; train with"
+        "the error bars of this run were learned on single steps, and are often too small further ahead; train with"
         " `preset=forecasts` for error bars by lead"
     )

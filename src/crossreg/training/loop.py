@@ -120,8 +120,8 @@ def train_replicas(
         )
     if config.reg_horizon > 1 and tasks.reg.pairs_per_row < config.reg_horizon:
         raise InputError(
-            f"reg_horizon is {config.reg_horizon}: trajectories of reg have {tasks.reg.pairs_per_row} steps, and"
-            " rollouts are no longer than these"
+            f"reg_horizon is {config.reg_horizon}: must be at most {tasks.reg.pairs_per_row}, the steps of the"
+            " trajectories of reg"
         )
     overrides = Overrides(optimizer, reg_objective)
     layout = over_replicas(tasks.key.shape[0]) if layout is None else layout

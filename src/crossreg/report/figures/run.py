@@ -22,8 +22,10 @@ from crossreg.report.figures.drawing import (
     plane_maps,
     space_time_maps,
 )
+from crossreg.report.figures.forecasts import fan
 from crossreg.report.figures.training import losses, sigma_over_steps
 from crossreg.report.looks import in_order
+from crossreg.runs.fields.forecast_fields import read_forecast_fields
 from crossreg.runs.fields.stored_fields import Planes, StoredFields
 from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.runs.file_names import HISTORY, METRICS, MODEL, SUMMARY, TEST_FIELDS
@@ -68,9 +70,25 @@ def of_run(
             print(f"crossreg: maps are left out: {error}", file=sys.stderr)
         else:
             drawings += of_fields(stored, out, ending, name, trajectory)
+    drawings += _of_forecasts(folder, out, ending, name)
     if alone and not drawings:
         raise InputError(f"{folder}: has nothing to draw yet; {HISTORY}, {METRICS} and {MODEL} are missing")
     return drawings
+
+
+def _of_forecasts(folder: Path, out: Path, ending: str, name: str) -> list[Drawing]:
+    """Return drawings of the forecasts that `crossreg rollout` has stored: maps and fans of the first trajectory."""
+    try:
+        stored = read_forecast_fields(folder)
+    except InputError as error:
+        print(f"crossreg: forecasts are left out: {error}", file=sys.stderr)
+        return []
+    if stored is None:
+        return []
+    number, channels = int(stored.trajectories.min()), stored.truth.shape[2]
+    drawings = of_fields(stored, out, f"_forecast{ending}", f"{name}, forecast", number)
+    fans = _targets(out / f"fan{ending}", channels)
+    return drawings + [functools.partial(fan, stored, path, name, number, channel) for channel, path in enumerate(fans)]
 
 
 def of_runs(

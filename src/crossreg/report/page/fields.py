@@ -26,6 +26,7 @@ from crossreg.errors import InputError
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
 from crossreg.report.tables.comparison import regimes
+from crossreg.runs.fields.forecast_fields import read_forecast_fields
 from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, KNOWS, Region
 from crossreg.runs.fields.stored_fields import LEVELS, Planes, StoredFields, Windows
 from crossreg.runs.fields.test_fields import load_run_fields
@@ -46,6 +47,7 @@ class Entry(NamedTuple):
     row: dict[str, Any]
     fields: StoredFields | None
     why: str
+    is_forecast: bool = False
 
 
 def load_entries(found: Found, groups: Sequence[Group], *, progress: bool = False) -> list[Entry]:
@@ -114,7 +116,18 @@ def _of_runs(
             entries.append(Entry(group, label, row, load_run_fields(folder, progress=progress), ""))
         except InputError as error:
             entries.append(Entry(group, label, row, None, str(error)))
+        entries += _forecast(group, label, row, folder)
     return entries
+
+
+def _forecast(group: str, label: str, row: dict[str, Any], folder: Path) -> list[Entry]:
+    """Return the forecasts of a run that `crossreg rollout` has stored, if there are any."""
+    said = f"{label}, forecast"
+    try:
+        stored = read_forecast_fields(folder)
+    except InputError as error:
+        return [Entry(group, said, row, None, str(error), is_forecast=True)]
+    return [] if stored is None else [Entry(group, said, row, stored, "", is_forecast=True)]
 
 
 def embed(entries: Sequence[Entry], room: int) -> list[dict[str, Any]]:
@@ -164,7 +177,8 @@ def _arrays(part: StoredFields | Windows | Planes) -> tuple[str, ...]:
 def _about(entry: Entry) -> dict[str, Any]:
     row = entry.row
     coverage = {split: row[split]["coverage"] for split in ("test", "reg", "train") if row[split]}
-    return {"group": entry.group, "label": entry.label, "sigma": row["sigma"], "coverage": coverage}
+    about = {"group": entry.group, "label": entry.label, "forecast": entry.is_forecast}
+    return about | {"sigma": row["sigma"], "coverage": {} if entry.is_forecast else coverage}
 
 
 def _embedded(fields: StoredFields, count: int, windows: bool, planes: int) -> dict[str, Any]:

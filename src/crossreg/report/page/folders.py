@@ -32,7 +32,18 @@ from crossreg.report.page.unfinished import (
 from crossreg.report.shared.stored import DEPTH
 from crossreg.report.tables.comparison import regime_of
 from crossreg.runs.archive import Archive
-from crossreg.runs.file_names import CONFIG, HISTORY, METRICS, PLAN, ROWS, SUMMARY, TEST_CARS, TRAINED, VERSIONS
+from crossreg.runs.file_names import (
+    CONFIG,
+    HISTORY,
+    METRICS,
+    PLAN,
+    ROLLOUT,
+    ROWS,
+    SUMMARY,
+    TEST_CARS,
+    TRAINED,
+    VERSIONS,
+)
 from crossreg.runs.kinds import Kind, kind_by, read_sections
 from crossreg.runs.older_names import with_current_names
 from crossreg.runs.run_folder import check_scored
@@ -214,6 +225,8 @@ def read_run(name: str, folder: Path) -> Items:
         return [unfinished_run(name, folder)]
     history, broken = readable_lines(folder / HISTORY)
     state = f"finished {said_time([folder / CONFIG], folder / METRICS)}{unread(broken)}"
+    if forecasts := readable_json(folder / ROLLOUT):
+        metrics = metrics | {"rollouts": forecasts}
     row = row_of_run(name, config, metrics, history)
     return [Run(name, folder, config, readable_json(folder / VERSIONS), row, history, state)]
 

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from crossreg.metrics.intervals import Interval
 from crossreg.progress.history import known_lines, mean_log, number
 from crossreg.report.looks import looks_of
 from crossreg.report.page.files import History
 from crossreg.report.page.folders import Car, Sweep
 from crossreg.report.page.rows import Row
 from crossreg.report.page.unfinished import Unfinished
-from crossreg.report.tables.comparison import Line, collect, regime_of, regimes, setting_of, varying
+from crossreg.report.tables.comparison import Line, at_lead, collect, leads_of, regime_of, regimes, setting_of, varying
 from crossreg.report.tables.curves import curve_groups, fixed_part
 
 SPLITS = ("test", "reg", "train")
@@ -27,6 +28,11 @@ _FIELDS = {
     "total": "trajectories in all",
 }
 _SCORES = {"test_nll": "test NLL", "test_ece_mix": "test ECE", "test_std_mu": "mean Std_ω[μ] on test"}
+_FORECASTS = {
+    "spread_skill": "spread over skill of forecasts",
+    "ece_mix": "ECE of forecasts",
+    "crps": "CRPS of forecasts",
+}
 _MOST_STEPS = 100  # of a history: a curve is a few hundred pixels wide
 
 
@@ -177,7 +183,28 @@ def curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
                     found.append(
                         {"x": x_title, "y": name, "where": fixed_part(part[0], field, lines), "series": series}
                     )
+    return found + forecast_curves(lines)
+
+
+def forecast_curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Return the scores of forecasts against the lead, for each regime that has them."""
+    found = []
+    for part in regimes([line for line in lines if leads_of([line])]):
+        for score, title in _FORECASTS.items():
+            series = []
+            for line in part:
+                known = {lead: line.interval(at_lead(score, lead)) for lead in leads_of([line])}
+                there = [(lead, interval) for lead, interval in known.items() if interval is not None]
+                series.append(_drawn(method_label(line, part), there))
+            where = regime_label(part[0], lines)
+            found.append({"x": "lead time in steps", "y": title, "where": where, "series": series})
     return found
+
+
+def _drawn(label: str, known: Sequence[tuple[float, Interval]]) -> dict[str, Any]:
+    """Return a curve of intervals."""
+    half = [None if math.isnan(interval.half) else interval.half for _, interval in known]
+    return {"label": label, "x": [x for x, _ in known], "y": [interval.mean for _, interval in known], "half": half}
 
 
 def _series(part: Sequence[Line], field: str, score: str, hidden: bool) -> list[dict[str, Any]]:
@@ -188,12 +215,5 @@ def _series(part: Sequence[Line], field: str, score: str, hidden: bool) -> list[
         known = [(line.regime[field], interval) for line in own if (interval := line.interval(score))]
         if not known or (score == "test_std_mu" and not any(interval.mean for _, interval in known)):
             continue
-        found.append(
-            {
-                "label": method,
-                "x": [round(1 - at, 12) if hidden else at for at, _ in known],
-                "y": [interval.mean for _, interval in known],
-                "half": [None if math.isnan(interval.half) else interval.half for _, interval in known],
-            }
-        )
+        found.append(_drawn(method, [(round(1 - at, 12) if hidden else at, interval) for at, interval in known]))
     return found

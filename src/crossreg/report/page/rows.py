@@ -10,11 +10,11 @@ from crossreg.metrics.calibration import LEVELS
 from crossreg.progress.history import number, whole
 from crossreg.report.page.files import History
 from crossreg.report.shared.stored import OWN_SETTINGS, method_of
-from crossreg.report.tables.comparison import regime_of
+from crossreg.report.tables.comparison import LEAD_SCORES, regime_of
 from crossreg.runs.kinds import sections_of
 
 _COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
-_IDLE = ("evaluate_every", "engine", "evaluation_samples")  # they change no training
+_IDLE = ("evaluate_every", "engine", "evaluation_samples", "rollout_steps")  # they change no training
 
 Row = dict[str, Any]
 
@@ -35,7 +35,7 @@ def row_of_run(name: str, config: Config, metrics: Mapping[str, Any], history: H
             "changes": {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()},
             "diverged": any(line["diverged_at"] >= 0 for line in history[-1:]),
             **{k: getattr(data, k) for k in ("scenario", "observed_fraction", "train_size", "reg_size")},
-            **{k: metrics.get(k) for k in ("test", "reg", "train", "sigma", "test_times")},
+            **{k: metrics.get(k) for k in ("test", "reg", "train", "sigma", "test_times", "rollouts")},
         }
     )
 
@@ -61,7 +61,21 @@ def scored_row(row: Row) -> Row:
         "sigma": {str(site): [number(v) for v in values] for site, values in sigma.items() if isinstance(values, list)},
         **{split: scores(row.get(split)) for split in ("test", "reg", "train")},
         "test_times": _times(row.get("test_times"), scores),
+        "rollouts": _forecasts(row.get("rollouts")),
     }
+
+
+def _forecasts(found: Any) -> dict[str, list[Any]] | None:
+    """Return the scores of forecasts by lead, as numbers; None where there are none."""
+    leads = [whole(lead) for lead in found["leads"]] if isinstance(found, dict) and "leads" in found else []
+    if not leads or None in leads:
+        return None
+    kept: dict[str, list[Any]] = {"leads": leads}
+    for name in LEAD_SCORES:
+        values = found.get(name)
+        if isinstance(values, list) and len(values) == len(leads):
+            kept[name] = [number(value) for value in values]
+    return kept
 
 
 def _times(times: Any, scores: Callable[[Any], dict[str, Any] | None]) -> dict[str, Any] | None:

@@ -20,7 +20,9 @@ from crossreg.runs.kinds import sections_of
 OWN_SETTINGS = "own settings"
 SECONDS_OF_SILENCE = 120.0  # after which a process that has not touched its `progress.json` counts as killed
 DEPTH = 6  # folders below the one that was named
-_KNOWN = ("xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm", "unregularized", "fixed-noise")
+# The most particular ones first: with `xreg`, rollouts are a further setting.
+_XREG = ("xreg-rollout", "xreg", *(f"xreg-{word}" for word in VARIANTS), "xreg-internal-mm")
+_KNOWN = (*_XREG, "unregularized", "fixed-noise")
 
 
 def method_of(config: Config) -> str:
@@ -32,7 +34,9 @@ def method_of(config: Config) -> str:
 
 def method_of_settings(settings: Mapping[str, dict[str, Any]]) -> str:
     """Return the method of a `config.yaml`, from the settings in which methods differ."""
-    train = {k: v for k, v in settings.get("train", {}).items() if k in ("train_samples", "reg_objective")}
+    train = {
+        k: v for k, v in settings.get("train", {}).items() if k in ("train_samples", "reg_horizon", "reg_objective")
+    }
     try:
         return _method_of_text(repr(settings.get("model", {})), repr(train))
     except ValueError:

@@ -103,8 +103,20 @@ const nameOf = ({ number, window, steps, line }, entry) => {
   return `number ${number}${isWorst ? " (with the worst region)" : ""}`;
 };
 
+const SINGLE_STEPS =
+  "One-step predictions: each time step is predicted from the true field one step earlier, of which the model sees only " +
+  "the observed points.";
+const FORECASTS =
+  "Forecasts from the first field of a trajectory: the model is fed its own output, and the time step is the lead time. " +
+  "The prediction at each lead is that of all particles.";
+
 const drawEntry = () => {
   const entry = entryNow();
+  at("kind").textContent = entry.forecast ? FORECASTS : SINGLE_STEPS;
+  at("regions-part").hidden = Boolean(entry.forecast);
+  for (const id of ["time", "plane-step"]) {
+    at(id).labels[0].firstChild.textContent = entry.forecast ? "Lead time " : "Time step ";
+  }
   const isThere = entry.trajectories.length > 0;
   play(false);
   at("shown").hidden = !isThere;
@@ -136,7 +148,7 @@ const drawEntry = () => {
 };
 
 const sayWhatIsKept = () => {
-  const there = report.entries.filter((entry) => entry.trajectories.length);
+  const there = report.entries.filter((entry) => entry.trajectories.length && !entry.forecast);
   const whole = there.map((entry) => entry.trajectories.filter((piece) => !piece.window).length);
   const windows = there.some((entry) => entry.trajectories.some((piece) => piece.window));
   const counts = [...new Set(whole)].sort((a, b) => a - b).join(" or ");

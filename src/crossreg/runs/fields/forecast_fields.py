@@ -1,0 +1,141 @@
+"""Forecasts of a few test trajectories, in the format of test fields, for figures and pages: a time step is a lead."""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from crossreg.data.keys import evaluation_key
+from crossreg.data.pairs import Data, GridPairs
+from crossreg.forecasts.windows import Window, forecasts_of
+from crossreg.predictive.in_units import error_of
+from crossreg.progress.display import CountDisplay
+from crossreg.runs.fields.stored_fields import Planes, StoredFields, read_test_fields, write_test_fields
+from crossreg.runs.fields.test_fields import quantile_offsets
+from crossreg.runs.file_names import ROLLOUT_FIELDS
+from crossreg.runs.run_folder import Run, identity_of
+from crossreg.runs.safeguards.manifest import check_files, entered, read_manifest
+
+_MOST_TRAJECTORIES = 3
+_MOST_POINTS = 48_000  # of one trajectory, over its leads
+_MOST_PER_SIDE = 128  # points of a plane
+_BINS = 20
+
+
+def compute_forecast_fields(
+    run: Run, data: Data, steps: int, *, particles: int = 60, progress: bool = False
+) -> StoredFields:
+    """Forecast the first test trajectories from their first fields, with the particles that `rollout_scores` has.
+
+    Args:
+        run: The run.
+        data: Its data.
+        steps: Steps of each forecast.
+        particles: Particles of each forecast.
+        progress: Whether to show how many are done.
+
+    Returns:
+        The fields at every lead, or at evenly spaced ones of a long forecast, along the line through the middle. Of 2-D
+        and 3-D fields, whole planes of the first trajectory at its first, middle and last lead.
+    """
+    pairs = data.test
+    channels, *space = pairs.field_shape
+    every = math.ceil(steps * channels * space[0] / _MOST_POINTS)
+    leads = sorted({*range(1, steps + 1, every), steps})
+    rows = range(min(_MOST_TRAJECTORIES, int(pairs.num_rows)))
+    lines, planes = [], None
+    with CountDisplay("forecasts stored", enabled=progress) as display:
+        for row, window in zip(rows, _windows(run, pairs, rows, leads, steps, particles), strict=True):
+            whole = _fields(window, pairs, row, leads)
+            line = (..., *(size // 2 for size in space[1:]))
+            lines.append({name: values[line] for name, values in whole.items()})
+            if row == 0 and len(space) > 1:
+                planes = _planes(whole, leads, space)
+            display.update(row + 1, len(rows))
+    cut: dict[str, Any] = {name: np.stack([part[name] for part in lines]) for name in lines[0]}
+    pit = np.histogram(cut.pop("pit"), bins=_BINS, range=(0, 1))[0]
+    return StoredFields(
+        trajectories=np.asarray(rows),
+        steps=np.asarray(leads),
+        offsets=np.moveaxis(cut.pop("offsets"), 2, 0),
+        **cut,
+        pit=pit.astype(float),
+        unaware=(),
+        aware=(),
+        scanned=len(rows),
+        space=tuple(space),
+        planes=planes,
+        names=data.names,
+    )
+
+
+def _windows(run: Run, pairs: GridPairs, rows, leads, steps: int, particles: int) -> Iterator[Window]:
+    """Return one forecast after the other: all leads of one may be large."""
+    limits: dict[str, Any] = {} if run.limits is None else {"limits": run.limits}
+    for row in rows:
+        first = np.asarray([row * pairs.pairs_per_row])
+        how = {"first": first, "particles": particles, "key": evaluation_key(0)} | limits
+        yield from forecasts_of(run.model, pairs, leads, steps, **how)
+
+
+def _fields(window: Window, pairs: GridPairs, row: int, leads) -> dict[str, np.ndarray]:
+    """Return the arrays of one forecast, (lead, …)."""
+    index = row * pairs.pairs_per_row + np.asarray(leads) - 1
+    held = pairs.hold(index)
+    known = np.asarray(held.known(jax.numpy.asarray(index)))
+    observed = np.asarray(pairs[index].mask)[:, 0]
+    parts = []
+    for place, lead in enumerate(leads):
+        truth = jax.numpy.where(known[place], window.truth[place, 0], np.nan)[None]
+        parts.append(jax.device_get(_at(window.forecast.at(lead), truth)))
+    fields = {name: np.stack([part[name][0] for part in parts]) for name in parts[0]}
+    gaps = np.isnan(fields["truth"]).any()
+    return {name: values for name, values in fields.items() if gaps or name != "gap_mean"} | {"observed": observed}
+
+
+@eqx.filter_jit
+def _at(predictive, truth) -> dict[str, jax.Array]:
+    unknown = jax.numpy.isnan(truth)
+    return {
+        "truth": truth,
+        "error": error_of(predictive, truth),
+        "gap_mean": jax.numpy.where(unknown, predictive.mean, np.nan),
+        "std_mu": predictive.std_of_means,
+        "std_predictive": predictive.std_predictive,
+        "std_generalization": predictive.std_generalization,
+        "offsets": jax.numpy.moveaxis(quantile_offsets(predictive), 0, 1),
+        "pit": jax.numpy.where(unknown, np.nan, predictive.cdf(truth)),
+    }
+
+
+def _planes(whole: dict[str, np.ndarray], leads, space: list[int]) -> Planes:
+    """Return whole fields of the first trajectory at three leads."""
+    places = np.unique([0, len(leads) // 2, len(leads) - 1])
+    stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
+    cut = (..., slice(None, None, stride), slice(None, None, stride), *(size // 2 for size in space[2:]))
+    kept = {name: whole[name][places][cut][None] for name in whole if name not in ("offsets", "pit")}
+    return Planes(np.asarray([0]), stride, np.asarray(leads)[places], **kept)
+
+
+def write_forecast_fields(folder: Path, stored: StoredFields) -> None:
+    """Write the file of a run, and list it in the run's manifest."""
+    with contextlib.ExitStack() as held:
+        entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, ROLLOUT_FIELDS))
+        write_test_fields(folder / ROLLOUT_FIELDS, stored, identity=identity_of(folder) or "-", announce=entry)
+
+
+def read_forecast_fields(folder: Path) -> StoredFields | None:
+    """Read the file of a run, or return None where there is none.
+
+    Raises:
+        InputError: If the file is corrupted, or that of another run.
+    """
+    if not (folder / ROLLOUT_FIELDS).exists():
+        return None
+    check_files(folder, [ROLLOUT_FIELDS])
+    return read_test_fields(folder / ROLLOUT_FIELDS, identity=identity_of(folder))

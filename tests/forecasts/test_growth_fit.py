@@ -1,0 +1,136 @@
+r"""`fit_growth` finds by how much the spread of forecasts is wrong, where that is known at every lead.
+
+The linear model is followed from one field $f$. Its particles are $(1+\sigma\epsilon)^k f_k$, and σ_pred is negligible.
+The truth at lead k is one more particle, further from the particles' mean by a factor that is known.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from crossreg.config import DataConfig
+from crossreg.data.load import make_data
+from crossreg.data.pairs import Data
+from crossreg.data.split import POOL_SIZE, TEST_POOL
+from crossreg.data.trajectories import Trajectories
+from crossreg.data.units import Units
+from crossreg.errors import InputError
+from crossreg.forecasts.forecast import components
+from crossreg.forecasts.growth import fit_growth
+from crossreg.forecasts.rollout import rollout
+from crossreg.nn.growth import LeadGrowth
+from crossreg.predictors.conformal import Conformal
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.grown import Grown
+from crossreg.predictors.predictor import SurrogatePredictor
+from crossreg.predictors.temperature import Tempered
+from linear_fields import POINTS, flowed, identity_heads, linear_model
+
+SIGMA, HORIZON, ROWS, CHANNELS = 0.02, 6, 40, 2
+# σ_pred is a thousandth, so that the spread is all of the particles'.
+MODEL = dataclasses.replace(linear_model(SIGMA, channels=CHANNELS), heads=identity_heads(CHANNELS, -7.0))
+
+
+def late(leads):
+    return 2 * (1 - np.asarray(leads, float) ** -0.5)
+
+
+def true_fields(start: float, rise: float, units: Units | None = None) -> Data:
+    """Fields whose truth strays from the model's mean c_k = exp(a' + b' ℓ(k)) times as far as its particles do."""
+    rng = np.random.default_rng(0)
+    x0 = rng.normal(size=(POOL_SIZE, CHANNELS, POINTS))
+    epsilon = rng.normal(size=(POOL_SIZE, CHANNELS, 1))
+    epsilon = epsilon / np.sqrt((epsilon**2).mean())
+    rows = [x0]
+    for lead in range(1, HORIZON + 1):
+        factor = np.exp(start + rise * late(lead))
+        rows.append(flowed(x0, lead) * (1 + factor * ((1 + SIGMA * epsilon) ** lead - 1)))
+    fields = np.stack(rows, axis=1).astype(np.float32)
+    if units is not None:
+        fields = fields * np.asarray(units.scale)[:, None] + np.asarray(units.offset)[:, None]
+    sizes = {"train_size": 3, "reg_size": ROWS, "test_size": 2}
+    made = Trajectories(fields.astype(np.float32), fields[: len(TEST_POOL)].astype(np.float32) + 1, {}, "")
+    data = make_data(made, DataConfig(observed_fraction=1.0, **sizes), check=False)
+    return dataclasses.replace(data, reg=dataclasses.replace(data.reg, units=units))
+
+
+@pytest.mark.parametrize(("start", "rise"), [(0.7, 0.0), (-0.4, 0.6)])
+def test_the_factor_by_which_the_spread_is_wrong_is_found(start, rise):
+    grown = fit_growth(MODEL, true_fields(start, rise).reg, HORIZON, particles=30)
+    assert isinstance(grown, Grown)
+    found = np.asarray(grown.growth.factors(jnp.arange(1, HORIZON + 1))[1])
+    # 80 values of ε, of two channels: their spread is known to 8%.
+    np.testing.assert_allclose(found, np.exp(start + rise * late(range(1, HORIZON + 1))), rtol=0.12)
+    np.testing.assert_array_equal(grown.growth.sigma_pred, [0, 0])
+
+
+def test_a_forecast_that_is_right_is_left_as_it_is():
+    data = true_fields(0.0, 0.0)
+    found = fit_growth(MODEL, data.reg, HORIZON, particles=30).growth.factors(jnp.arange(1, HORIZON + 1))[1]
+    np.testing.assert_allclose(found, 1, atol=0.12)
+
+
+UNITS = Units((300.0, -4.0), (25.0, 0.5))
+
+
+def test_the_growth_does_not_depend_on_the_units_of_the_fields():
+    plain = fit_growth(MODEL, true_fields(0.5, 0.2).reg, HORIZON, particles=8)
+    model = dataclasses.replace(MODEL, units=UNITS)
+    moved = fit_growth(model, true_fields(0.5, 0.2, UNITS).reg, HORIZON, particles=8)
+    np.testing.assert_allclose(moved.growth.spread, plain.growth.spread, atol=0.02)
+    np.testing.assert_allclose(moved.growth.climate, plain.growth.climate, rtol=1e-3)
+
+
+# --- where it acts ----------------------------------------------------------------------------------------------------
+
+GROWTH = LeadGrowth(jnp.zeros(2), jnp.asarray([0.3, 0.4]), jnp.asarray([0.5, 9.0]))
+INSIDE = {
+    "surrogate": SurrogatePredictor(MODEL, 6),
+    "ensemble": EnsemblePredictor([MODEL, linear_model(0.3, channels=2)], 6),
+    "tempered": Tempered(EnsemblePredictor([MODEL, linear_model(0.3, channels=2)], 6), jnp.asarray(1.7)),
+    "units": SurrogatePredictor(dataclasses.replace(MODEL, units=UNITS), 6),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_forecast_grows_by_lead_and_a_prediction_as_lead_1(name):
+    """The growth of what the predictor inside forecasts, its own temperature included."""
+    x = np.random.default_rng(2).normal(size=(3, CHANNELS, POINTS)).astype(np.float32)
+    if name == "units":
+        x = x * 25 + 300
+    leads, keys = [1, 3, 4], jax.random.split(jax.random.key(2), 3)
+    plain = rollout(INSIDE[name], x, 4, 6, key=keys, leads=leads)
+    grown = rollout(Grown(INSIDE[name], GROWTH), x, 4, 6, key=keys, leads=leads)
+    for lead in leads:
+        expected = GROWTH(components(plain.at(lead)), lead)
+        found = components(grown.at(lead))
+        np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-4)
+        np.testing.assert_allclose(found.means, expected.means, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(grown.mean, plain.mean, rtol=1e-4, atol=1e-4)
+    batch = true_fields(0.0, 0.0).reg[[0, 7, 9]]._replace(x=jnp.asarray(x))
+    one = Grown(INSIDE[name], GROWTH)(batch, keys)
+    np.testing.assert_allclose(one.std, grown.std[0], rtol=1e-4)
+
+
+# --- what it is fitted to ---------------------------------------------------------------------------------------------
+
+
+def test_growth_needs_trajectories_as_long_as_its_horizon():
+    with pytest.raises(InputError, match="rollouts of 7 steps need trajectories of at least as many; these have 6"):
+        fit_growth(MODEL, true_fields(0.0, 0.0).reg, HORIZON + 1)
+
+
+def test_intervals_that_were_recalibrated_are_refused():
+    levels = (jnp.asarray([0.0, 0.7, 1.9]), jnp.asarray([0.0, 0.4, 1.5]), jnp.asarray(0.8))
+    with pytest.raises(InputError, match="fit its growth first"):
+        fit_growth(Conformal(SurrogatePredictor(MODEL, 5), *levels), true_fields(0.0, 0.0).reg, 2, particles=5)
+
+
+def test_forecasts_that_are_not_finite_are_refused():
+    bad = eqx.tree_at(lambda m: m.heads.mean.weight, MODEL, jnp.full((CHANNELS, CHANNELS), 1e30))
+    with pytest.raises(InputError, match="not finite"):
+        fit_growth(bad, true_fields(0.0, 0.0).reg, 3, particles=5)

@@ -1,0 +1,176 @@
+"""`crossreg rollout`: what it prints and writes, against the forecast object and `crossreg predict`."""
+
+import json
+
+import equinox as eqx
+import numpy as np
+import pytest
+
+from crossreg.cli.main import main
+from crossreg.forecasts.scores import climatology_of, score_by_lead
+from crossreg.runs import forecasting
+from crossreg.runs.forecasting import forecast_fields, leads_until
+from crossreg.runs.prediction import predict_fields
+from crossreg.runs.run_folder import load_run
+
+SETTINGS = {
+    "train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5, "width": 4, "num_blocks": 1,
+    "num_modes": 5, "steps": 12, "evaluate_every": 6, "batch_size": 4, "num_samples": 3, "evaluation_samples": 6,
+    "observed_fraction": 0.6, "reg_horizon": 3, "settle": 0.5,
+}  # fmt: skip
+LISTS = ("rmse", "spread_skill", "crps", "ece_mix", "crps_climatology", "energy_score")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run that is trained once; `diff_ks` are travelling waves."""
+    from crossreg.data import cache
+    from crossreg.data.split import POOL_SIZE, TEST_POOL
+    from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
+
+    where = tmp_path_factory.mktemp("rollouts")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CROSSREG_CACHE", str(where / "cache"))
+        name = f"apebench-diff_ks-{POOL_SIZE}x{HORIZON}-{len(TEST_POOL)}x{TEST_HORIZON}"
+        cache.write(where / "cache" / f"{name}.npz", make_trajectories())
+        flags = [part for name, value in SETTINGS.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+        assert main(["train", *flags, "--lead-growth", "--quiet", "--out", str(where / "run")]) == 0
+        yield where / "run"
+
+
+@pytest.fixture(scope="module")
+def x(folder) -> np.ndarray:
+    run = load_run(folder)
+    return np.random.default_rng(0).normal(size=(3, run.channels, *run.space)).astype(np.float32)
+
+
+def refused(capsys, *arguments) -> str:
+    capsys.readouterr()
+    assert main([str(a) for a in arguments]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+def test_leads_of_a_table_end_at_the_last():
+    assert leads_until(1) == [1]
+    assert leads_until(6) == [1, 2, 3, 5, 6]
+    assert leads_until(50)[-3:] == [30, 40, 50]
+
+
+def test_the_scores_of_test_trajectories_are_printed_and_written(folder, capsys):
+    capsys.readouterr()
+    assert main(["rollout", str(folder), "--particles", "7", "--leads", "1,4,5", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""  # its error bars were learned on rollouts
+    stored = json.loads((folder / "rollout.json").read_text())
+    run = load_run(folder)
+    data = run.load_data()
+    how = {"climate": climatology_of(data.train), "particles": 7, "limits": run.limits}
+    wanted = score_by_lead(run, data.test, [1, 4, 5], steps=5, **how)
+    assert stored == json.loads(json.dumps(wanted)) | {"steps": 5, "particles": 7, "reg_horizon": 3}
+    assert stored["leads"] == [1, 4, 5]
+    assert all(len(stored[name]) == 3 and all(isinstance(v, float) for v in stored[name]) for name in LISTS)
+    assert isinstance(stored["out_of_range"], int)
+    head, _, *rows = shown.out.splitlines()
+    assert head.split()[0] == "lead"
+    for row, lead in zip(rows[:3], (0, 1, 2), strict=True):
+        cells = row.split()
+        assert cells[0] == str(stored["leads"][lead])
+        for place, name in ((1, "rmse"), (2, "spread_skill"), (3, "ece_mix"), (4, "crps"), (5, "crps_climatology")):
+            assert float(cells[place]) == pytest.approx(stored[name][lead], rel=2e-2, abs=6e-4)
+    assert main(["rollout", str(folder), "--particles", "7", "--leads", "1,4,5", "--quiet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stored
+
+
+def test_one_step_is_what_predict_gives(folder, x, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", x)
+    one_step = ["--steps", "1", "--particles", str(SETTINGS["evaluation_samples"])]
+    for command, how in (("predict", []), ("rollout", one_step)):
+        flags = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / f"{command}.npz"), "--quiet"]
+        assert main([command, str(folder), *flags, "--levels", "0.3", "0.8", *how]) == 0
+    predicted, forecast = (np.load(tmp_path / f"{name}.npz") for name in ("predict", "rollout"))
+    assert set(forecast) == {*predicted, "leads", "out_of_range"}
+    for name in ("mean", "std", "std_predictive", "std_generalization"):
+        np.testing.assert_allclose(forecast[name][0], predicted[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    assert forecast["quantiles"].shape == (2, 1, *x.shape)
+    np.testing.assert_allclose(forecast["quantiles"][:, 0], predicted["quantiles"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(forecast["leads"], [1])
+
+
+@pytest.mark.parametrize("channels", [[0], [0, 1]])
+def test_a_missing_value_is_hidden_as_predict_hides_it(folder, x, channels):
+    """In its own channel, in the first input alone."""
+    run = load_run(folder)
+    gaps = x.copy()
+    place = int(np.flatnonzero(run.mask)[2])
+    gaps[1, channels, place] = np.nan
+    count = SETTINGS["evaluation_samples"]
+    predicted = predict_fields(run, gaps, run.mask, levels=(0.5,))
+    forecast = forecast_fields(run, gaps, run.mask, steps=3, particles=count, leads=[1, 3])
+    np.testing.assert_allclose(forecast["mean"][0], predicted["mean"], rtol=1e-4, atol=1e-5)
+    zeros = np.where(np.isnan(gaps), 0, gaps)
+    same = forecast_fields(run, zeros, run.mask, steps=3, particles=count, leads=[1, 3])
+    np.testing.assert_allclose(forecast["std"], same["std"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeypatch):
+    run = load_run(folder)
+    whole = forecast_fields(run, x, run.mask, steps=4, particles=5, leads=[2, 4])
+    monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 2 * 5)
+    parts = forecast_fields(run, x, run.mask, steps=4, particles=5, leads=[2, 4])
+    for name, values in whole.items():
+        np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
+    run_forecast = run.rollout(np.where(run.mask, x, 0), 4, 5, leads=[2, 4])
+    assert run_forecast.mean.shape == whole["mean"].shape
+    assert whole["mean"].shape == (2, *x.shape)
+
+
+BAD = {
+    "--steps 0: must be from 1 to the 5": ["--steps", "0"],
+    "--steps 6: must be from 1 to the 5": ["--steps", "6"],
+    "--particles 0: expected at least 1": ["--particles", "0"],
+    "leads are 3, 2": ["--leads", "3,2"],
+    "leads are 1, 9": ["--leads", "1,9"],
+    "--leads 1,x": ["--leads", "1,x"],
+    "output": ["--output", "a.npz"],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_cannot_be_forecast_is_one_line(folder, message, capsys):
+    assert message in refused(capsys, "rollout", folder, "--quiet", *BAD[message])
+
+
+BAD_INPUT = {
+    "--particles 0: expected at least 1": ["--particles", "0"],
+    "--steps 0: expected at least 1": ["--steps", "0"],
+    "leads are 2, 1": ["--steps", "4", "--leads", "2,1"],
+    "20": [],
+}
+
+
+@pytest.mark.parametrize("message", BAD_INPUT)
+def test_what_cannot_be_forecast_from_is_one_line(folder, message, x, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", x[..., 1:] if message == "20" else x)
+    flags = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz", "--quiet"]
+    assert message in refused(capsys, "rollout", folder, *flags, *BAD_INPUT[message])
+    assert not (tmp_path / "y.npz").exists()
+
+
+def test_a_model_that_explodes_is_one_line(folder, x, tmp_path, capsys, monkeypatch):
+    """Nothing is written; it is said up to which lead the forecast is finite."""
+    run = load_run(folder)
+    model = eqx.tree_at(lambda m: m.heads.mean.weight, run.model, run.model.heads.mean.weight * 1e15)
+    monkeypatch.setattr("crossreg.runs.run_folder.load_run", lambda _: run._replace(model=model))
+    np.save(tmp_path / "x.npy", x)
+    flags = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz", "--steps", "6", "--quiet"]
+    assert "is not finite: particles grew too large" in refused(capsys, "rollout", folder, *flags)
+    assert not (tmp_path / "y.npz").exists()
+    capsys.readouterr()
+    assert main(["rollout", str(folder), "--particles", "3", "--json", "--quiet"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["out_of_range"] == scores["particles_in_all"] == 12
+    assert scores["valid_share"][-1] == 0
+    assert scores["rmse"][-1] is None
