@@ -164,7 +164,8 @@ def test_masks_per_trajectory_and_per_pair(trajectories, mask_per, count):
     index = [0, 1, 3, 4]  # two pairs of two trajectories
     patterns = {m.tobytes() for m in seen(data.train, index)}
     assert len(patterns) == count
-    assert patterns.isdisjoint({m.tobytes() for m in seen(data.test, index)})
+    for other in (data.reg, data.test):
+        assert patterns.isdisjoint({m.tobytes() for m in seen(other, index)})
     again = {m.tobytes() for m in seen(data.train, index)}
     assert again == patterns
 

@@ -104,6 +104,8 @@ def test_the_script_says_what_was_asked_for(slurm, tmp_path):
     text = _script(plain)
     assert "#SBATCH --mem=7GB" in text
     assert "gpus" not in text
+    after = Workers(launcher="slurm", worker_memory=1.0, slurm_options="teardown=echo done")
+    assert _script(make_executor(after, tmp_path / "jobs")).splitlines()[-1] == "echo done"
 
 
 def test_more_jobs_than_an_array_may_have_are_several_arrays(slurm, tmp_path, monkeypatch):

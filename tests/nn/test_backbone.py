@@ -205,6 +205,21 @@ def test_a_module_of_other_points_is_refused(data):
         cross_regularize(half, lambda m: (), data.train, key=KEY)
 
 
+def test_heads_start_and_are_bounded_as_the_config_says(data):
+    module, where, _ = _module("resnet", data)
+    x = data.train.gather(jnp.arange(2)).x
+
+    def built(**fields):
+        return cross_regularize(module, where, data.train, config=ModelConfig(**fields), key=KEY)
+
+    own = built(log_sigma_gen_start=-3.0, head_log_sigma_min=-6.0, head_log_sigma_max=1.0)
+    assert own.heads.sigma_pred.bounds == own.heads.sigma_gen.bounds == (-6.0, 1.0)
+    np.testing.assert_allclose(jnp.log(compiled(own, x, key=KEY).vars_generalization), -6.0, atol=1e-3)
+    assert built(generalization_head=False).heads.sigma_gen is None
+    plain, increment = (compiled(built(predict_increment=asked), x, key=KEY) for asked in (False, True))
+    np.testing.assert_allclose(increment.mean, plain.mean + x[:, : plain.mean.shape[1]], atol=1e-5)
+
+
 def test_units_of_the_data_are_the_models(data):
     """Data of other units, and a module that sees the same standardised numbers."""
     module, where, _ = _module("resnet", data)

@@ -29,6 +29,10 @@ def test_a_run_is_cut_into_its_cars(car_folder, cars):
     np.testing.assert_allclose(run.relative_l2("xreg"), ERRORS["xreg"])
     assert run.ranking().tolist() == [2, 1, 3, 4, 0]
     assert run.typical_car() == 3
+    # Of four cars the better one of the two in the middle; by xreg, wherever it stands among the methods.
+    methods = {name: run.predictions[name][:4] for name in reversed(run.predictions)}
+    four = dataclasses.replace(run, cars=run.cars[:4], predictions=methods)
+    assert (four.ranked_by, four.ranking().tolist(), four.typical_car()) == ("xreg", [2, 1, 3, 0], 1)
 
 
 def test_scores_in_every_form(car_folder):

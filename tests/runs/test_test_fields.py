@@ -66,12 +66,19 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     assert (read.unaware, read.aware, read.scanned, read.space) == (stored.unaware, stored.aware, 4, (20,))
 
 
-def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tmp_path):
-    """Pressures of 10⁵ ± 20 Pa beside velocities of some cm/s: each has half precision of its own spread."""
-    size = np.array([20.0, 0.05])[: stored.truth.shape[2], None]
+def test_quantiles_up_to_five_deviations_away_are_kept_to_a_24th(stored, tmp_path):
+    offsets = np.linspace(-5, 5, stored.offsets.size, dtype=np.float32).reshape(stored.offsets.shape)
+    write_test_fields(tmp_path / "f.npz", stored._replace(offsets=offsets))
+    np.testing.assert_allclose(read_test_fields(tmp_path / "f.npz").offsets, offsets, atol=0.5 / 24 + 1e-5)
+
+
+@pytest.mark.parametrize(("offset", "spread"), [(1e5, 20.0), (300.0, 3.0)])
+def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tmp_path, offset, spread):
+    """10⁵ ± 20 Pa or 300 ± 3 K beside velocities of some cm/s: each has half precision of its own spread."""
+    size = np.array([spread, 0.05])[: stored.truth.shape[2], None]
     assert len(size) == 2
     own = stored._replace(
-        truth=(stored.truth * size + np.array([1e5, 0.0])[:, None]).astype(np.float32),
+        truth=(stored.truth * size + np.array([offset, 0.0])[:, None]).astype(np.float32),
         **{name: (getattr(stored, name) * size).astype(np.float32) for name in ("error", "std_mu", "std_predictive")},
         windows=None,
     )
@@ -80,6 +87,13 @@ def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tm
     for name in ("truth", "error", "std_mu", "std_predictive"):
         apart = np.abs(getattr(read, name) - getattr(own, name)).max((0, 1, 3))
         assert (apart < 3e-3 * np.abs(stored.truth).max() * size[:, 0]).all(), name
+    # So has the mean where the truth is unknown.
+    hole = np.zeros(own.truth.shape, bool)
+    hole[0, 1, 0, 3:6] = True
+    gappy = own._replace(truth=np.where(hole, np.nan, own.truth), gap_mean=np.where(hole, own.mean, np.nan))
+    write_test_fields(tmp_path / "gappy.npz", gappy)
+    apart = np.abs(read_test_fields(tmp_path / "gappy.npz").mean - own.mean)[hole].max()
+    assert apart < 3e-3 * np.abs(stored.truth).max() * spread
 
 
 def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
@@ -384,6 +398,16 @@ def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path,
     for name in ("trajectories", "steps", "lines", "observed"):
         np.testing.assert_array_equal(getattr(read, name), getattr(windows, name))
     assert stored.windows is None or set(stored.windows.trajectories) <= {3}
+
+
+def test_the_trajectory_with_the_worst_region_takes_the_last_place():
+    rng = np.random.default_rng(6)
+    train, test = (rng.normal(size=(count, 4, 1, 20)).astype(np.float32) for count in (150, 30))
+    test[4, 2, 0, 8:12] += 50.0
+    data = make_data(Trajectories(train, test, {}, "lines"), DataConfig(train_size=3, reg_size=2, test_size=6))
+    stored = compute_test_fields(fit_persistence(data.train, knows_mask=False), data.test)
+    assert stored.trajectories.tolist() == [0, 1, 4]
+    np.testing.assert_array_equal(stored.truth, test[[0, 1, 4], 1:])
 
 
 def test_a_region_beside_the_middle_has_its_own_line():

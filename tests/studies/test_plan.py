@@ -109,6 +109,9 @@ def test_on_all_devices_each_has_its_share():
     gpu = device()
     made = in_a_process(load_of([cohort(20)], 0.0, SHAPE, gpu), 8)
     assert made.schedule.makespan == pytest.approx(5 + 10 + 1000 * (1e-3 + 3 * 1e-3))  # 20 on 8: 3 at most
+    # All rows are scored by one of the devices.
+    scored = in_a_process(load_of([cohort(20, scoring=0.5)], 0.0, SHAPE, gpu), 8)
+    assert scored.schedule.makespan == pytest.approx(made.schedule.makespan + 20 * 0.5)
 
 
 def random_load(seed: int):

@@ -54,6 +54,20 @@ def test_device_hours_and_shares_are_of_all_devices():
     assert made["device_hours"] == pytest.approx(4 * made["seconds"] / 3600)
 
 
+def test_devices_are_enough_where_more_save_less_than_5_percent():
+    """Jobs of 100 s and 100 s for each replica: six take 200 s on six devices or more, 300 s on five or on three."""
+    six = Asked("unregularized", seeds=6, steps=100_000)
+    times = {count: make_plan(six, f"gpu:{count}")["seconds"] for count in (3, 5, 6, 16)}
+    assert times == pytest.approx({3: 315, 5: 315, 6: 215, 16: 215})
+    # Of several workers, the command starts first, and then they do.
+    ways = {way["name"]: way["seconds"] for way in make_plan(six, "gpu:6")["ways"]}
+    assert ways["one process, all devices"] == pytest.approx(START + NEW + 200)
+    assert ways["workers, equal shares"] == pytest.approx(2 * START + NEW + 200)
+    assert make_plan(six, "gpu:16")["enough_devices"] == 6
+    assert make_plan(six, "gpu:5")["enough_devices"] == 3
+    assert make_plan(Asked("unregularized", seeds=1, steps=100_000), "gpu:8")["enough_devices"] == 1
+
+
 def test_as_many_failures_as_devices_work_hours():
     """Poisson: the rate of each device times the time that devices work, starts again aside."""
     rate = 0.05
@@ -65,6 +79,16 @@ def test_as_many_failures_as_devices_work_hours():
             spread = 4 * math.sqrt(rate * busy / 400)
             assert way["failures"] == pytest.approx(rate * busy, abs=spread)
             assert way["given_up"] == 0
+
+
+def test_a_job_that_fails_starts_again_and_finds_its_program():
+    """Renewal theory (`troubled`): 200 stretches of a second, each of which may be repeated after a new start."""
+    rate, save_every = 100 / 3600, 1.0
+    risks = Risks(failures_per_hour=100.0, save_every=save_every, retries=1000, runs=400)
+    made = make_plan(Asked("unregularized", seeds=1, steps=100_000), "gpu:1", risks=risks)
+    again = math.expm1(rate * (START + KNOWN + save_every)) / rate
+    stretch = -math.expm1(-rate * save_every) * (1 / rate + again)
+    assert made["seconds"] == pytest.approx(START + NEW + 200 * stretch, abs=6)
 
 
 def test_the_band_holds_95_percent_of_the_runs():

@@ -101,6 +101,9 @@ def test_one_process_adds_up():
     # A long compilation is waited for, and never longer than doing it oneself.
     slow = [Group(1, 1.0, new=1.0), Group(1, 1.0, new=50.0, known=9.0, ahead=2.0)]
     assert in_one_process(slow, compilers=1).makespan == pytest.approx(1 + 1 + (50 - 2) + 2 + 1)
+    # Crowded, a compilation of 10 s is ready at 20, and that is waited for too.
+    crowded = [Group(1, 1.0, new=1.0), Group(1, 1.0, new=10.0, ahead=2.0)]
+    assert in_one_process(crowded, compilers=1, crowding=2.0).makespan == pytest.approx(20 + 2 + 1)
     # What is too large to be compiled beside another is compiled when its turn comes, with all cores.
     large = [groups[0], groups[1]._replace(ahead=math.inf)]
     assert in_one_process(large, start=2.0, compilers=4, crowding=3.0).makespan == 2 + 4 + 10 + 6 + 3
