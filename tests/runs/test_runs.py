@@ -181,7 +181,7 @@ def test_bad_training_arguments_are_refused(cached_waves, capsys, tmp_path):
 
     assert "--observed-fraction 1.5: must lie in (0, 1]" in attempt("--observed-fraction", "1.5")
     assert "--observed-fraction 0.0: must lie in (0, 1]" in attempt("--observed-fraction", "0")
-    assert "preset nope: not one of reference, low-observation" in attempt("--preset", "nope")
+    assert "preset nope: not one of reference, forecasts, low-observation" in attempt("--preset", "nope")
     assert "--steps" in refused(capsys, "train", "--out", out, "--steps", "many")
     assert "--train-size 71: the train pool has 1 to 70" in refused(capsys, "train", "--train-size", "71", "--out", out)
     assert "not the name of an APEBench scenario" in attempt("--scenario", "a/b")
@@ -292,6 +292,7 @@ def test_a_config_file_and_flags_combine(cached_waves, tmp_path):
         ({"training": {}}, "no section 'training'"),
         ({"train": {"steps": 2.5}}, "train.steps is 2.5; expected a whole number"),
         ({"data": {"mask_per": "week"}}, "data.mask_per is 'week'"),
+        ({"model": {"lead_growth": True}}, "lead_growth is True: is learned from rollouts: set `reg_horizon`"),
         ([1, 2], "expected the sections data, model, train"),
     ],
 )

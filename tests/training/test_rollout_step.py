@@ -321,7 +321,8 @@ def trained(data):
 
 def test_rollouts_are_counted_and_the_rest_is_that_of_single_steps(trained, data):
     """Up to settling, all numbers are those of a training on single steps."""
-    single = run([config_of(reg_horizon=1)], [data])
+    models, tasks, program = start_cohort([config_of()], [data])
+    single = list(train_replicas(models, tasks, dataclasses.replace(program, reg_horizon=1)))
     at_12, end = (next(r.snapshot.state for r in reports if r.step == 12) for reports in (trained, single))
     for name in ("theta_psi", "rho", "train_optimizer", "reg_optimizer"):
         assert_equal(getattr(at_12, name), getattr(end, name))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crossreg.config.field_types import shown, typed
+from crossreg.config.field_types import check, shown, typed
 from crossreg.config.settings import OWN_DATA, DataConfig, ModelConfig, TrainConfig
 from crossreg.errors import InputError, did_you_mean
 from crossreg.files.regular import open_regular
@@ -38,6 +38,12 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self):
+        grows = self.model.lead_growth
+        check(
+            not grows or self.train.reg_horizon > 1, "lead_growth", grows, "is learned from rollouts: set `reg_horizon`"
+        )
 
     def replace(self, **fields: Any) -> "Config":
         """Return a copy with other values of some settings, of any group.
