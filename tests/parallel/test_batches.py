@@ -198,7 +198,7 @@ def test_processes_that_do_not_train_the_same_are_refused(folder, start):
         (["--data-parallel", "--devices", "2"], "--devices 2: there is 1 on this machine (cpu)"),
         (
             ["--num-processes", "2"],
-            "--coordinator and --process-id: missing; --coordinator, --num-processes and --process-id",
+            "--coordinator and --process-id: missing; --coordinator, --num-processes, --process-id are given together",
         ),
         (["--coordinator", "a:1", "--num-processes", "2", "--process-id", "2"], "--process-id 2: must lie in 0 … 1"),
         (["--distributed"], "--distributed: the other processes cannot be reached"),

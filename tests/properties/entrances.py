@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import yaml
 
+from crossreg.cars.meshes.normals import vertex_normals
 from crossreg.cars.meshes.readers import find_cars
 from crossreg.cars.meshes.surface import Surface
 from crossreg.config import Config, load_yaml, to_dict
@@ -245,7 +246,9 @@ def _hdf5(folder: Path) -> None:
 
 
 def _car_npz(folder: Path) -> None:
-    np.savez_compressed(folder / "a.npz", vertices=VERTICES, pressure=PRESSURE, faces=QUADS, normals=VERTICES)
+    np.savez_compressed(
+        folder / "a.npz", vertices=VERTICES, pressure=PRESSURE, faces=QUADS, normals=vertex_normals(VERTICES, TRIANGLES)
+    )
 
 
 def _read_car(name: str) -> Callable[[Path], list[np.ndarray]]:

@@ -26,6 +26,7 @@ DROPOUT = {"feature_noise": "dropout", "generalization_head": False, "train_samp
 # What each preset changes in the default config.
 EXPECTED_PRESETS = {
     "reference": {},
+    "forecasts": {"log_sigma_max": -0.7, "lead_growth": True, "reg_horizon": 10, "reg_objective": "crps"},
     "low-observation": {"observed_fraction": 0.3, "feature_noise": "none"},
     "head-only": {"feature_noise": "none"},
     "unregularized": NO_NOISE,

@@ -201,7 +201,7 @@ def forecast_curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
     return found
 
 
-def _drawn(label: str, known: Sequence[tuple[float, Interval]]) -> dict[str, Any]:
+def _drawn(label: str, known: Sequence[tuple[float | int, Interval]]) -> dict[str, Any]:
     """Return a curve of intervals."""
     half = [None if math.isnan(interval.half) else interval.half for _, interval in known]
     return {"label": label, "x": [x for x, _ in known], "y": [interval.mean for _, interval in known], "half": half}
