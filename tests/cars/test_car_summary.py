@@ -16,7 +16,7 @@ NLL = (-1.0, -0.4, 0.9, 50.0)
 def scored(seed: int, *, diverged: bool = False) -> ScoredRun:
     """A run whose scores and cars are its own, on three cars."""
     rng = np.random.default_rng(seed)
-    cars = CarMeans(np.array([4.0, 4, 4]), *rng.gamma(2.0, size=(4, 3)), rng.uniform(size=(3, 9)))
+    cars = CarMeans(np.array([4.0, 4, 4]), *rng.gamma(2.0, size=(4, 3)), rng.uniform(size=(3, 9)))  # pyright: ignore[reportCallIssue]
     scores: dict[str, Any] = {"nll": NLL[seed], "rmse": float(2**seed), "coverage": COVERAGES[seed].tolist()}
     return ScoredRun({"seed": seed, "diverged": diverged}, scores, cars)
 

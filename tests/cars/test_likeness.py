@@ -164,10 +164,12 @@ def test_a_car_in_two_splits_is_warned_of():
 
 
 def test_an_experiment_reads_no_car_in_another_unit(tmp_path, capsys):
-    for number, shape in enumerate(draw_shapes(5)):
-        body = make_body(shape, resolution(400))
-        vertices, height = body.vertices.astype(float), body.vertices[:, 1]
-        np.savez(tmp_path / f"{number}.npz", vertices=vertices, pressure=height, faces=body.faces)
+    bodies = [make_body(shape, resolution(400)) for shape in draw_shapes(5)]
+    for number, body in enumerate(bodies):
+        vertices = body.vertices.astype(float)
+        np.savez(tmp_path / f"{number}.npz", vertices=vertices, pressure=body.vertices[:, 1], faces=body.faces)
+    body = bodies[-1]
+    vertices, height = body.vertices.astype(float), body.vertices[:, 1]
     study = car_study("quick").replace(data=str(tmp_path), train_size=3, reg_size=1, test_size=1, grid=24)
     np.savez(tmp_path / "3.npz", vertices=vertices, pressure=1e5 * height, faces=body.faces)
     prepare(study, progress=False)

@@ -5,6 +5,7 @@ The truth at lead k is one more particle, further from the particles' mean by a 
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -52,7 +53,7 @@ def true_fields(start: float, rise: float, units: Units | None = None) -> Data:
     fields = np.stack(rows, axis=1).astype(np.float32)
     if units is not None:
         fields = fields * np.asarray(units.scale)[:, None] + np.asarray(units.offset)[:, None]
-    sizes = {"train_size": 3, "reg_size": ROWS, "test_size": 2}
+    sizes: dict[str, Any] = {"train_size": 3, "reg_size": ROWS, "test_size": 2}
     made = Trajectories(fields.astype(np.float32), fields[: len(TEST_POOL)].astype(np.float32) + 1, {}, "")
     data = make_data(made, DataConfig(observed_fraction=1.0, **sizes), check=False)
     return dataclasses.replace(data, reg=dataclasses.replace(data.reg, units=units))

@@ -213,6 +213,7 @@ def test_heads_start_and_are_bounded_as_the_config_says(data):
         return cross_regularize(module, where, data.train, config=ModelConfig(**fields), key=KEY)
 
     own = built(log_sigma_gen_start=-3.0, head_log_sigma_min=-6.0, head_log_sigma_max=1.0)
+    assert own.heads.sigma_gen is not None
     assert own.heads.sigma_pred.bounds == own.heads.sigma_gen.bounds == (-6.0, 1.0)
     np.testing.assert_allclose(jnp.log(compiled(own, x, key=KEY).vars_generalization), -6.0, atol=1e-3)
     assert built(generalization_head=False).heads.sigma_gen is None

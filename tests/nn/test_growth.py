@@ -1,6 +1,7 @@
 r"""Growth by lead: its formulas by hand, what it does to a mixture's variance, and where a model applies it."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,7 +24,7 @@ LEADS = [1, 4, 9, 100, 10**6]
 LATE = [0.0, 1.0, 4 / 3, 1.8, 1.998]
 
 
-def growth_of(sigma_pred, spread, climate=CLIMATE) -> LeadGrowth:
+def growth_of(sigma_pred, spread, climate: Any = CLIMATE) -> LeadGrowth:
     return LeadGrowth(*(jnp.asarray(part, jnp.float32) for part in (sigma_pred, spread, climate)))
 
 
@@ -38,7 +39,8 @@ def made_mixture(samples=5, batch=3, instances=False) -> Mixture:
         size**2 * rng.uniform(0, 1, shape),
     ]
     own = jnp.asarray(0.5 * parts[0] + 1, jnp.float32) if instances else None
-    return Mixture(*(jnp.asarray(part, jnp.float32) for part in parts), own)
+    means, pred, gen = (jnp.asarray(part, jnp.float32) for part in parts)
+    return Mixture(means, pred, gen, own)
 
 
 def by_hand(v, q, climate):

@@ -39,7 +39,7 @@ def test_no_text_outside_the_command_line_names_a_flag():
         if name in COMMANDS or name.startswith("cli/"):
             continue
         for text in texts_of(path):
-            if FLAG.search(re.sub("`crossreg [^`]*`", "", text.value)):
+            if FLAG.search(re.sub("`crossreg [^`]*`", "", str(text.value))):
                 found.append(f"{name}:{text.lineno}: {text.value}")
     assert not found
 

@@ -178,7 +178,7 @@ def test_an_interval_is_that_of_welch():
     assert (gap.low, gap.high) == pytest.approx((low, high))
     # However small the scores are, as an ECE of a few thousandths is.
     small = comparison.collect(made_up("xreg", [1e-6 * v for v in a]) + made_up("dropout", [1e-6 * v for v in b]))
-    gap = comparison.difference(*small, "test_nll")
+    gap = comparison.difference(small[0], small[1], "test_nll")
     assert gap is not None
     assert (gap.low, gap.high) == pytest.approx((1e-6 * low, 1e-6 * high))
     same = comparison.collect(made_up("xreg", [1.0, 1.0]) + made_up("dropout", [2.0, 2.0]))

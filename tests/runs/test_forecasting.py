@@ -104,6 +104,7 @@ def test_one_step_is_what_predict_gives(folder, x, tmp_path, capsys):
 def test_a_missing_value_is_hidden_as_predict_hides_it(folder, x, channels):
     """In its own channel, in the first input alone."""
     run = load_run(folder)
+    assert run.mask is not None
     gaps = x.copy()
     place = int(np.flatnonzero(run.mask)[2])
     gaps[1, channels, place] = np.nan
@@ -118,6 +119,7 @@ def test_a_missing_value_is_hidden_as_predict_hides_it(folder, x, channels):
 
 def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeypatch):
     run = load_run(folder)
+    assert run.mask is not None
     whole = forecast_fields(run, x, run.mask, steps=4, particles=5, leads=[2, 4])
     monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 2 * 5)
     parts = forecast_fields(run, x, run.mask, steps=4, particles=5, leads=[2, 4])

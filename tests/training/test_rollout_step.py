@@ -196,9 +196,8 @@ def test_rho_gets_the_gradient_of_the_mean_over_leads(name, pool):
         parts = route(model)
         state = init_state(model)
         # Adam has moments of single steps, which say nothing about rollouts.
-        used = state.reg_optimizer._replace(
-            count=state.reg_optimizer.count + 9, mu=state.rho.vector + 2, nu=jnp.ones_like(state.rho.vector)
-        )
+        adam: Any = state.reg_optimizer
+        used = adam._replace(count=adam.count + 9, mu=state.rho.vector + 2, nu=jnp.ones_like(state.rho.vector))
         state = dataclasses.replace(state, reg_optimizer=used)
         after = jax.jit(lambda state: reg_step(state, parts.static, task, jnp.asarray(step), config.train))(state)
         vector, unravel = ravel_pytree(parts.rho)
@@ -250,7 +249,7 @@ def test_the_draw_of_single_pairs_is_what_it_was(data):
     np.testing.assert_array_equal(first, data.reg.draw(jax.random.key(8), 9, 1)[0])
     index_key, other = jax.random.split(jax.random.key(8))
     np.testing.assert_array_equal(first, jax.random.randint(index_key, (9,), 0, 30))
-    np.testing.assert_array_equal(*(jax.random.key_data(key) for key in (mask_key, other)))
+    np.testing.assert_array_equal(jax.random.key_data(mask_key), jax.random.key_data(other))
 
 
 def test_padding_rows_are_never_drawn(pool):
@@ -326,10 +325,11 @@ def test_rollouts_are_counted_and_the_rest_is_that_of_single_steps(trained, data
     at_12, end = (next(r.snapshot.state for r in reports if r.step == 12) for reports in (trained, single))
     for name in ("theta_psi", "rho", "train_optimizer", "reg_optimizer"):
         assert_equal(getattr(at_12, name), getattr(end, name))
-    assert int(at_12.reg_optimizer.count[0]) == 3
-    last = trained[-1].snapshot.state
+    assert int(at_12.reg_optimizer.count[0]) == 3  # pyright: ignore[reportAttributeAccessIssue]
+    last: Any = trained[-1].snapshot.state
     assert int(last.reg_optimizer.count[0]) == 12
-    assert int(single[-1].snapshot.state.reg_optimizer.count[0]) == 15
+    after: Any = single[-1].snapshot.state
+    assert int(after.reg_optimizer.count[0]) == 15
     assert (np.asarray(last.rho.vector) != np.asarray(single[-1].snapshot.state.rho.vector)).any()
 
 
@@ -432,7 +432,7 @@ def test_a_long_horizon_takes_little_more_memory_than_a_short_one():
     def temporary(horizon):
         own = dataclasses.replace(config.train, reg_horizon=horizon, batch_size=8, evaluation_samples=8)
         step = jax.jit(lambda s, t: reg_step(s, static, task, t, own))
-        return step.lower(state, jnp.asarray(20)).compile().memory_analysis().temp_size_in_bytes
+        return step.lower(state, jnp.asarray(20)).compile().memory_analysis().temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
 
     found = {horizon: temporary(horizon) for horizon in (2, 50)}
     assert found[50] < 1.6 * found[2]

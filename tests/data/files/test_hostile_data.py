@@ -171,7 +171,7 @@ def test_an_hdf5_file_that_is_packed_twice_is_refused(tmp_path):
         settings.set_filter(h5py.h5z.FILTER_DEFLATE, h5py.h5z.FLAG_OPTIONAL, (9,))
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple(u.shape), settings)
-            file["u"][:] = u
+            file["u"][:] = u  # pyright: ignore[reportIndexIssue]
     np.testing.assert_array_equal(read_all(open_source(tmp_path / "once.h5")), u)
     with pytest.raises(InputError, match="u is packed more than once; expected at most one filter that packs"):
         open_source(tmp_path / "twice.h5")

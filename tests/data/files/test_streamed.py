@@ -120,7 +120,7 @@ def test_training_gives_the_same_numbers(path, monkeypatch, steps_per_block):
 def test_rollouts_on_reg_give_the_same_numbers(path, monkeypatch):
     """Windows of three pairs of a row, half as many as pairs of a batch; settling begins inside a block of steps."""
     monkeypatch.setattr(feeding, "_BLOCK_BYTES", 3 * 2 * 3 * 2 * 4 * 40)
-    how = TRAIN | {"reg_horizon": 3, "evaluation_samples": 3, "batch_size": 4}
+    how: dict[str, Any] = TRAIN | {"reg_horizon": 3, "evaluation_samples": 3, "batch_size": 4}
     config = dataclasses.replace(SMALL, lead_growth=True)
     fits = [
         xr.fit(data, xr.build_model(config, data.train, key=jax.random.key(0)), progress=False, **how)
