@@ -13,6 +13,7 @@ from crossreg.runs.final_scores import leads_until
 from crossreg.runs.forecasting import forecast_fields
 from crossreg.runs.prediction import predict_fields
 from crossreg.runs.run_folder import load_run
+from refused_commands import refused
 
 SETTINGS = {
     "train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5, "width": 4, "num_blocks": 1,
@@ -43,15 +44,6 @@ def folder(tmp_path_factory):
 def x(folder) -> np.ndarray:
     run = load_run(folder)
     return np.random.default_rng(0).normal(size=(3, run.channels, *run.space)).astype(np.float32)
-
-
-def refused(capsys, *arguments) -> str:
-    capsys.readouterr()
-    assert main([str(a) for a in arguments]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    return shown.err
 
 
 def test_leads_of_a_table_end_at_the_last():

@@ -14,6 +14,7 @@ from crossreg.designs.presets import PRESETS, preset
 from crossreg.errors import InputError
 from crossreg.runs.prediction import predict_file
 from crossreg.runs.run_folder import load_run
+from refused_commands import refused
 
 SMALL = [
     "--train-size",
@@ -49,16 +50,6 @@ def folder(cached_waves, tmp_path):
     out = tmp_path / "run"
     assert main(["train", "--observed-fraction", "0.6", "--seed", "3", "--out", str(out), *SMALL]) == 0
     return out
-
-
-def refused(capsys, *arguments) -> str:
-    """Runs a command that must be refused: exit code 2, one line, nothing on the standard output."""
-    capsys.readouterr()
-    assert main([str(a) for a in arguments]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    return shown.err
 
 
 def test_train_evaluate_predict(folder, capsys, tmp_path):

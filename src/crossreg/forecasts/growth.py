@@ -92,7 +92,6 @@ def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
     """
     leads = jnp.arange(1, truth.shape[0] + 1)
 
-    @jax.jit
     def loss_of(spread: Float[Array, "2"], mixture, truth, weight):
         growth = eqx.tree_at(lambda g: g.spread, start, spread)
 
@@ -105,7 +104,7 @@ def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
         return jnp.mean(jax.lax.map(at_lead, (leads, by_lead, truth, weight)))
 
     value_and_grad = jax.jit(jax.value_and_grad(loss_of))
-    size = float(loss_of(start.spread, mixture, truth, weight))
+    size = float(value_and_grad(start.spread, mixture, truth, weight)[0])
     if not np.isfinite(size):
         raise InputError("fit_growth: the forecasts of the held-out trajectories are not finite")
 

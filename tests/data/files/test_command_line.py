@@ -22,6 +22,7 @@ from crossreg.runs.prediction import predict_fields
 from crossreg.runs.run_folder import load_run
 from crossreg.runs.safeguards.manifest import vouch
 from made_fields import fields
+from refused_commands import refused
 
 SMALL = "--width 4 --num-blocks 2 --num-modes 4 --steps 20 --evaluate-every 10 --batch-size 5 --num-samples 4 --quiet"
 
@@ -144,14 +145,6 @@ def test_units_that_cannot_be_are_refused(run, tmp_path, capsys):
         (corrupted / "fields.json").write_text(json.dumps(there | wrong))
         vouch(corrupted, "fields.json")
         assert "fields.json: not readable" in refused(capsys, "evaluate", corrupted)
-
-
-def refused(capsys, *arguments) -> str:
-    capsys.readouterr()
-    assert main([str(a) for a in arguments]) == 2
-    shown = capsys.readouterr()
-    assert shown.err.count("\n") == 1
-    return shown.err
 
 
 def test_data_that_moved_or_changed(own, run, tmp_path, capsys):
