@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from crossreg.config.settings import RegObjective
+from crossreg.config.settings import RegObjective, TrainObjective
 from crossreg.predictive.in_units import InUnits, standardized
 from crossreg.predictive.mixture import LOG_2PI, Mixture
 
@@ -131,6 +131,7 @@ def scaled_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = No
     return batch_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
 
 
+TRAIN_OBJECTIVES: dict[TrainObjective, RegLoss] = {"likelihood": train_objective, "crps": fair_crps}
 REG_OBJECTIVES: dict[RegObjective, RegLoss] = {
     "fair": fair_moment_matched_nll,
     "moment-matched": moment_matched_nll,

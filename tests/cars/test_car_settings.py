@@ -47,10 +47,10 @@ def test_every_flag_reaches_a_method_and_no_other_setting_does():
     values |= {"generalization_head_learning_rate": 0.1, "schedule": "constant", "evaluate_every": 5}
     without: dict[str, object] = {"feature_noise": "both", "sites": ("block1",), "sigma_per": "layer"}
     without |= {"epsilon_per": "element", "dropout_rate": 0.7, "lift_noise": 0.3, "mode_noise": "both"}
-    without |= {"generalization_head": False, "train_samples": 7, "reg_objective": "fair"}
+    without |= {"generalization_head": False, "train_samples": 7, "reg_objective": "fair", "train_objective": "crps"}
     fields = {f.name for part in (study.model, study.train) for f in dataclasses.fields(part)}
     assert values.keys() == fields - {*NO_FLAGS}
-    of_time = {"reg_horizon", "lead_growth", "rollout_steps"}  # a car is no step
+    of_time = {"reg_horizon", "train_rollout_steps", "lead_growth", "rollout_steps"}  # a car is no step
     assert without.keys() == {*NO_FLAGS} - {"seed", "predict_increment", "scored_pairs"} - of_time
     for name, value in values.items():
         assert any(change(name, value)), name

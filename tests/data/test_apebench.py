@@ -70,6 +70,9 @@ def test_trajectories_of_other_settings_have_a_file_of_their_own():
     assert len(set(files)) == 6
     # Sizes of splits and masks choose among the same trajectories.
     assert cached_file(DataConfig(train_size=20, reg_size=3, test_size=5, mask_seed=4, one_pool=True)) == files[0]
+    # Train and reg share their trajectories, so that the longer of the two decides.
+    assert cached_file(DataConfig(reg_steps=25)) == cached_file(DataConfig(train_horizon=25))
+    assert cached_file(DataConfig(reg_steps=7)) == files[0]
 
 
 def test_an_unknown_scenario_is_named_with_its_neighbours():

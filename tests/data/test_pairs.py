@@ -51,6 +51,19 @@ def test_each_split_has_the_steps_of_its_own_trajectories(trajectories, one_pool
         np.testing.assert_array_equal(steps_of(getattr(data, name)), expected)
 
 
+def test_reg_trajectories_may_be_longer_than_those_of_train(trajectories):
+    data = make_data(trajectories, dataclasses.replace(SMALL, observed_fraction=1.0, train_horizon=2, reg_steps=3))
+    assert [pairs.pairs_per_row for pairs in (data.train, data.reg, data.test)] == [
+        2,
+        3,
+        trajectories.test.shape[1] - 1,
+    ]
+    for pairs, array in ((data.train, trajectories.train[:7, :3]), (data.reg, trajectories.train[70:76, :4])):
+        np.testing.assert_array_equal(steps_of(pairs), np.stack([array[:, :-1], array[:, 1:]], axis=2))
+    with pytest.raises(InputError, match="reg_steps is 3: is for scenarios alone, not for `data`"):
+        DataConfig(data="u.npy", reg_steps=3)
+
+
 @pytest.mark.parametrize("sizes", [(71, 50, 30), (0, 50, 30), (50, 51, 30), (50, 50, 31)])
 def test_sizes_beyond_the_pools_are_refused(sizes):
     with pytest.raises(InputError, match=r"(train|reg|test)_size is \d+: .* [01] to (70|50|30) trajectories"):

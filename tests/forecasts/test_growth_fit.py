@@ -24,6 +24,7 @@ from crossreg.forecasts.forecast import components
 from crossreg.forecasts.growth import fit_growth
 from crossreg.forecasts.rollout import rollout
 from crossreg.nn.growth import LeadGrowth
+from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.grown import Grown
@@ -73,6 +74,24 @@ def test_a_forecast_that_is_right_is_left_as_it_is():
     data = true_fields(0.0, 0.0)
     found = fit_growth(MODEL, data.reg, HORIZON, particles=30).growth.factors(jnp.arange(1, HORIZON + 1))[1]
     np.testing.assert_allclose(found, 1, atol=0.12)
+
+
+def test_three_particles_that_need_no_growth_are_left_as_they_are():
+    """An ensemble of three without noise inside: the fair CRPS would stretch them by √6 about their own mean."""
+    rng = np.random.default_rng(1)
+    x0 = rng.normal(size=(POOL_SIZE, CHANNELS, POINTS))
+    truth = x0 * (1 + 0.1 * rng.normal(size=x0.shape))
+    fields = np.stack([x0, truth], axis=1).astype(np.float32)
+    made = Trajectories(fields, fields[: len(TEST_POOL)] + 1, {}, "")
+    data = make_data(made, DataConfig(observed_fraction=1.0, train_size=3, reg_size=ROWS, test_size=2), check=False)
+
+    def three(batch, keys):
+        draws = jax.random.normal(jax.random.key(5), (3, *batch.x.shape))
+        means = batch.x * (1 + 0.1 * draws)
+        return Mixture(means, jnp.full_like(means, 1e-8), jnp.zeros_like(means))
+
+    found = fit_growth(three, data.reg, 1, particles=3).growth.factors(jnp.asarray([1]))[1]
+    np.testing.assert_allclose(found, 1, atol=0.1)
 
 
 UNITS = Units((300.0, -4.0), (25.0, 0.5))

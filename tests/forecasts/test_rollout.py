@@ -274,21 +274,24 @@ def test_redrawing_gives_every_step_an_instance_of_its_own():
 # --- particles that leave ---------------------------------------------------------------------------------------------
 
 
-def test_particles_that_leave_the_range_are_counted_and_kept():
+def test_particles_that_leave_the_range_are_counted_and_step_on_from_its_end():
     doubling = dataclasses.replace(linear_model(0.0), stages=(lambda h: 2 * h,))
     x0 = np.ones((3, 1, POINTS), np.float32) * np.asarray([0.9, -1.9, 0.1], np.float32)[:, None, None]
     limits = Limits(np.asarray([-4.0]), np.asarray([2.0]))
     forecast = rollout(doubling, x0, 5, limits=limits)
-    # 0.9 → 1.8 → 3.6; −1.9 → −3.8 → −7.6; 0.1 · 2⁵ = 3.2
+    # 0.9 → 1.8 → 3.6, 2 → 4; −1.9 → −3.8 → −7.6, −4 → −8; 0.1 · 2⁵ = 3.2
     np.testing.assert_array_equal(forecast.lost_at, [[2, 2, 5]])
     np.testing.assert_array_equal(forecast.lost, [0, 2, 2, 2, 3])
-    close(forecast.mean[4], 32 * x0)
+    close(forecast.mean[1], 4 * x0)
+    for lead in (2, 4):
+        close(forecast.mean[lead][:2, 0, 0], np.asarray([4.0, -8.0]))
+    close(forecast.mean[4][2], 32 * x0[2])
     np.testing.assert_array_equal(rollout(doubling, x0, 5, limits=limits, leads=[1, 4]).lost, [0, 2])
     assert "2 lost" in repr(rollout(doubling, x0, 5, limits=limits, leads=[1, 4]))
 
 
 def test_a_lost_particle_stays_lost_and_one_that_is_no_number_is_lost():
-    back = dataclasses.replace(linear_model(0.0), stages=(lambda h: jnp.where(jnp.abs(h) > 3, 0.0, 2 * h),))
+    back = dataclasses.replace(linear_model(0.0), stages=(lambda h: jnp.where(jnp.abs(h) > 2.9, 0.0, 2 * h),))
     limits = Limits(np.asarray([-3.0]), np.asarray([3.0]))
     forecast = rollout(back, np.full((1, 1, POINTS), 1.6, np.float32), 4, limits=limits)
     np.testing.assert_array_equal(forecast.lost, [1, 1, 1, 1])
@@ -296,6 +299,23 @@ def test_a_lost_particle_stays_lost_and_one_that_is_no_number_is_lost():
     bad = dataclasses.replace(linear_model(0.0), stages=(lambda h: jnp.where(h > 3, jnp.nan, 2 * h),))
     forecast = rollout(bad, np.full((1, 1, POINTS), 1.6, np.float32), 4, limits=Limits(*np.asarray([[-99.0], [99.0]])))
     np.testing.assert_array_equal(forecast.lost_at, [[2]])
+
+
+def test_a_field_to_start_from_is_read_as_it_is():
+    """Also beyond the limits: one step ahead, a forecast is the prediction."""
+    doubling = dataclasses.replace(linear_model(0.0), stages=(lambda h: 2 * h,))
+    x0 = np.full((1, 1, POINTS), 7.0, np.float32)
+    forecast = rollout(doubling, x0, 2, limits=Limits(*np.asarray([[-1.0], [1.0]])))
+    close(forecast.mean[:, 0, 0, 0], np.asarray([14.0, 2.0]))
+
+
+def test_the_instance_without_predictive_noise_is_held_too():
+    doubling = linear_model(0.1, owner="predictive")
+    doubling = dataclasses.replace(doubling, stages=(lambda h: 2 * h, doubling.stages[1]))
+    forecast = rollout(doubling, np.ones((1, 1, POINTS), np.float32), 6, 5, limits=Limits(*np.asarray([[-3.0], [3.0]])))
+    instances = components(forecast.at(6)).instance_means
+    assert instances is not None
+    close(instances, np.full(instances.shape, 6.0))
 
 
 def test_each_channel_has_limits_of_its_own_in_the_fields_units():

@@ -12,12 +12,13 @@ from crossreg.cli import quickstart as quickstart_module
 from crossreg.config import OWN_DATA, Config, DataConfig, changed_fields, from_dict
 from crossreg.designs.grids import ALL_METHODS, plan
 from crossreg.designs.presets import PRESETS, preset
-from crossreg.methods.names import parse_method
+from crossreg.errors import InputError
+from crossreg.methods.names import config_of, parse_method
 
 DATA_DEFAULTS = {
     "data": None, "field": None, "axes": None, "split": "trajectory", "split_seed": 0, "time_stride": 1,
     "in_memory_gib": 1.0, "scenario": "diff_ks", "num_spatial_dims": None, "num_points": None, "train_size": 50,
-    "reg_size": 50, "one_pool": False, "test_size": 30, "train_horizon": 10, "test_horizon": 200,
+    "reg_size": 50, "one_pool": False, "test_size": 30, "train_horizon": 10, "test_horizon": 200, "reg_steps": None,
     "observed_fraction": 0.7, "mask_per": "run", "mask_seed": 0, "mask_channel": False, "score_on": "all",
 }  # fmt: skip
 PLANE = {"num_spatial_dims": 2, "num_points": 96}
@@ -194,6 +195,49 @@ def test_the_grid_of_equal_data():
             sizes = {"train_size": total - held, "reg_size": held, "one_pool": True}
             expected.append(({"observed_fraction": fraction, **sizes}, method))
     assert listed("equal-data") == expected
+
+
+def test_the_grids_of_forecasts():
+    """At full and at partial observation; and at equal data, where 12 of 60 are held out for methods that need it."""
+    methods = (
+        "xreg", "xreg-ensemble", "xreg-rollout", "xreg-rollout-ensemble", "ensemble", "ensemble+growth", "dropout",
+        "dropout+growth", "unregularized+growth", "train-noise", "train-noise+early", "train-noise-rollout",
+        "train-noise-rollout+growth", "persistence+growth",
+    )  # fmt: skip
+    scored = {"rollout_steps": 100}
+    assert listed("rollouts") == [({"observed_fraction": f} | scored, m) for f in (1.0, 0.7) for m in methods]
+    hold_nothing_out = ("ensemble", "dropout", "train-noise", "train-noise-rollout")
+    assert listed("rollouts-equal-data") == [
+        ({"observed_fraction": 1.0, "train_size": 60 - held, "reg_size": held, "one_pool": True} | scored, method)
+        for method in methods
+        for held in [0 if method in hold_nothing_out else 12]
+    ]
+
+
+def test_methods_of_forecasts():
+    rollout = {"reg_horizon": 10, "lead_growth": True, "reg_objective": "crps", "log_sigma_max": -0.7}
+    noise = {"generalization_head": False, "feature_noise": "predictive", "log_sigma_max": -0.7}
+    noise |= {"train_objective": "crps"}
+    expected = {
+        "xreg-rollout": (rollout, 1),
+        "xreg-rollout-ensemble": (rollout, 3),
+        "train-noise": (noise, 1),
+        "train-noise-rollout": (noise | {"train_rollout_steps": 10}, 1),
+    }
+    for name, (settings, members) in expected.items():
+        method = parse_method(name)
+        assert [changed_fields(config) for config in method.configs(Config())] == [settings]
+        assert (method.name, method.members) == (name, members)
+        assert method.learns_on_reg(method.configs(Config())) == name.startswith("xreg")
+    # Methods that start from a config of another one leave nothing of it.
+    for other in ("xreg", "unregularized", "dropout"):
+        kept = config_of(other, config_of("train-noise-rollout", Config())).train
+        assert (kept.train_objective, kept.train_rollout_steps) == ("likelihood", 1)
+    # How long the rollouts are may vary in a sweep; what they minimise is in the name.
+    assert plan("grid", methods="xreg-rollout", seeds=1, grid=["reg_horizon=30"])[0].configs[0].train.reg_horizon == 30
+    [trial] = plan("grid", methods="xreg-rollout-mm", seeds=1, grid=["reg_objective=crps"])
+    with pytest.raises(InputError, match="reg_objective"):
+        trial.method.check_settings(trial.base, trial.changes)
 
 
 def test_the_grids_of_the_ablation_and_of_one_scenario():

@@ -12,7 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from crossreg.config import Config, DataConfig, TrainConfig
-from crossreg.data.keys import REG_STREAM
+from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.load import make_data
 from crossreg.data.observation import draw_mask
 from crossreg.data.pairs import Data, replica_axes, stack_pairs
@@ -34,7 +34,7 @@ from crossreg.training.parallel import WHOLE
 from crossreg.training.replicas import make_task, stack_tasks, unstack
 from crossreg.training.step import TrainState, init_state, reg_step, train_step
 from travelling_waves import waves
-from written_out import REG_LOSSES, weighted
+from written_out import REG_LOSSES, crps_loss, own_crps_loss, train_loss, weighted
 
 POINTS, CHANNELS, STEPS_OF_A_ROW = 10, 2, 6
 BASE: dict[str, Any] = {
@@ -129,10 +129,13 @@ def grown(growth: LeadGrowth, lead: int, means, pred, gen):
     return mean + jnp.sqrt(factor) * (means - mean), factor * pred, factor * gen
 
 
-def written_out_loss(model, reg, key, step: int, config: TrainConfig):
-    """The objective of a rollout update: draws, masks, steps and scores, one lead after the other."""
-    horizon, size, particles = config.reg_horizon, config.batch_size // 2, config.evaluation_samples
-    key = jax.random.fold_in(jax.random.fold_in(key, REG_STREAM), step)
+def written_out_loss(model, reg, key, step: int, loss, *, stream: int, horizon: int):
+    """The objective of a rollout update: draws, masks, steps and scores, one lead after the other.
+
+    `loss` is one at every point, of the means, σ_pred² and σ_gen² of the particles, and the truth.
+    """
+    size, particles = BASE["batch_size"] // 2, BASE["num_samples"]
+    key = jax.random.fold_in(jax.random.fold_in(key, stream), step)
     batch_key, noise_key = jax.random.split(key)
     index_key, mask_key = jax.random.split(batch_key)
     starts = STEPS_OF_A_ROW - horizon + 1
@@ -164,7 +167,7 @@ def written_out_loss(model, reg, key, step: int, config: TrainConfig):
             means, pred, gen = grown(model.growth, lead, means, pred, gen)
         y = (reg.trajectories[reg.rows[row], time + lead] - offset) / scale
         weight = seen if reg.score_on == "observed" else jnp.ones_like(seen)
-        losses.append(weighted(REG_LOSSES[config.reg_objective](means, pred + gen, y), weight))
+        losses.append(weighted(loss(means, pred, gen, y), weight))
     return sum(losses) / horizon
 
 
@@ -181,7 +184,10 @@ GRADIENTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_rho_gets_the_gradient_of_the_mean_over_leads(name, pool):
-    """Against central differences in float64 of a loss that is written out, at the first update from rollouts."""
+    """Against central differences in float64 of a loss that is written out, at the first update from rollouts.
+
+    The growth by lead has the CRPS of the mixture of these particles, all else the objective of the config.
+    """
     config = config_of(steps=20, settle=0.25, clip=1.0, **GRADIENTS[name])
     data = make_data(pool, config.data)
     if name == "units":
@@ -202,18 +208,32 @@ def test_rho_gets_the_gradient_of_the_mean_over_leads(name, pool):
         after = jax.jit(lambda state: reg_step(state, parts.static, task, jnp.asarray(step), config.train))(state)
         vector, unravel = ravel_pytree(parts.rho)
 
-        @jax.jit
-        def loss(vector):
-            model = merge(Routed(parts.theta_psi, unravel(vector), parts.static))
-            return written_out_loss(model, task.reg, task.key, step, config.train)
+        def differences(of):
+            @jax.jit
+            def loss(vector):
+                model = merge(Routed(parts.theta_psi, unravel(vector), parts.static))
+                how: dict[str, Any] = {"stream": REG_STREAM, "horizon": config.train.reg_horizon}
+                return written_out_loss(model, task.reg, task.key, step, of, **how)
 
-        h = 1e-5
-        wanted = np.asarray([(loss(vector + d) - loss(vector - d)) / (2 * h) for d in h * np.eye(vector.size)])
-        np.testing.assert_allclose(after.reg_loss, loss(vector), rtol=1e-6)
+            h = 1e-5
+            found = [(loss(vector + d) - loss(vector - d)) / (2 * h) for d in h * np.eye(vector.size)]
+            return loss(vector), np.asarray(found)
+
+        objective = REG_LOSSES[config.train.reg_objective]
+        value, wanted = differences(lambda means, pred, gen, y: objective(means, pred + gen, y))
+        np.testing.assert_allclose(after.reg_loss, value, rtol=1e-6)
         is_climate = np.zeros(vector.size, bool)
         if config.model.lead_growth:
-            mark = eqx.tree_at(lambda r: r.growth.climate, jax.tree.map(jnp.zeros_like, parts.rho), jnp.ones(CHANNELS))
-            is_climate = np.asarray(ravel_pytree(mark)[0]) > 0
+
+            def marked(place):
+                ones = eqx.tree_at(place, jax.tree.map(jnp.zeros_like, parts.rho), replace_fn=jnp.ones_like)
+                return np.asarray(ravel_pytree(ones)[0]) > 0
+
+            is_climate = marked(lambda r: r.growth.climate)
+            of_growth = marked(lambda r: r.growth.sigma_pred) | marked(lambda r: r.growth.spread)
+            assert of_growth.sum() == 4
+            _, own = differences(lambda means, pred, gen, y: own_crps_loss(means, pred + gen, y))
+            wanted = np.where(of_growth | is_climate, own, wanted)
     assert np.abs(wanted[is_climate]).min(initial=1) > 1e-7  # it would matter, and is no one's to change
     assert (np.asarray(after.reg_optimizer.mu)[is_climate] == 0).all()
     gradient = np.asarray(after.reg_optimizer.mu) / (1 - 0.9)
@@ -226,6 +246,43 @@ def test_rho_gets_the_gradient_of_the_mean_over_leads(name, pool):
     np.testing.assert_allclose(moved, -rate * gradient / (np.abs(gradient) + 1e-8), rtol=1e-4, atol=1e-9)
     assert_equal(after.theta_psi, state.theta_psi)
     assert_equal(after.train_optimizer, state.train_optimizer)
+
+
+@pytest.mark.parametrize("objective", ["crps", "likelihood"])
+def test_theta_and_psi_get_the_gradient_of_the_mean_over_leads(objective, data):
+    """While they settle, from rollouts on train, in which the noise of ρ acts but not its growth.
+
+    Of the likelihood, in which σ_gen is a constant, only the value can be had by differences.
+    """
+    config = config_of(steps=20, settle=0.25, train_objective=objective, train_rollout_steps=4).train
+    loss_of = {
+        "crps": lambda means, pred, gen, y: crps_loss(means, pred + gen, y),
+        "likelihood": train_loss,
+    }[objective]
+    with jax.enable_x64(True):
+        task = wide(make_task(data, seed=3))
+        model = wide(lively(build_model(config_of().model, data.train, key=jax.random.key(1)), jax.random.key(2)))
+        parts = route(model)
+        vector, unravel = ravel_pytree(parts.theta_psi)
+        take = jax.jit(lambda state, t: train_step(state, parts.static, task, t, config))
+        before, after = (take(init_state(model), jnp.asarray(step)) for step in (15, 16))
+
+        @jax.jit
+        def loss(vector):
+            own = dataclasses.replace(merge(Routed(unravel(vector), parts.rho, parts.static)), growth=None)
+            return written_out_loss(own, task.train, task.key, 16, loss_of, stream=TRAIN_STREAM, horizon=4)
+
+        np.testing.assert_allclose(after.train_loss, loss(vector), rtol=1e-6)
+        # The step before is one of single pairs.
+        assert abs(float(before.train_loss) - float(after.train_loss)) > 1e-3
+        assert_equal(after.rho, before.rho)
+        if objective == "likelihood":
+            return
+        h, some = 1e-5, np.arange(vector.size)[::3]
+        wanted = [(loss(vector.at[i].add(h)) - loss(vector.at[i].add(-h))) / (2 * h) for i in some]
+        gradient = np.asarray(after.train_optimizer.mu)[some] / (1 - 0.9)
+    assert np.abs(gradient).max() > 1e-3
+    np.testing.assert_allclose(gradient, np.asarray(wanted), rtol=1e-4, atol=1e-7)
 
 
 # --- the draw ---------------------------------------------------------------------------------------------------------
@@ -410,13 +467,12 @@ def test_a_run_is_the_same_alone_and_among_replicas(pool):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
-def test_reg_must_be_as_long_as_its_rollouts(data):
-    config = config_of(reg_horizon=7)
+@pytest.mark.parametrize(("name", "split"), [("reg_horizon", "reg"), ("train_rollout_steps", "train")])
+def test_trajectories_must_be_as_long_as_their_rollouts(name, split, data):
+    config = config_of(**{name: 7})
     with pytest.raises(InputError) as caught:
         fit(data, config.model, config.train, progress=False)
-    said = str(caught.value)
-    assert said.startswith("reg_horizon is 7: must be at most 6, the steps of the trajectories of reg")
-    assert "\n" not in said
+    assert str(caught.value) == f"{name} is 7: must be at most 6, the steps of the trajectories of {split}"
     with pytest.raises(InputError, match="settle"):
         config_of(settle=0.0)
 
@@ -430,7 +486,7 @@ def test_a_long_horizon_takes_little_more_memory_than_a_short_one():
     state, static, task = init_state(model), route(model).static, make_task(data, 0)
 
     def temporary(horizon):
-        own = dataclasses.replace(config.train, reg_horizon=horizon, batch_size=8, evaluation_samples=8)
+        own = dataclasses.replace(config.train, reg_horizon=horizon, batch_size=8, num_samples=8)
         step = jax.jit(lambda s, t: reg_step(s, static, task, t, own))
         return step.lower(state, jnp.asarray(20)).compile().memory_analysis().temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
 

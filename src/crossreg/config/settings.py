@@ -11,6 +11,7 @@ from crossreg.config.field_types import check, check_fields, check_seed
 from crossreg.config.sites import site_names
 
 FeatureNoise = Literal["none", "generalization", "predictive", "both", "dropout"]
+TrainObjective = Literal["likelihood", "crps"]
 RegObjective = Literal["fair", "moment-matched", "mixture", "crps", "scaled-crps"]
 ModeNoise = Literal["none", "generalization", "predictive", "both"]
 MaskPer = Literal["run", "trajectory", "pair", "step"]
@@ -71,6 +72,9 @@ class DataConfig:
     """Steps (that is, pairs) of each train and reg trajectory. For your data, all by default."""
     test_horizon: int | None = 200
     """Steps (that is, pairs) of each test trajectory. For your data, all by default."""
+    reg_steps: int | None = None
+    """Scenarios: steps of each reg trajectory; by default train_horizon. More of them let ρ learn from longer
+    rollouts."""
     observed_fraction: float = 0.7
     """Share of the input's points that are observed; the others are set to 0. For your data, 1 by default."""
     mask_per: MaskPer = "run"
@@ -92,6 +96,11 @@ class DataConfig:
         """Steps of train and reg trajectories, and those of test trajectories."""
         return _known(self.train_horizon), _known(self.test_horizon)
 
+    @property
+    def reg_pairs_per_row(self) -> int:
+        """Steps of each reg trajectory."""
+        return self.horizons[0] if self.reg_steps is None else self.reg_steps
+
     def __post_init__(self):
         check_fields(self)
         fraction, num_dims = self.observed_fraction, self.num_spatial_dims
@@ -101,6 +110,11 @@ class DataConfig:
             value, least = getattr(self, name), 0 if name == "reg_size" else 1
             check(value is None or value >= least, name, value, f"must be at least {least}")
             check(value is not None or self.data is not None, name, value, "needs a number, unless `data` is given")
+        steps = self.reg_steps
+        check(steps is None or steps >= 1, "reg_steps", steps, "must be at least 1")
+        check(
+            steps is None or self.data is None, "reg_steps", steps, "is for scenarios; your data have their own steps"
+        )
         for name in ("field", "axes"):
             value = getattr(self, name)
             check(value is None or self.data is not None, name, value, "describes `data`, which is not given")
@@ -229,6 +243,11 @@ class TrainConfig:
     evaluation_samples: int = 30
     """Model instances for scores and predictions; evaluations during training use at most 10. With 10 draws, a further
     draw falls outside their range 2 times in 11: too few to estimate the tails."""
+    train_objective: TrainObjective = "likelihood"
+    """Objective of θ and ψ on train: the likelihood of the sampled mixture, or its CRPS (crps)."""
+    train_rollout_steps: int = 1
+    """Steps of the rollouts on train that θ and ψ learn from at the end of training, in the share settle of it; with 1,
+    they learn from single steps alone. Train trajectories must have as many steps."""
     reg_horizon: int = 1
     """Steps of the rollouts on reg that ρ learns from at the end of training; with 1, it learns from single steps
     alone, as in the paper. Reg trajectories must have as many steps."""
@@ -279,7 +298,7 @@ class TrainConfig:
 
     @property
     def rollout_batch_size(self) -> int:
-        """Rollouts per update of ρ: they have several times the particles of a prediction, and many steps."""
+        """Rollouts per update: they have many steps and, on reg, several times the particles of a prediction."""
         return max(1, self.batch_size // 2)
 
     def reg_updates_until(self, step: int) -> int:
@@ -289,8 +308,8 @@ class TrainConfig:
 
     def __post_init__(self):
         check_fields(self)
-        counts = ("steps", "batch_size", "k_reg", "reg_horizon", "num_samples", "evaluation_samples", "evaluate_every")
-        for name in counts:
+        counts = ("steps", "batch_size", "k_reg", "train_rollout_steps", "reg_horizon", "num_samples")
+        for name in (*counts, "evaluation_samples", "evaluate_every"):
             check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         check(self.rollout_steps >= 0, "rollout_steps", self.rollout_steps, "must be at least 0")
         for name in ("train_samples", "scored_pairs"):
@@ -301,5 +320,6 @@ class TrainConfig:
         allowed = self.clip == 0 or 1 <= self.clip < float("inf")
         check(allowed, "clip", self.clip, "must be 0, or at least 1 and finite")
         check(0 <= self.settle <= 1, "settle", self.settle, "must lie in [0, 1]")
-        check(self.reg_horizon == 1 or self.settle > 0, "settle", self.settle, "must be above 0 for rollouts on reg")
+        rolls = self.reg_horizon > 1 or self.train_rollout_steps > 1
+        check(self.settle > 0 or not rolls, "settle", self.settle, "must be above 0 for rollouts in training")
         check_seed("seed", self.seed)

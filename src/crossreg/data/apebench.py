@@ -27,7 +27,7 @@ def cached_file(config: DataConfig) -> Path:
     parts = [
         "apebench",
         config.scenario,
-        f"{POOL_SIZE}x{config.train_horizon}",
+        f"{POOL_SIZE}x{_pool_steps(config)}",
         f"{len(TEST_POOL)}x{config.test_horizon}",
     ]
     if config.num_spatial_dims is not None:
@@ -37,6 +37,11 @@ def cached_file(config: DataConfig) -> Path:
     if not config.scenario.isidentifier():
         raise InputError(f"scenario is {config.scenario}: not the name of an APEBench scenario")
     return cache_folder() / f"{'-'.join(parts)}.npz"
+
+
+def _pool_steps(config: DataConfig) -> int:
+    """Return the steps of the trajectories that train and reg are the first steps of."""
+    return max(config.horizons[0], config.reg_pairs_per_row)
 
 
 def load_trajectories(config: DataConfig) -> Trajectories:
@@ -109,7 +114,7 @@ def generate(config: DataConfig) -> Trajectories:
         raise InputError(f"scenario is {config.scenario}: not one of APEBench's {len(scenarios)} scenarios{hint}")
     options = {
         "num_train_samples": POOL_SIZE,
-        "train_temporal_horizon": config.train_horizon,
+        "train_temporal_horizon": _pool_steps(config),
         "num_test_samples": len(TEST_POOL),
         "test_temporal_horizon": config.test_horizon,
     }
@@ -137,10 +142,10 @@ def generate(config: DataConfig) -> Trajectories:
 def _check_size(config: DataConfig, scenario: Any) -> None:
     """Raise InputError if the trajectories do not fit into memory, before any is generated."""
     values = scenario.num_channels * scenario.num_points**scenario.num_spatial_dims
-    train_horizon, test_horizon = config.horizons
-    fields = POOL_SIZE * (train_horizon + 1) + len(TEST_POOL) * (test_horizon + 1)
+    pool_steps, test_horizon = _pool_steps(config), config.horizons[1]
+    fields = POOL_SIZE * (pool_steps + 1) + len(TEST_POOL) * (test_horizon + 1)
     check_room(
         _COPIES * 4 * values * fields,
-        f"scenario is {config.scenario}, num_points is {scenario.num_points}, train_horizon is {config.train_horizon}"
+        f"scenario is {config.scenario}, num_points is {scenario.num_points}, train_horizon is {pool_steps}"
         f" and test_horizon is {config.test_horizon}: {fields} fields of {values} values",
     )

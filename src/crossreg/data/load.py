@@ -175,9 +175,12 @@ def make_data(trajectories: Trajectories, config: DataConfig, *, check: bool = T
                 f"{name}_size is {len(rows)}: needs trajectories up to number {rows[-1]}, but the data"
                 f" have only {array.shape[0]}"
             )
+    train = reg = pool
+    if config.reg_steps is not None:  # otherwise train and reg are as long as the trajectories
+        train, reg = pool[:, : config.horizons[0] + 1], pool[:, : config.reg_steps + 1]
     return Data(
-        make_pairs(pool, split.train, 0, config),
-        make_pairs(pool, split.reg, 1, config),
+        make_pairs(train, split.train, 0, config),
+        make_pairs(reg, split.reg, 1, config),
         make_pairs(test, split.test, 2, config),
         trajectories.digest,
     )

@@ -37,6 +37,8 @@ NO_FLAGS = (
     "seed",
     "predict_increment",
     "scored_pairs",
+    "train_objective",
+    "train_rollout_steps",
     "reg_horizon",
     "lead_growth",
     "rollout_steps",

@@ -49,9 +49,13 @@ HELD_OUT = (lambda total: 5, lambda total: round(0.2 * total))
 # Forecasts: what is trained on single steps and on rollouts, and the baselines with the growth that reg lets them fit.
 ROLLOUT_METHODS = (
     "xreg,xreg-ensemble,xreg-rollout,xreg-rollout-ensemble,ensemble,ensemble+growth,dropout,dropout+growth,"
-    "unregularized+growth,persistence+growth"
+    "unregularized+growth,train-noise,train-noise+early,train-noise-rollout,train-noise-rollout+growth,"
+    "persistence+growth"
 )
-ROLLOUTS = [{"observed_fraction": fraction, "rollout_steps": 100} for fraction in (1.0, 0.7)]
+# Forecasts at equal data: one total, of which methods that need held-out data hold out a fifth.
+ROLLOUT_TOTALS = (60,)
+SCORED = {"rollout_steps": 100}
+ROLLOUTS = [{"observed_fraction": fraction} | SCORED for fraction in (1.0, 0.7)]
 # One change at a time, in regimes with little, partial and full observation.
 ABLATION_REGIMES = [(0.4, 50), (0.7, 30), (1.0, 50)]
 ABLATION: list[dict[str, Any]] = [
@@ -73,7 +77,7 @@ ABLATION: list[dict[str, Any]] = [
 ]
 NAMES = (
     "paper-observed", "paper-train-size", "paper", "paper-regimes", "paper-exact", "equal-data", "ablation", "rollouts",
-    "scenario", "grid",
+    "rollouts-equal-data", "scenario", "grid",
 )  # fmt: skip
 
 
@@ -82,6 +86,7 @@ _OTHER_METHODS = {
     "equal-data": EQUAL_DATA_METHODS,
     "ablation": "xreg",
     "rollouts": ROLLOUT_METHODS,
+    "rollouts-equal-data": ROLLOUT_METHODS,
     "scenario": SCENARIO_METHODS,
 }
 # Planning a larger sweep would take days.
@@ -215,10 +220,15 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
     listed = parse_methods(_OTHER_METHODS.get(name, PAPER_METHODS) if methods is None else methods)
     if name == "equal-data":
         return [
-            ({"observed_fraction": f, "train_size": t - held, "reg_size": held, "one_pool": True}, method)
-            for f, t in itertools.product(TOTAL_FRACTIONS, TOTALS)
+            (_divided(total, held, fraction), method)
+            for fraction, total in itertools.product(TOTAL_FRACTIONS, TOTALS)
             for method in listed
-            for held in (dict.fromkeys(h(t) for h in HELD_OUT) if Trial(config, method, {}).needs_reg else [0])
+            for held in (dict.fromkeys(h(total) for h in HELD_OUT) if Trial(config, method, {}).needs_reg else [0])
+        ]
+    if name == "rollouts-equal-data":
+        return [
+            (_divided(total, round(0.2 * total) if Trial(config, method, {}).needs_reg else 0, 1.0) | SCORED, method)
+            for total, method in itertools.product(ROLLOUT_TOTALS, listed)
         ]
     scarce_to_full = [{"observed_fraction": f, "train_size": n} for f, n in ABLATION_REGIMES]
     regimes: dict[str, list[dict[str, Any]]] = {
@@ -231,6 +241,11 @@ def _regimes(name: str, methods: str | None, config: Config) -> list[tuple[dict[
         "grid": [{}],
     }
     return list(itertools.product(regimes[name], listed))
+
+
+def _divided(total: int, held_out: int, fraction: float) -> dict[str, Any]:
+    """Return the sizes of the splits where all methods have the same number of trajectories."""
+    return {"observed_fraction": fraction, "train_size": total - held_out, "reg_size": held_out, "one_pool": True}
 
 
 def _as_the_paper_trains() -> list[tuple[dict[str, Any], Method]]:

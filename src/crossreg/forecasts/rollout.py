@@ -215,6 +215,10 @@ def _roll(
         mask = masks[jnp.minimum(step, masks.shape[0] - 1)]
         return mask if hide_own else mask | (step > 0)
 
+    def held(means, step):
+        """Return what the next step reads: the limit in place of a prediction beyond it, which is no field."""
+        return jnp.where(step > 0, jnp.clip(means, *limits), means)
+
     def advance(state: _State) -> _State:
         mask = mask_of(state.step)
         # Step 0 of both ways draws the same instance, so that one step is always the prediction.
@@ -224,9 +228,9 @@ def _roll(
             jnp.where(again, jax.random.key_data(redrawn), jax.random.key_data(member.keys)),
             impl=jax.random.key_impl(member.keys),
         )
-        mixture = member.step(state.mixture.means, keys, numbers, mask)
+        mixture = member.step(held(state.mixture.means, state.step), keys, numbers, mask)
         if member.quiet is not None and (instances := state.mixture.instance_means) is not None:
-            quiet = member.quiet(instances, keys, numbers, mask)
+            quiet = member.quiet(held(instances, state.step), keys, numbers, mask)
             mixture = eqx.tree_at(lambda m: m.instance_means, mixture, quiet.means, is_leaf=lambda node: node is None)
         low, high = limits
         # Of a value that is not a number, both comparisons are false.

@@ -18,19 +18,20 @@ from typing import Any
 
 from crossreg.config import Config, all_settings, changed_fields
 from crossreg.errors import InputError, did_you_mean
-from crossreg.methods import dropout, fixed_noise, unregularized, xreg
+from crossreg.methods import dropout, fixed_noise, train_noise, unregularized, xreg
 
 ENSEMBLE_SIZE = 3
 WRAPPERS = ("early", "growth", "temperature", "sigma-temperature", "conformal")
 ALL_DATA = "-all-data"
 UNTRAINED = ("persistence", "persistence-masked")
-_BASES = ("unregularized", "dropout", "dropout-reg", "ensemble", "fixed-noise")
+_BASES = ("unregularized", "dropout", "dropout-reg", "ensemble", "fixed-noise", "train-noise", "train-noise-rollout")
 FORMS = (
     f"xreg[-{'|'.join(xreg.VARIANTS)}|ensemble…]",
     "unregularized",
     "dropout[-P|-reg]",
     "ensemble[-M]",
     "fixed-noise[-SIGMA]",
+    "train-noise[-rollout]",
     *UNTRAINED,
 )
 # Cars have no persistence; methods that need no held-out data may train on all data.
@@ -145,7 +146,8 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         if all(part in xreg.VARIANTS for part in words) and len(set(rest)) == len(rest):
             words = xreg.canonical_words(words)
             said = "-".join(["xreg", *words, *(["ensemble"] if members > 1 else [])])
-            named = frozenset(name for part in words for name in xreg.VARIANTS[part])
+            # The word rollout does not say how long: a sweep may vary it.
+            named = frozenset(name for part in words for name in xreg.VARIANTS[part]) - {"reg_horizon"}
             return Method(said, (functools.partial(xreg.configure, words=words),), members, named=named)
     if name == "unregularized":
         return Method(name, (unregularized.configure,))
@@ -171,6 +173,9 @@ def _base(name: str, forms: Sequence[str]) -> Method:
         sigma = _number("fixed-noise", rest[1], 0.0, float("inf")) if len(rest) == 2 else fixed_noise.SIGMA
         said = "fixed-noise" if sigma == fixed_noise.SIGMA else f"fixed-noise-{_written(sigma)}"
         return Method(said, (functools.partial(fixed_noise.configure, sigma=sigma),))
+    if name in ("train-noise", "train-noise-rollout"):
+        rollout_steps = train_noise.ROLLOUT_STEPS if name.endswith("-rollout") else 1
+        return Method(name, (functools.partial(train_noise.configure, rollout_steps=rollout_steps),))
     known = ("xreg", *(f"xreg-{w}" for w in (*xreg.VARIANTS, "ensemble")), *_BASES)
     known += UNTRAINED if forms is FORMS else ()
     hint = did_you_mean(name, known, ";")

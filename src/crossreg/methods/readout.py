@@ -24,8 +24,8 @@ from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import Predictor
 from crossreg.predictors.temperature import fit_temperature
 
-# Steps of the rollouts that a growth by lead is fitted to, or as many as there are.
-ROLLOUT_HORIZON = 10
+# Steps of the rollouts that a growth by lead is fitted to, or as many as reg trajectories have.
+ROLLOUT_HORIZON = 50
 
 
 class ReadOut(NamedTuple):

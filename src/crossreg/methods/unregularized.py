@@ -12,4 +12,6 @@ def configure(config: Config) -> Config:
         lift_noise=0.0,
         generalization_head=False,
         train_samples=None,
+        train_objective="likelihood",
+        train_rollout_steps=1,
     )

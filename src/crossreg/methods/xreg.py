@@ -60,6 +60,8 @@ def configure(config: Config, words: tuple[str, ...] = ()) -> Config:
         lift_noise=0.0,
         generalization_head=True,
         train_samples=None,
+        train_objective="likelihood",
+        train_rollout_steps=1,
         reg_objective="scaled-crps",
     )
     for word in sorted(words, key=list(VARIANTS).index):

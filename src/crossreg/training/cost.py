@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from crossreg.config import Config, ModelConfig
+from crossreg.config import Config, ModelConfig, TrainConfig
 from crossreg.config.sites import site_names
 from crossreg.machine.processor import describe_processor
 from crossreg.nn.spectral import mode_shape, prefers_fft
@@ -49,10 +49,17 @@ def reg_updates_per_step(config: Config) -> float:
         return 0.0
     settling = train.reg_updates_until(train.steps) - train.reg_updates_until(train.settled_after)
     if train.reg_horizon > 1:
-        # Of more particles, at K leads, and once more for the gradient: a third of an update is its forward pass.
-        each = train.rollout_batch_size * train.evaluation_samples / (train.batch_size * train.num_samples)
-        settling *= train.reg_horizon * each * 4 / 3
+        # At K leads, and once more for the gradient: a third of an update is its forward pass.
+        settling *= train.reg_horizon * train.rollout_batch_size / train.batch_size * 4 / 3
     return (train.reg_updates_until(train.settled_after) + settling) / train.steps
+
+
+def _train_updates_per_step(train: TrainConfig) -> float:
+    """Return 1, or more where train updates are from rollouts at the end: one counts for its work."""
+    if train.train_rollout_steps == 1:
+        return 1.0
+    each = train.train_rollout_steps * train.rollout_batch_size / train.batch_size * 4 / 3
+    return 1 + (each - 1) * (1 - train.settled_after / train.steps)
 
 
 def blocks_before_noise(model: ModelConfig) -> int:
@@ -95,8 +102,9 @@ def work_of(config: Config, space: tuple[int, ...], backend: str) -> Work:
         drawn += len(model.sites or site_names(model.num_blocks)) * model.width * points
     if model.mode_noise != "none" and model.mode_epsilon_per == "element":
         drawn += model.num_blocks * model.width * math.prod(kept)
-    updates = 1 + reg_updates_per_step(config)
-    blocks *= 1 + _REG_SHARE * (updates - 1)
+    reg_updates = reg_updates_per_step(config)
+    updates = reg_updates + _train_updates_per_step(config.train)
+    blocks *= updates - (1 - _REG_SHARE) * reg_updates
     return Work(
         updates=updates,
         dft=_TRANSFORM_PASSES * blocks * dft,
@@ -137,7 +145,8 @@ def scoring_steps(config: Config, members: int) -> float:
     """
     train = config.train
     (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
-    pairs = test_size * test_horizon * (1 + (test_horizon > train_horizon)) + (train_size + reg_size) * train_horizon
+    pairs = test_size * test_horizon * (1 + (test_horizon > train_horizon)) + train_size * train_horizon
+    pairs += reg_size * config.data.reg_pairs_per_row
     return max(members, 1) * pairs * train.evaluation_samples / (3 * train.batch_size * train.num_samples)
 
 

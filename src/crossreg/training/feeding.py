@@ -39,7 +39,8 @@ class Feed:
             return
         if tasks.key.shape[0] != 1:
             raise ValueError("with data that stay in their files, only one run can be trained at a time")
-        pairs_per_step = max(config.batch_size, config.rollout_batch_size * config.reg_horizon)
+        longest = max(config.reg_horizon, config.train_rollout_steps)
+        pairs_per_step = max(config.batch_size, config.rollout_batch_size * longest)
         batch_bytes = pairs_per_step * max(pairs.pair_bytes for pairs in streamed)
         self._steps = int(np.clip(_BLOCK_BYTES // batch_bytes, 1, _MOST_STEPS))
         self._pool = ThreadPoolExecutor(1)
@@ -75,12 +76,10 @@ class Feed:
         settling = steps - config.settled_after
         is_due = np.where(settling > 0, settling % config.k_settled == 0, steps % config.k_reg == 0)
         due = steps[is_due & self._learns_on_reg]
-        rolls = (due > config.settled_after) & (config.reg_horizon > 1)
-        train, single = _Draws(steps, config.batch_size), _Draws(due[~rolls], config.batch_size)
-        rolled = _Draws(due[rolls], config.rollout_batch_size, config.reg_horizon)
+        on_train, on_reg = _draws(steps, config, config.train_rollout_steps), _draws(due, config, config.reg_horizon)
         splits = (
-            self._held(tasks.train, self._placed.train, TRAIN_STREAM, train),
-            self._held(tasks.reg, self._placed.reg, REG_STREAM, single, rolled),
+            self._held(tasks.train, self._placed.train, TRAIN_STREAM, *on_train),
+            self._held(tasks.reg, self._placed.reg, REG_STREAM, *on_reg),
         )
         return eqx.tree_at(lambda t: (t.train, t.reg), self._placed, splits)
 
@@ -102,6 +101,13 @@ class Feed:
             held(list(places)) for places in zip(*(self._layout.local_slots(of.size) for of in draws), strict=True)
         ]
         return placed.with_held_part(self._layout.from_parts([part.held_part for part in parts]))
+
+
+def _draws(steps: Int[np.ndarray, " step"], config: TrainConfig, horizon: int) -> "tuple[_Draws, _Draws]":
+    """Return what steps draw: single pairs and, of those that settle, windows of `horizon` pairs."""
+    rolls = (steps > config.settled_after) & (horizon > 1)
+    single, rolled = steps[~rolls], steps[rolls]
+    return _Draws(single, config.batch_size), _Draws(rolled, config.rollout_batch_size, horizon)
 
 
 class _Draws(NamedTuple):

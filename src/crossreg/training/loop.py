@@ -118,11 +118,15 @@ def train_replicas(
         raise InputError(
             f"reg_objective: expected a function (mixture, y, weight), not a {type(reg_objective).__name__}"
         )
-    if config.reg_horizon > 1 and tasks.reg.pairs_per_row < config.reg_horizon:
-        raise InputError(
-            f"reg_horizon is {config.reg_horizon}: must be at most {tasks.reg.pairs_per_row}, the steps of the"
-            " trajectories of reg"
-        )
+    rolled = (
+        ("reg_horizon", config.reg_horizon, "reg", tasks.reg),
+        ("train_rollout_steps", config.train_rollout_steps, "train", tasks.train),
+    )
+    for name, horizon, split, pairs in rolled:
+        if horizon > 1 and pairs.pairs_per_row < horizon:
+            raise InputError(
+                f"{name} is {horizon}: must be at most {pairs.pairs_per_row}, the steps of the trajectories of {split}"
+            )
     overrides = Overrides(optimizer, reg_objective)
     layout = over_replicas(tasks.key.shape[0]) if layout is None else layout
     config = _of_program(config, layout)

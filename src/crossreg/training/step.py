@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
@@ -24,7 +24,7 @@ from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.forecasts.particles import SurrogateStep, affine_of, standardized_fields
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict, sample_keys
-from crossreg.objectives import REG_OBJECTIVES, RegLoss, log_scale, train_objective
+from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, RegLoss, batch_mean, log_scale
 from crossreg.predictive.in_units import standardized
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.packed import Packed
@@ -210,18 +210,37 @@ def train_step(
     Returns:
         The replica after the step; unchanged, but marked, if the loss or the gradient is not finite.
     """
-    batch, noise_key = _draw(task.train, keys_of(task.key, TRAIN_STREAM, step), config.batch_size, share)
+    keys = keys_of(task.key, TRAIN_STREAM, step)
     num_samples = config.train_samples or config.num_samples
+    objective = TRAIN_OBJECTIVES[config.train_objective]
 
-    def loss_of(theta_psi):
+    def one_step(theta_psi):
+        batch, noise_key = _draw(task.train, keys, config.batch_size, share)
         model = _without_growth(merge(Routed(theta_psi, rho, static)))
         mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
-        loss = share.of(train_objective(mixture, batch.y, batch.weight), batch.weight)
-        # The record is in the fields' units, as the NLL on reg beside it; the loss is that of the standardised fields.
-        return loss, share.of(log_scale(mixture, batch.y, batch.weight), batch.weight)
+        loss = share.of(objective(mixture, batch.y, batch.weight), batch.weight)
+        # The record of a likelihood is in the fields' units, as the NLL on reg beside it.
+        shift = log_scale(mixture, batch.y, batch.weight) if config.train_objective == "likelihood" else 0.0 * loss
+        return loss, share.of(shift, batch.weight)
+
+    def rolled_out(theta_psi):
+        horizon, size = config.train_rollout_steps, config.rollout_batch_size
+        windows = _draw_windows(task.train, keys, horizon, size, num_samples, share)
+        model = _without_growth(merge(Routed(theta_psi, rho, static)))
+        loss = _rollout_loss(model, windows, objective, path_of(config), share)
+        return loss, 0.0 * loss
+
+    def gradient_of(loss_of):
+        return jax.value_and_grad(loss_of, has_aux=True)(tree)
 
     tree, rho = state.theta_psi.tree(), state.rho.tree()
-    (loss, shift), gradient_tree = jax.value_and_grad(loss_of, has_aux=True)(tree)
+    if config.train_rollout_steps == 1:
+        (loss, shift), gradient_tree = gradient_of(one_step)
+    else:
+        is_late = step > config.settled_after
+        (loss, shift), gradient_tree = jax.lax.cond(
+            is_late, lambda: gradient_of(rolled_out), lambda: gradient_of(one_step)
+        )
     loss, shift, gradients = share.total((loss, shift, Packed.of(gradient_tree)))
     if overrides.optimizer is None:
         rates = _rate_factor(step, config) * state.theta_psi.spread(learning_rates(tree, config))
@@ -294,39 +313,16 @@ def _rollout_step(
 ) -> TrainState:
     r"""Update ρ by $\nabla_\rho \frac1K \sum_{k=1}^K \mathcal L_{reg}$ of the mixtures at the leads k of rollouts.
 
-    Of few particles, spreading them about their own mean is not spreading a distribution about its mean: with 10 in
-    place of 30, forecasts came out 10% too wide. For the gradient, the particles at each lead are kept, and what a step
-    computes is computed again.
+    The growth by lead has a loss of its own, see `_rollout_loss`.
     """
-    horizon, size, num_samples = config.reg_horizon, config.rollout_batch_size, config.evaluation_samples
-    batch_key, noise_key = keys_of(task.key, REG_STREAM, step)
-    first, mask_key = task.reg.draw(batch_key, size, horizon)
-    numbers = share.numbers(size)
-    place = jnp.minimum(numbers, size - 1)
-    index = first[place] + jnp.arange(horizon)[:, None]
-    mask_keys = jax.random.split(mask_key, (horizon, size))[:, place]
-    pairs = task.reg.gather(index.ravel(), mask_key=mask_keys.ravel())
-    x, y, mask, weight, _ = jax.tree.map(lambda array: array.reshape(*index.shape, *array.shape[1:]), pairs)
-    weight = weight * (numbers < size).reshape(-1, *(1,) * (weight.ndim - 2))
-    keys = sample_keys(jax.random.split(noise_key, size)[place], num_samples)
+    step_keys = keys_of(task.key, REG_STREAM, step)
+    horizon, size, num_samples = config.reg_horizon, config.rollout_batch_size, config.num_samples
+    windows = _draw_windows(task.reg, step_keys, horizon, size, num_samples, share)
     objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
 
     def loss_of(rho):
         model = merge(Routed(theta_psi, rho, static))
-        network = dataclasses.replace(model, units=None, growth=None)
-        advance = SurrogateStep(network, x.shape[2] > y.shape[2], path_of(config, noise_only=True))
-        start, truth = (standardized_fields(u, affine_of(model, y.ndim - 3)) for u in (x[0, :, : y.shape[2]], y))
-
-        @jax.checkpoint
-        def to_next(particles, at_lead):
-            lead, y, mask, weight = at_lead
-            mixture = advance(particles, keys, jnp.arange(num_samples), mask)
-            grown = mixture if model.growth is None else model.growth(mixture, lead)
-            return mixture.means, share.of(objective(grown, y, weight), weight)
-
-        particles = jnp.broadcast_to(start, (num_samples, *start.shape))
-        leads = jnp.arange(1, horizon + 1)
-        return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, mask, weight))[1])
+        return _rollout_loss(model, windows, objective, path_of(config, noise_only=True), share)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     # Adam starts afresh: its moments are those of another objective.
@@ -335,6 +331,68 @@ def _rollout_step(
     done = (step - config.settled_after) / (config.steps - config.settled_after)
     rate = _ROLLOUT_RATE * config.site_learning_rate * jnp.cos(0.5 * jnp.pi * done) ** 2
     return _descend_rho(state, jax.value_and_grad(loss_of)(tree), optimizer, rate, step, config, share)
+
+
+class _Windows(NamedTuple):
+    """Stretches of trajectories, and the keys of the particles that forecast them."""
+
+    x: Float[Array, "lead batch in *space"]
+    y: Float[Array, "lead batch channel *space"]
+    mask: Bool[Array, "lead batch 1 *space"]
+    weight: Float[Array, "lead batch #channel *space"]
+    keys: Key[Array, "particle batch"]
+
+
+def _draw_windows(
+    pairs: AbstractPairs,
+    step_keys: tuple[PRNGKeyArray, PRNGKeyArray],
+    horizon: int,
+    size: int,
+    particles: int,
+    share: Share,
+) -> _Windows:
+    """Draw the stretches of a step's batch, `horizon` pairs each, or this device's part of them."""
+    batch_key, noise_key = step_keys
+    first, mask_key = pairs.draw(batch_key, size, horizon)
+    numbers = share.numbers(size)
+    place = jnp.minimum(numbers, size - 1)
+    index = first[place] + jnp.arange(horizon)[:, None]
+    mask_keys = jax.random.split(mask_key, (horizon, size))[:, place]
+    batch = pairs.gather(index.ravel(), mask_key=mask_keys.ravel())
+    x, y, mask, weight, _ = jax.tree.map(lambda array: array.reshape(*index.shape, *array.shape[1:]), batch)
+    weight = weight * (numbers < size).reshape(-1, *(1,) * (weight.ndim - 2))
+    return _Windows(x, y, mask, weight, sample_keys(jax.random.split(noise_key, size)[place], particles))
+
+
+def _rollout_loss(
+    model: Surrogate, windows: _Windows, objective: RegLoss, path: ComputePath, share: Share
+) -> Float[Array, ""]:
+    r"""Return $\frac1K \sum_{k=1}^K \mathcal L$ of the mixtures at the leads k of forecasts.
+
+    The objectives of ρ are those of infinitely many particles, of which these are a draw. The growth by lead stretches
+    the particles that there are about their own mean, so that it is learned by the CRPS of their mixture: by the fair
+    CRPS, ten particles that need no growth would be stretched by 1.24. For the gradient, the particles at each lead are
+    kept, and what a step computes is computed again.
+    """
+    x, y, mask, weight, keys = windows
+    network = dataclasses.replace(model, units=None, growth=None)
+    advance = SurrogateStep(network, x.shape[2] > y.shape[2], path)
+    start, truth = (standardized_fields(u, affine_of(model, y.ndim - 3)) for u in (x[0, :, : y.shape[2]], y))
+    number = jnp.arange(keys.shape[0])
+
+    @jax.checkpoint
+    def to_next(particles, at_lead):
+        lead, y, mask, weight = at_lead
+        mixture = advance(particles, keys, number, mask)
+        if model.growth is None:
+            return mixture.means, share.of(objective(mixture, y, weight), weight)
+        loss = objective(jax.lax.stop_gradient(model.growth)(mixture, lead), y, weight)
+        of_growth = batch_mean(model.growth(jax.lax.stop_gradient(mixture), lead).crps(y), weight)
+        return mixture.means, share.of(loss + of_growth - jax.lax.stop_gradient(of_growth), weight)
+
+    particles = jnp.broadcast_to(start, (len(number), *start.shape))
+    leads = jnp.arange(1, y.shape[0] + 1)
+    return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, mask, weight))[1])
 
 
 def _descend_rho(state, found, optimizer, rates, step, config: TrainConfig, share: Share) -> TrainState:

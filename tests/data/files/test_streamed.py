@@ -117,10 +117,13 @@ def test_training_gives_the_same_numbers(path, monkeypatch, steps_per_block):
         np.testing.assert_allclose(np.asarray(scores[1][name]), np.asarray(value), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_rollouts_on_reg_give_the_same_numbers(path, monkeypatch):
-    """Windows of three pairs of a row, half as many as pairs of a batch; settling begins inside a block of steps."""
+def test_rollouts_give_the_same_numbers(path, monkeypatch):
+    """Windows of three pairs of a row of reg, and of two of a row of train, half as many as pairs of a batch.
+
+    Settling begins inside a block of steps.
+    """
     monkeypatch.setattr(feeding, "_BLOCK_BYTES", 3 * 2 * 3 * 2 * 4 * 40)
-    how: dict[str, Any] = TRAIN | {"reg_horizon": 3, "evaluation_samples": 3, "batch_size": 4}
+    how: dict[str, Any] = TRAIN | {"reg_horizon": 3, "train_rollout_steps": 2, "num_samples": 3, "batch_size": 4}
     config = dataclasses.replace(SMALL, lead_growth=True)
     fits = [
         xr.fit(data, xr.build_model(config, data.train, key=jax.random.key(0)), progress=False, **how)
@@ -133,7 +136,8 @@ def test_rollouts_on_reg_give_the_same_numbers(path, monkeypatch):
     for one, other in zip(*leaves, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
     for one, other in zip(fits[0].history, fits[1].history, strict=True):
-        assert other["reg_loss"] == pytest.approx(one["reg_loss"], rel=1e-4, abs=1e-4)
+        for name in ("reg_loss", "train_loss"):
+            assert other[name] == pytest.approx(one[name], rel=1e-4, abs=1e-4)
 
 
 def test_test_fields_are_the_same(path):

@@ -92,12 +92,12 @@ class Line(NamedTuple):
 
     def values(self, score: str) -> list[float]:
         """Return a score of every seed that has it."""
-        return list(self.by_seed[score].values())
+        return list(self.by_seed.get(score, {}).values())
 
     def mask_means(self, score: str) -> dict[int, float]:
         """Return the mean of a score over the seeds of each mask, by the seed of the mask."""
         by_mask: dict[int, list[float]] = {}
-        for (mask, _), value in self.by_seed[score].items():
+        for (mask, _), value in self.by_seed.get(score, {}).items():
             by_mask.setdefault(mask, []).append(value)
         return {mask: float(np.mean(values)) for mask, values in by_mask.items()}
 

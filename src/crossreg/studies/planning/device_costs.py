@@ -93,8 +93,7 @@ class Device:
         """Return the seconds of a training once its program is ready: steps, evaluations on reg, building, writing."""
         train = config.train
         _, reg_size, test_size = config.data.sizes
-        train_horizon, test_horizon = config.data.horizons
-        looked_at = reg_size * train_horizon or test_size * test_horizon
+        looked_at = reg_size * config.data.reg_pairs_per_row or test_size * config.data.horizons[1]
         samples = min(train.evaluation_samples, MONITOR_SAMPLES)
         look, per_forward = self.around.look
         look += per_forward * replicas * self.forward_seconds(config, field_shape, looked_at, samples)
@@ -105,7 +104,8 @@ class Device:
     def row_seconds(self, config: Config, field_shape: tuple[int, ...], *, members: int, more_reg: int = 0) -> float:
         """Return the seconds of scoring a row on all splits, and `more_reg` times on reg for wrappers and choices."""
         (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
-        pairs = test_size * test_horizon + (train_size + (1 + more_reg) * reg_size) * train_horizon
+        pairs = test_size * test_horizon + train_size * train_horizon
+        pairs += (1 + more_reg) * reg_size * config.data.reg_pairs_per_row
         forward = self.forward_seconds(config, field_shape, pairs, config.train.evaluation_samples)
         constant, per_forward = self.around.row
         return constant + per_forward * max(members, 1) * forward

@@ -50,7 +50,8 @@ def without_idle(config: Config) -> Config:
     """
     idle: tuple[str, ...] = ("rollout_steps",)
     if not config.model.learns_on_reg:
-        idle += ("k_reg", "settle", "reg_horizon", "reg_objective", "generalization_head_learning_rate")
+        idle += ("k_reg", "reg_horizon", "reg_objective", "generalization_head_learning_rate")
+        idle += () if config.train.train_rollout_steps > 1 else ("settle",)
     return config.replace(**{name: getattr(TrainConfig, name) for name in idle})
 
 

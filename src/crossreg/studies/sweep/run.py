@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from crossreg.config import Config
+from crossreg.data.apebench import cached_file
 from crossreg.data.load import check_split
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
@@ -60,12 +61,12 @@ def check_trials(trials: Sequence[Trial]) -> None:
         trial.method.check_settings(trial.base, trial.changes)
 
 
-def _source(config: Config) -> tuple:
+def _source(config: Config) -> tuple | Path:
     """Return the settings that decide which trajectories are loaded."""
     data = config.data
     if data.data is not None:
         return (data.data, data.field, data.axes)
-    return (data.scenario, data.num_spatial_dims, data.num_points, data.train_horizon, data.test_horizon)
+    return cached_file(data)
 
 
 def run_sweep(
