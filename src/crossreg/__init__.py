@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from crossreg.config import DataConfig as DataConfig
     from crossreg.config import ModelConfig as ModelConfig
     from crossreg.config import TrainConfig as TrainConfig
+    from crossreg.data.dataset import Data as Data
     from crossreg.data.load import load as load
-    from crossreg.data.pairs import Data as Data
     from crossreg.designs.presets import preset as preset
     from crossreg.errors import InputError as InputError
     from crossreg.fitting import Fit as Fit
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 # Names are imported on first use, so that `crossreg --help` need not import JAX.
 _HOMES = {
     "config": ("Config", "DataConfig", "ModelConfig", "TrainConfig"),
+    "data.dataset": ("Data",),
     "data.load": ("load",),
-    "data.pairs": ("Data",),
     "designs.presets": ("preset",),
     "errors": ("InputError",),
     "fitting": ("Fit", "fit"),

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, to_yaml
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.data.load import load_config
-from crossreg.data.pairs import Data
 from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular

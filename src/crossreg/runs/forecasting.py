@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
 from crossreg.forecasts.rollout import checked_leads, rollout

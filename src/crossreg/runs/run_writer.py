@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from crossreg.config import Config, load_stored, to_dict, to_yaml
-from crossreg.data.pairs import Data
+from crossreg.data.dataset import Data
 from crossreg.errors import InputError
 from crossreg.files.sealed import is_sealed, seal_or_none
 from crossreg.files.whole import check_not_file, is_temporary, json_bytes, make_folder, writing_to

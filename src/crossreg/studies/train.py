@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, TrainConfig
+from crossreg.data.dataset import Data
 from crossreg.data.files.load import resolved
 from crossreg.data.files.streamed import check_unchanged
 from crossreg.data.load import load_config
-from crossreg.data.pairs import Data
 from crossreg.files.whole import made_whole
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts

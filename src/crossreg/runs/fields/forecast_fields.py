@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data, GridPairs
+from crossreg.data.pairs import GridPairs
 from crossreg.forecasts.windows import Window, forecasts_of
 from crossreg.predictive.in_units import error_of
 from crossreg.progress.display import CountDisplay

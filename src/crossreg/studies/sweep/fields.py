@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossreg.data.pairs import Data
+from crossreg.data.dataset import Data
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
