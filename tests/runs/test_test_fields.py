@@ -23,15 +23,8 @@ from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
-from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import (
-    LEVELS,
-    compute_test_fields,
-    load_run_fields,
-    quantile_offsets,
-    read_test_fields,
-    write_test_fields,
-)
+from crossreg.runs.fields.stored_fields import LEVELS, Planes, read_stored_fields, write_stored_fields
+from crossreg.runs.fields.test_fields import compute_test_fields, load_run_fields, quantile_offsets
 from crossreg.runs.file_names import TEST_FIELDS
 from crossreg.runs.final_scores import final_metrics
 
@@ -51,8 +44,8 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     points = point_scores(predictor, data.test, key=evaluation_key(0))
     rows, horizon = stored.trajectories, data.test.horizon
     assert stored.truth.shape == (3, horizon, *data.test.field_shape)
-    write_test_fields(tmp_path / "f.npz", stored)
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", stored)
+    read = read_stored_fields(tmp_path / "f.npz")
     for name in ("truth", "mean", "std_mu", "std_predictive", "std_generalization", "std"):
         whole = np.asarray(getattr(points, name)).reshape(-1, horizon, *data.test.field_shape)
         np.testing.assert_allclose(getattr(stored, name), whole[rows], rtol=1e-4, atol=1e-6)
@@ -68,8 +61,8 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
 
 def test_quantiles_up_to_five_deviations_away_are_kept_to_a_24th(stored, tmp_path):
     offsets = np.linspace(-5, 5, stored.offsets.size, dtype=np.float32).reshape(stored.offsets.shape)
-    write_test_fields(tmp_path / "f.npz", stored._replace(offsets=offsets))
-    np.testing.assert_allclose(read_test_fields(tmp_path / "f.npz").offsets, offsets, atol=0.5 / 24 + 1e-5)
+    write_stored_fields(tmp_path / "f.npz", stored._replace(offsets=offsets))
+    np.testing.assert_allclose(read_stored_fields(tmp_path / "f.npz").offsets, offsets, atol=0.5 / 24 + 1e-5)
 
 
 @pytest.mark.parametrize(("offset", "spread"), [(1e5, 20.0), (300.0, 3.0)])
@@ -82,8 +75,8 @@ def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tm
         **{name: (getattr(stored, name) * size).astype(np.float32) for name in ("error", "std_mu", "std_predictive")},
         windows=None,
     )
-    write_test_fields(tmp_path / "f.npz", own)
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", own)
+    read = read_stored_fields(tmp_path / "f.npz")
     for name in ("truth", "error", "std_mu", "std_predictive"):
         apart = np.abs(getattr(read, name) - getattr(own, name)).max((0, 1, 3))
         assert (apart < 3e-3 * np.abs(stored.truth).max() * size[:, 0]).all(), name
@@ -91,8 +84,8 @@ def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tm
     hole = np.zeros(own.truth.shape, bool)
     hole[0, 1, 0, 3:6] = True
     gappy = own._replace(truth=np.where(hole, np.nan, own.truth), gap_mean=np.where(hole, own.mean, np.nan))
-    write_test_fields(tmp_path / "gappy.npz", gappy)
-    apart = np.abs(read_test_fields(tmp_path / "gappy.npz").mean - own.mean)[hole].max()
+    write_stored_fields(tmp_path / "gappy.npz", gappy)
+    apart = np.abs(read_stored_fields(tmp_path / "gappy.npz").mean - own.mean)[hole].max()
     assert apart < 3e-3 * np.abs(stored.truth).max() * spread
 
 
@@ -105,8 +98,8 @@ def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
     few = {name: values[:1, :3, :, None] for name, values in two.items()}
     planes = Planes(np.asarray([0]), 1, stored.steps[:3], stored.observed[:1, :3, None], **few)
     offsets = np.concatenate([stored.offsets] * 2, 3)
-    write_test_fields(tmp_path / "f.npz", stored._replace(**two, offsets=offsets, windows=None, planes=planes))
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", stored._replace(**two, offsets=offsets, windows=None, planes=planes))
+    read = read_stored_fields(tmp_path / "f.npz")
     assert read.planes is not None
     for name in names:
         np.testing.assert_allclose(getattr(read, name), two[name], rtol=1e-3, atol=1e-7)
@@ -120,8 +113,8 @@ def test_what_was_not_measured_is_no_truth(tmp_path):
     np.savez(tmp_path / "u.npz", u=values)
     data = load_file(tmp_path / "u.npz", train_size=2, reg_size=2, test_size=2)
     stored = compute_test_fields(fit_persistence(data.train), data.test)
-    write_test_fields(tmp_path / "f.npz", stored)
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", stored)
+    read = read_stored_fields(tmp_path / "f.npz")
     gaps = np.isnan(values[:2, 1:])  # of every trajectory the same
     points = point_scores(fit_persistence(data.train), data.test, key=evaluation_key(0))
     mean = np.asarray(points.mean).reshape(2, 4, 2, 16)
@@ -136,7 +129,7 @@ def test_what_was_not_measured_is_no_truth(tmp_path):
     np.testing.assert_allclose(read.truth, stored.truth, rtol=1e-3)
     # A file of an older version knows no prediction there, and is read.
     _older(tmp_path / "f.npz", drop="gap_mean")
-    older = read_test_fields(tmp_path / "f.npz")
+    older = read_stored_fields(tmp_path / "f.npz")
     np.testing.assert_array_equal(np.isnan(older.mean), gaps)
     np.testing.assert_array_equal(older.mean[~gaps], read.mean[~gaps])
 
@@ -260,8 +253,8 @@ def test_whole_planes_of_three_steps_are_kept(tmp_path, monkeypatch):
     data = make_data(made, DataConfig(train_size=3, reg_size=2, test_size=4, observed_fraction=0.4))
     predictor = fit_persistence(data.train, knows_mask=False)
     stored = compute_test_fields(predictor, data.test)
-    write_test_fields(tmp_path / "f.npz", stored)
-    planes = read_test_fields(tmp_path / "f.npz").planes
+    write_stored_fields(tmp_path / "f.npz", stored)
+    planes = read_stored_fields(tmp_path / "f.npz").planes
     assert planes is not None
     assert (planes.stride, planes.steps.tolist()) == (1, [1, 3, 5])
     rows = planes.trajectories
@@ -290,14 +283,14 @@ def test_planes_of_an_older_version_are_read(stored, tmp_path):
     part = {name: getattr(stored, name)[:1, :3, :, None] for name in names}
     planes = Planes(np.asarray([0]), 2, stored.steps[:3], stored.observed[:1, :3, None], **part)
     path = tmp_path / "f.npz"
-    write_test_fields(path, stored._replace(planes=planes))
-    new = read_test_fields(path).planes
+    write_stored_fields(path, stored._replace(planes=planes))
+    new = read_stored_fields(path).planes
     with np.load(path) as file:
         header = json.loads(str(file["header"]))
         flat = {f"plane_{name}": file[f"plane_{name}"][0] for name in (*names, "observed")}
     header.pop("planes")
     _older(path, drop="", header=header | {"plane": [0, 2]}, **flat)
-    old = read_test_fields(path).planes
+    old = read_stored_fields(path).planes
     assert old is not None
     assert new is not None
     assert (old.trajectories.tolist(), old.stride) == ([0], 2)
@@ -306,8 +299,8 @@ def test_planes_of_an_older_version_are_read(stored, tmp_path):
 
 
 def test_names_of_channels_are_kept(stored, tmp_path):
-    write_test_fields(tmp_path / "f.npz", stored._replace(names=("flow[0]", "Vx")))
-    assert read_test_fields(tmp_path / "f.npz").names == ("flow[0]", "Vx")
+    write_stored_fields(tmp_path / "f.npz", stored._replace(names=("flow[0]", "Vx")))
+    assert read_stored_fields(tmp_path / "f.npz").names == ("flow[0]", "Vx")
 
 
 def test_long_fields_keep_fewer_times(data, predictor, monkeypatch):
@@ -351,7 +344,7 @@ ODD_HEADERS = {
 @pytest.mark.parametrize("damage", ["cut", "text", "shape", "steps", "empty", *ODD_HEADERS])
 def test_damaged_files_are_refused(stored, tmp_path, damage):
     path = tmp_path / "f.npz"
-    write_test_fields(path, stored)
+    write_stored_fields(path, stored)
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:700])
     elif damage == "text":
@@ -370,7 +363,7 @@ def test_damaged_files_are_refused(stored, tmp_path, damage):
             arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | ODD_HEADERS[damage]))
         np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"f\.npz: not (a )?readable"):
-        read_test_fields(path)
+        read_stored_fields(path)
 
 
 def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path, monkeypatch):
@@ -391,8 +384,8 @@ def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path,
     places = {int(number): place for place, number in enumerate(windows.trajectories)}
     for number in (1, 2):
         np.testing.assert_allclose(windows.error[places[number]], stored.error[number], rtol=1e-4, atol=1e-6)
-    write_test_fields(tmp_path / "f.npz", few)
-    read = read_test_fields(tmp_path / "f.npz").windows
+    write_stored_fields(tmp_path / "f.npz", few)
+    read = read_stored_fields(tmp_path / "f.npz").windows
     assert read is not None
     np.testing.assert_allclose(read.std_predictive, windows.std_predictive, rtol=2e-3, atol=1e-5)
     for name in ("trajectories", "steps", "lines", "observed"):
