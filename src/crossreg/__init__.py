@@ -73,7 +73,7 @@ _MOVED = {
     "evaluate_predictor": "evaluate",
     "load_data": "load",
     "load_file": "load",
-    "Recalibrated": "predictive.mixture.Recalibrated",
+    "Recalibrated": "predictive.recalibrated.Recalibrated",
     "sigma_per_site": "metrics.sigma_per_site",
     **{name: f"data.{name}" for name in ("Batch", "Pairs", "Trajectories", "make_data")},
     **{name: f"export.{name}" for name in ("export_model", "read_model")},

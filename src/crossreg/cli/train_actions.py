@@ -172,10 +172,10 @@ def plan(command: commands.Plan) -> None:
 def car(command: commands.Car) -> int:
     """Run the experiment on car surfaces."""
     from crossreg.cars.study import run_car
-    from crossreg.cars.summary import car_table
     from crossreg.machine.devices import use_devices
     from crossreg.report.cars.figures import draw_car_figures
     from crossreg.report.cars.page import PAGE, write_car_page
+    from crossreg.report.cars.table import car_table
     from crossreg.runs.car_folder import is_newer
     from crossreg.runs.file_names import SUMMARY
 

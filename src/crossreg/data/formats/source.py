@@ -373,24 +373,25 @@ def _open_file(path: Path, wanted: Wanted) -> Opened:
     raise InputError(f"data {path}: unknown kind of file; expected {known}, or a folder of such files")
 
 
+def _size_of(variables: Sequence[Variable], letter: str, path: Path) -> int | None:
+    """Return the length of an axis, which all variables that have it share; 1 stands for any length."""
+    sizes = {size for variable in variables if (size := variable.size(letter)) is not None}
+    if len(sizes) > 1:
+        sizes.discard(1)
+    if len(sizes) > 1:
+        shapes = ", ".join(f"{variable.where} {tuple(variable.array.shape)}" for variable in variables)
+        raise InputError(f"data {path}: its fields differ in shape: {shapes}")
+    return sizes.pop() if sizes else None
+
+
 def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
     """Return the channels, the number of times and the grid, which all segments must have in common."""
     found: dict[tuple, str] = {}
     for segment in segments:
         variables = segment.variables
         names = tuple(name for variable in variables for name in variable.names)
-
-        def size(letter: str, variables=variables) -> int | None:
-            sizes = {n for v in variables if (n := v.size(letter)) is not None}
-            if len(sizes) > 1:
-                sizes.discard(1)  # an axis of length 1 stands for all
-            if len(sizes) > 1:
-                shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
-                raise InputError(f"data {path}: its fields differ in shape: {shapes}")
-            return sizes.pop() if sizes else None
-
-        space = tuple(n for letter in SPACE if (n := size(letter)) is not None)
-        found.setdefault((names, size("t") or 1, space), variables[0].where)
+        times, *grid = (_size_of(variables, letter, path) for letter in ("t", *SPACE))
+        found.setdefault((names, times or 1, tuple(n for n in grid if n is not None)), variables[0].where)
     if len(found) > 1:
         shapes = "; ".join(f"{where}: {key[1]} times of {key[0]} on {key[2]}" for key, where in list(found.items())[:2])
         raise InputError(f"data {path}: trajectories must have one shape, but there are {shapes}")
