@@ -15,7 +15,8 @@ from crossreg.data.files.likeness import likeness_warning
 from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, stream
-from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source, sampled_frames
+from crossreg.data.formats.open import open_source
+from crossreg.data.formats.source import SAMPLED_BYTES, Source, sampled_frames
 from crossreg.data.pairs import GridPairs, Pairs, make_pairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError, warn

@@ -21,7 +21,8 @@ from crossreg.data.files.load import (
     warn_of_likeness,
 )
 from crossreg.data.files.split import Part, split_source
-from crossreg.data.formats.source import Source, open_source, stamps_of
+from crossreg.data.formats.open import open_source, stamps_of
+from crossreg.data.formats.source import Source
 from crossreg.data.pairs import Pairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError

@@ -89,9 +89,7 @@ def _run(run: Run) -> str:
     first = {"run": run.name, "state": run.state, "device": run.versions.get("device", "–")}
     changes = f"<h4>Settings that differ from the default</h4>{listed(changed)}"
     changes = changes if changed else "<p>Every setting has its default value.</p>"
-    return (
-        listed(first) + changes + folded("All settings", _sections(to_dict(run.config))) + _versions(run.versions)
-    )
+    return listed(first) + changes + folded("All settings", _sections(to_dict(run.config))) + _versions(run.versions)
 
 
 def _versions(versions: Mapping[str, Any]) -> str:
