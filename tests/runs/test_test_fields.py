@@ -1,4 +1,4 @@
-"""Stored test fields: what a file says is what the prediction says, and the rankings find what was put there."""
+"""Stored test fields: what a file says is what the prediction says."""
 
 import json
 import math
@@ -22,7 +22,6 @@ from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
-from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
 from crossreg.runs.fields.stored_fields import LEVELS, Planes, read_stored_fields, write_stored_fields
 from crossreg.runs.fields.test_fields import compute_test_fields, load_run_fields, quantile_offsets
 from crossreg.runs.file_names import TEST_FIELDS
@@ -197,39 +196,6 @@ def test_quantiles_of_a_gaussian_and_of_a_mixture():
     y = np.linspace(-9, 9, 100_001)
     exact = (np.interp(LEVELS, 0.5 * (norm.cdf(y + 1) + norm.cdf(y - 1.5)), y) - 0.25) / math.hypot(1, 1.25)
     np.testing.assert_allclose(np.ravel(quantile_offsets(two)), exact, atol=0.01)
-
-
-def test_rankings_find_what_is_wrong():
-    error, std = np.full((3, 4, 2, 6), 0.1), np.full((3, 4, 2, 6), 0.1)
-    error[2, 1, 1, 5] = 0.9  # nine times its error bar
-    error[2, 1, 1, 4] = 0.8  # touches it: one event
-    error[2, 3, 0, 5] = 0.7  # the same place later, and in another channel
-    error[0, 3, 0, 0], std[0, 3, 0, 0] = 2.0, 1.5  # large, and announced
-    error[1, 0, 0, 2] = np.nan
-    std[1, 1, 0, 3] = 0.0
-    unaware, aware = rank_regions(Scan(np.ones(20), error, std), 4 * BLOCK_STEPS - 2, (6 * BLOCK_POINTS - 3,))
-    # An error with no error bar at all is the worst.
-    assert (unaware[0].trajectory, unaware[0].steps, unaware[0].ratio) == (1, (6, 10), math.inf)
-    first, *unaware = unaware[1:]
-    assert (first.trajectory, first.channel, first.steps) == (2, 1, (6, 10))
-    assert first.points == ((40, 44),)  # the last block is cut
-    assert first.ratio == pytest.approx(9)
-    assert unaware == []  # no other error is beyond two error bars
-    assert (aware[0].trajectory, aware[0].steps, aware[0].error) == (0, (16, 18), 2.0)
-    assert all(region.ratio <= 2 for region in aware)
-    # Every place of a trajectory is listed once: of six blocks in a row, three that do not touch.
-    places = [(region.trajectory, region.points[0][0] // BLOCK_POINTS) for region in aware]
-    assert all(abs(a - b) > 1 for r, a in places for s, b in places if r == s and a != b)
-    assert len(set(places)) == len(places)
-    assert {row for row, _ in places} == {0, 1, 2}
-
-
-def test_no_channel_hides_another_by_its_units():
-    error = np.full((2, 1, 2, 9), 0.1)
-    error[0, 0, 0, 0] = error[1, 0, 1, 8] = 0.5
-    error[:, :, 1] *= 1e5
-    _, aware = rank_regions(Scan(np.ones(20), error, error), BLOCK_STEPS, (9 * BLOCK_POINTS,))
-    assert {(region.trajectory, region.channel) for region in aware[:2]} == {(0, 0), (1, 1)}
 
 
 def test_of_a_plane_a_line_is_kept():
