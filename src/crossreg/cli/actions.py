@@ -100,7 +100,7 @@ def rollout(command: commands.Rollout) -> None:
     run = load_run(command.folder)
     steps = command.steps
     how: dict[str, Any] = {"leads": _leads(command.leads), "particles": command.particles}
-    how["progress"] = not command.quiet
+    how |= {"progress": not command.quiet}
     if command.input is None:
         for name in ("output", "samples", "mask", "no_mask"):
             if getattr(command, name):
@@ -112,9 +112,9 @@ def rollout(command: commands.Rollout) -> None:
         if command.output is None:
             raise InputError("`output`: name the NPZ file that the forecast is written to")
         steps = STEPS if steps is None else steps
-        how |= {"mask_file": command.mask, "no_mask": command.no_mask}
-        how |= {"levels": command.levels, "samples": command.samples}
-        _print_arrays(command.output, forecast_file(run, command.input, command.output, steps=steps, **how))
+        how |= {"mask_file": command.mask, "no_mask": command.no_mask, "levels": command.levels}
+        arrays = forecast_file(run, command.input, command.output, steps=steps, samples=command.samples, **how)
+        _print_arrays(command.output, arrays)
     if warning := of_single_steps(run, steps):
         print(f"crossreg: {in_flags(warning)}", file=sys.stderr)
 
