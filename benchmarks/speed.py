@@ -27,8 +27,8 @@ import numpy as np
 
 from crossreg.config import Config
 from crossreg.data.apebench import load_trajectories
+from crossreg.data.dataset import Data
 from crossreg.data.load import make_data
-from crossreg.data.pairs import Data
 from crossreg.methods import unregularized, xreg
 from crossreg.methods.names import parse_method
 from crossreg.routing import route

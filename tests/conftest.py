@@ -21,8 +21,8 @@ import pytest
 from car_files import REAL_CARS, write_stand_ins
 from crossreg.config import Config, DataConfig
 from crossreg.data import cache
+from crossreg.data.dataset import Data
 from crossreg.data.load import make_data
-from crossreg.data.pairs import Data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.machine.memory_maps import release_programs

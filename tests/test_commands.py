@@ -118,7 +118,7 @@ def test_every_flag_of_predict_and_export_arrives(called):
 def test_every_flag_of_extract_arrives(called, monkeypatch):
     kept, put = called
     put(extract, "extract", {})
-    monkeypatch.setattr("crossreg.cli.actions._print_scores", lambda *_, **__: None)
+    monkeypatch.setattr("crossreg.cli.actions.print_scores", lambda *_, **__: None)
     flags = ["--method", "dropout", "--seed", "3", "--where", "a=1", "--where", "b=2", "--quiet"]
     assert cli.main(["extract", "s", "--out", "run", *flags]) == 0
     wanted = {"method": "dropout", "seed": 3, "where": ("a=1", "b=2"), "progress": False}

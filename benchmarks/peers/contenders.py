@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from crossreg.config import Config
-from crossreg.data.pairs import Data
+from crossreg.data.dataset import Data
 from crossreg.nn.surrogate import predict
 from crossreg.training.cohort import start_cohort
 from crossreg.training.replicas import unstack

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from crossreg.config import DataConfig as DataConfig
     from crossreg.config import ModelConfig as ModelConfig
     from crossreg.config import TrainConfig as TrainConfig
+    from crossreg.data.dataset import Data as Data
     from crossreg.data.load import load as load
-    from crossreg.data.pairs import Data as Data
     from crossreg.designs.presets import preset as preset
     from crossreg.errors import InputError as InputError
     from crossreg.fitting import Fit as Fit
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 # Names are imported on first use, so that `crossreg --help` need not import JAX.
 _HOMES = {
     "config": ("Config", "DataConfig", "ModelConfig", "TrainConfig"),
+    "data.dataset": ("Data",),
     "data.load": ("load",),
-    "data.pairs": ("Data",),
     "designs.presets": ("preset",),
     "errors": ("InputError",),
     "fitting": ("Fit", "fit"),
@@ -73,7 +73,7 @@ _MOVED = {
     "evaluate_predictor": "evaluate",
     "load_data": "load",
     "load_file": "load",
-    "Recalibrated": "predictive.mixture.Recalibrated",
+    "Recalibrated": "predictive.recalibrated.Recalibrated",
     "sigma_per_site": "metrics.sigma_per_site",
     **{name: f"data.{name}" for name in ("Batch", "Pairs", "Trajectories", "make_data")},
     **{name: f"export.{name}" for name in ("export_model", "read_model")},

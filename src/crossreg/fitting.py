@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.config.settings import RegObjective
-from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
+from crossreg.data.dataset import Data, SplitName
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError, did_you_mean
 from crossreg.forecasts.forecast import Forecast
 from crossreg.forecasts.rollout import rollout

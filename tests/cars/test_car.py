@@ -12,7 +12,6 @@ from crossreg.cars import training as car_training
 from crossreg.cars.family.bodies import resolution
 from crossreg.cars.family.make import draw_shapes, make_car, make_family
 from crossreg.cars.study import prepare, run_car
-from crossreg.cars.summary import car_table
 from crossreg.cars.training import is_trained, load_trained, trainings_of
 from crossreg.cli import main as cli
 from crossreg.designs.car_study import CarStudy, car_study
@@ -20,6 +19,7 @@ from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_methods
 from crossreg.metrics.evaluation import sigma_per_site
+from crossreg.report.cars.table import car_table
 from crossreg.runs.car_folder import stored_study
 
 

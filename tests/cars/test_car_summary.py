@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from crossreg.cars.metrics import CarMeans, bootstrap
-from crossreg.cars.summary import ScoredRun, car_table, method_summary
+from crossreg.cars.summary import ScoredRun, method_summary
+from crossreg.report.cars.table import car_table
 
 COVERAGES = np.linspace(0.05, 0.95, 9) ** np.array([[1.0], [1.2], [3.0], [9.0]])
 NLL = (-1.0, -0.4, 0.9, 50.0)

@@ -24,7 +24,7 @@ from cost_of_reg import timed
 
 from crossreg.cars.meshes.surface import Surface
 from crossreg.config import DataConfig, ModelConfig, TrainConfig
-from crossreg.data.pairs import _CALIBRATION_SHARE
+from crossreg.data.dataset import _CALIBRATION_SHARE
 from crossreg.designs.car_study import car_study, methods_of
 from crossreg.designs.grids import REGIMES
 from crossreg.methods.names import ENSEMBLE_SIZE

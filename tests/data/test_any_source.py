@@ -8,9 +8,9 @@ import pytest
 
 import crossreg as xr
 from crossreg.config import DataConfig
+from crossreg.data.dataset import Data
 from crossreg.data.files.streamed import StreamedPairs
 from crossreg.data.load import load_config
-from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 
 

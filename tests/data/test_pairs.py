@@ -60,7 +60,7 @@ def test_reg_trajectories_may_be_longer_than_those_of_train(trajectories):
     ]
     for pairs, array in ((data.train, trajectories.train[:7, :3]), (data.reg, trajectories.train[70:76, :4])):
         np.testing.assert_array_equal(steps_of(pairs), np.stack([array[:, :-1], array[:, 1:]], axis=2))
-    with pytest.raises(InputError, match="reg_steps is 3: is for scenarios alone, not for `data`"):
+    with pytest.raises(InputError, match="reg_steps is 3: is for scenarios"):
         DataConfig(data="u.npy", reg_steps=3)
 
 

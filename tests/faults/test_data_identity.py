@@ -14,7 +14,7 @@ from crossreg.config import OWN_DATA, Config, DataConfig, load_yaml
 from crossreg.data.files.load import load_file, load_files
 from crossreg.data.files.split import split_source
 from crossreg.data.formats import source as source_module
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.data.load import make_data, trajectories_of
 from crossreg.errors import InputError
 from crossreg.runs.safeguards.manifest import vouch
@@ -273,7 +273,7 @@ def test_chunks_of_a_store_may_not_change(tmp_path, version, monkeypatch):
     (path / "run" / "mask.npy").write_bytes(b"anything")
     (path / "notes.txt").write_text("mine")
     source.check_unchanged()
-    monkeypatch.setattr(source_module, "_STAMPED_CHUNKS", 5)
+    monkeypatch.setattr("crossreg.data.formats.open._STAMPED_CHUNKS", 5)
     few = open_source(path).stamps
     assert len([name for name, *_ in few if "zarr.json" not in name and "/.z" not in name]) == (
         20 if version == 3 else 12

@@ -17,7 +17,7 @@ from crossreg.designs.grids import plan
 from crossreg.errors import InputError
 from crossreg.files.sealed import BYTES, Kind, check_seal, read_sealed, write_sealed
 from crossreg.runs.archive import Archive
-from crossreg.runs.fields.test_fields import read_test_fields
+from crossreg.runs.fields.stored_fields import read_stored_fields
 from crossreg.runs.programs import read_programs
 from crossreg.runs.run_folder import check_scored, load_run, read_metrics
 from crossreg.runs.sweep_folder import load_trials, open_sweep, read_rows
@@ -67,7 +67,7 @@ CASES = [
     *(Case(f"run/{name}", lambda root: load_run(root / "run")) for name in ("mask.npy", "manifest.json")),
     Case("run/metrics.json", lambda root: read_metrics(root / "run")),
     *(Case(f"run/{name}", lambda root: check_scored(root / "run")) for name in ("metrics.jsonl", "versions.json")),
-    Case("run/test_fields.npz", lambda root: read_test_fields(root / "run" / "test_fields.npz")),
+    Case("run/test_fields.npz", lambda root: read_stored_fields(root / "run" / "test_fields.npz")),
     Case("run/snapshots/*.npz", lambda root: read_snapshot(root / "run")),
     Case("sweep/sweep.json", lambda root: load_trials(root / "sweep")),
     Case("sweep/manifest.json", lambda root: load_trials(root / "sweep")),

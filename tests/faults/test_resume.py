@@ -13,9 +13,9 @@ from harness import spoil, state_hash
 
 from crossreg.cars import training as car_training
 from crossreg.cars.study import run_car
-from crossreg.cli.actions import DIVERGED, _verdict
 from crossreg.cli.commands import Sweep
 from crossreg.cli.main import main
+from crossreg.cli.train_actions import DIVERGED, _verdict
 from crossreg.config import OWN_DATA
 from crossreg.designs.car_study import car_study
 from crossreg.designs.grids import plan

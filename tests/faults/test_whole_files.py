@@ -101,7 +101,7 @@ def sweep(waves, tiny, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("step", ["write_beginning", "save_model", "write_test_fields", "record_json"])
+@pytest.mark.parametrize("step", ["write_beginning", "save_model", "write_run_fields", "record_json"])
 def test_extract_on_a_full_disk_leaves_nothing(step, sweep, tmp_path, monkeypatch, capsys):
     out = tmp_path / "new" / "run"
     command = ["extract", str(sweep), "--out", str(out), "--method", "xreg", "--seed", "0", "--quiet"]

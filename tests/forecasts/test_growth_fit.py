@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from crossreg.config import DataConfig
+from crossreg.data.dataset import Data
 from crossreg.data.load import make_data
-from crossreg.data.pairs import Data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.data.units import Units

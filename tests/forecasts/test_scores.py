@@ -12,9 +12,9 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from crossreg.config import DataConfig
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.data.load import make_data
-from crossreg.data.pairs import Data
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.data.units import Units

@@ -19,7 +19,8 @@ from crossreg.methods.readout import read_out
 from crossreg.metrics.calibration import LEVELS, coverage
 from crossreg.metrics.evaluation import evaluate, mean_nll, point_scores
 from crossreg.nn.build import build_model
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.batches import batches_of
 from crossreg.predictors.conformal import conformal_levels, fit_conformal
 from crossreg.predictors.ensemble import EnsemblePredictor

@@ -20,7 +20,8 @@ from crossreg.nn.heads import Moments
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict
 from crossreg.predictive.in_units import InUnits, error_of, standardized, with_standard
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import fit_persistence
 

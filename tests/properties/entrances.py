@@ -22,8 +22,7 @@ from crossreg.data.trajectories import Trajectories, digest
 from crossreg.files.whole import read_array
 from crossreg.nn.build import model_like
 from crossreg.report.cars.run import Prediction, read_car_run
-from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import LEVELS, StoredFields, read_test_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import LEVELS, Planes, StoredFields, read_stored_fields, write_stored_fields
 from crossreg.runs.prediction import check_input
 from crossreg.runs.run_folder import load_run
 from crossreg.training.checkpoint import load_arrays, save_arrays
@@ -153,11 +152,11 @@ def _make_test_fields(folder: Path) -> None:
         offsets=np.sort(fields(len(LEVELS), *shape), axis=0), pit=np.arange(20.0), unaware=(), aware=(), scanned=2,
         space=(8, 6),
     )  # fmt: skip
-    write_test_fields(folder / "test_fields.npz", stored)
+    write_stored_fields(folder / "test_fields.npz", stored)
 
 
 def _read_test_fields(folder: Path) -> np.ndarray:
-    return read_test_fields(folder / "test_fields.npz").observed
+    return read_stored_fields(folder / "test_fields.npz").observed
 
 
 def _make_car_run(folder: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 
 SAMPLES, POINTS, INSTANCES, KNOTS = 4, 3, 5, 6
 REACH = 12  # standard deviations that hold all but 1e-32

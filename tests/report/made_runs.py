@@ -9,8 +9,8 @@ import numpy as np
 from crossreg.config import Config, to_yaml
 from crossreg.metrics.calibration import LEVELS
 from crossreg.runs.fields.regions import Region
-from crossreg.runs.fields.test_fields import LEVELS as QUANTILES
-from crossreg.runs.fields.test_fields import StoredFields, write_test_fields
+from crossreg.runs.fields.stored_fields import LEVELS as QUANTILES
+from crossreg.runs.fields.stored_fields import StoredFields, write_stored_fields
 from crossreg.runs.file_names import TEST_FIELDS
 
 STEPS = (50, 100, 150)
@@ -73,7 +73,7 @@ def write_run(folder: Path, config: Config, number: float = 0.0, *, with_fields:
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "versions.json").write_text(json.dumps({"jax": "9.8.7", "device": "a fast one"}))
     if with_fields:
-        write_test_fields(folder / TEST_FIELDS, fields(number))
+        write_stored_fields(folder / TEST_FIELDS, fields(number))
     return folder
 
 

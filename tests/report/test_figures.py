@@ -26,8 +26,8 @@ from crossreg.report.figures import write as module
 from crossreg.report.figures.run import of_runs
 from crossreg.report.figures.write import draw_figures
 from crossreg.report.shared import shared_file
-from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import load_run_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import Planes, write_stored_fields
+from crossreg.runs.fields.test_fields import load_run_fields
 from crossreg.runs.file_names import TEST_FIELDS
 
 # Machado, Oliveira and Fernandes (2009): what a reader without green cones sees, in linear RGB.
@@ -256,7 +256,7 @@ def _own(folder: Path, names: tuple[str, ...] = ("pressure $p$", "flow[1]")) -> 
     observed = np.ones((2, 2, truth.shape[-1], 3), bool)
     planes = Planes(own.trajectories[[0, 2]], 1, own.steps[2:4], observed, **some)
     write_run(folder, Config().replace(steps=150))
-    write_test_fields(folder / TEST_FIELDS, own._replace(planes=planes))
+    write_stored_fields(folder / TEST_FIELDS, own._replace(planes=planes))
     return folder
 
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from crossreg.config import Config
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data
 from crossreg.data.units import Units
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict

@@ -1,4 +1,4 @@
-"""Stored test fields: what a file says is what the prediction says, and the rankings find what was put there."""
+"""Stored test fields: what a file says is what the prediction says."""
 
 import json
 import math
@@ -22,16 +22,8 @@ from crossreg.nn.build import build_model
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
-from crossreg.runs.fields.regions import BLOCK_POINTS, BLOCK_STEPS, Scan, rank_regions
-from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import (
-    LEVELS,
-    compute_test_fields,
-    load_run_fields,
-    quantile_offsets,
-    read_test_fields,
-    write_test_fields,
-)
+from crossreg.runs.fields.stored_fields import LEVELS, Planes, read_stored_fields, write_stored_fields
+from crossreg.runs.fields.test_fields import compute_test_fields, load_run_fields, quantile_offsets
 from crossreg.runs.file_names import TEST_FIELDS
 from crossreg.runs.final_scores import final_metrics
 
@@ -51,8 +43,8 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
     points = point_scores(predictor, data.test, key=evaluation_key(0))
     rows, horizon = stored.trajectories, data.test.horizon
     assert stored.truth.shape == (3, horizon, *data.test.field_shape)
-    write_test_fields(tmp_path / "f.npz", stored)
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", stored)
+    read = read_stored_fields(tmp_path / "f.npz")
     for name in ("truth", "mean", "std_mu", "std_predictive", "std_generalization", "std"):
         whole = np.asarray(getattr(points, name)).reshape(-1, horizon, *data.test.field_shape)
         np.testing.assert_allclose(getattr(stored, name), whole[rows], rtol=1e-4, atol=1e-6)
@@ -68,8 +60,8 @@ def test_fields_are_what_the_scores_see(predictor, data, stored, tmp_path):
 
 def test_quantiles_up_to_five_deviations_away_are_kept_to_a_24th(stored, tmp_path):
     offsets = np.linspace(-5, 5, stored.offsets.size, dtype=np.float32).reshape(stored.offsets.shape)
-    write_test_fields(tmp_path / "f.npz", stored._replace(offsets=offsets))
-    np.testing.assert_allclose(read_test_fields(tmp_path / "f.npz").offsets, offsets, atol=0.5 / 24 + 1e-5)
+    write_stored_fields(tmp_path / "f.npz", stored._replace(offsets=offsets))
+    np.testing.assert_allclose(read_stored_fields(tmp_path / "f.npz").offsets, offsets, atol=0.5 / 24 + 1e-5)
 
 
 @pytest.mark.parametrize(("offset", "spread"), [(1e5, 20.0), (300.0, 3.0)])
@@ -82,8 +74,8 @@ def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tm
         **{name: (getattr(stored, name) * size).astype(np.float32) for name in ("error", "std_mu", "std_predictive")},
         windows=None,
     )
-    write_test_fields(tmp_path / "f.npz", own)
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", own)
+    read = read_stored_fields(tmp_path / "f.npz")
     for name in ("truth", "error", "std_mu", "std_predictive"):
         apart = np.abs(getattr(read, name) - getattr(own, name)).max((0, 1, 3))
         assert (apart < 3e-3 * np.abs(stored.truth).max() * size[:, 0]).all(), name
@@ -91,8 +83,8 @@ def test_channels_of_other_sizes_and_with_an_offset_keep_their_digits(stored, tm
     hole = np.zeros(own.truth.shape, bool)
     hole[0, 1, 0, 3:6] = True
     gappy = own._replace(truth=np.where(hole, np.nan, own.truth), gap_mean=np.where(hole, own.mean, np.nan))
-    write_test_fields(tmp_path / "gappy.npz", gappy)
-    apart = np.abs(read_test_fields(tmp_path / "gappy.npz").mean - own.mean)[hole].max()
+    write_stored_fields(tmp_path / "gappy.npz", gappy)
+    apart = np.abs(read_stored_fields(tmp_path / "gappy.npz").mean - own.mean)[hole].max()
     assert apart < 3e-3 * np.abs(stored.truth).max() * spread
 
 
@@ -105,8 +97,8 @@ def test_channels_of_different_units_keep_their_digits(stored, tmp_path):
     few = {name: values[:1, :3, :, None] for name, values in two.items()}
     planes = Planes(np.asarray([0]), 1, stored.steps[:3], stored.observed[:1, :3, None], **few)
     offsets = np.concatenate([stored.offsets] * 2, 3)
-    write_test_fields(tmp_path / "f.npz", stored._replace(**two, offsets=offsets, windows=None, planes=planes))
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", stored._replace(**two, offsets=offsets, windows=None, planes=planes))
+    read = read_stored_fields(tmp_path / "f.npz")
     assert read.planes is not None
     for name in names:
         np.testing.assert_allclose(getattr(read, name), two[name], rtol=1e-3, atol=1e-7)
@@ -120,8 +112,8 @@ def test_what_was_not_measured_is_no_truth(tmp_path):
     np.savez(tmp_path / "u.npz", u=values)
     data = load_file(tmp_path / "u.npz", train_size=2, reg_size=2, test_size=2)
     stored = compute_test_fields(fit_persistence(data.train), data.test)
-    write_test_fields(tmp_path / "f.npz", stored)
-    read = read_test_fields(tmp_path / "f.npz")
+    write_stored_fields(tmp_path / "f.npz", stored)
+    read = read_stored_fields(tmp_path / "f.npz")
     gaps = np.isnan(values[:2, 1:])  # of every trajectory the same
     points = point_scores(fit_persistence(data.train), data.test, key=evaluation_key(0))
     mean = np.asarray(points.mean).reshape(2, 4, 2, 16)
@@ -136,7 +128,7 @@ def test_what_was_not_measured_is_no_truth(tmp_path):
     np.testing.assert_allclose(read.truth, stored.truth, rtol=1e-3)
     # A file of an older version knows no prediction there, and is read.
     _older(tmp_path / "f.npz", drop="gap_mean")
-    older = read_test_fields(tmp_path / "f.npz")
+    older = read_stored_fields(tmp_path / "f.npz")
     np.testing.assert_array_equal(np.isnan(older.mean), gaps)
     np.testing.assert_array_equal(older.mean[~gaps], read.mean[~gaps])
 
@@ -206,39 +198,6 @@ def test_quantiles_of_a_gaussian_and_of_a_mixture():
     np.testing.assert_allclose(np.ravel(quantile_offsets(two)), exact, atol=0.01)
 
 
-def test_rankings_find_what_is_wrong():
-    error, std = np.full((3, 4, 2, 6), 0.1), np.full((3, 4, 2, 6), 0.1)
-    error[2, 1, 1, 5] = 0.9  # nine times its error bar
-    error[2, 1, 1, 4] = 0.8  # touches it: one event
-    error[2, 3, 0, 5] = 0.7  # the same place later, and in another channel
-    error[0, 3, 0, 0], std[0, 3, 0, 0] = 2.0, 1.5  # large, and announced
-    error[1, 0, 0, 2] = np.nan
-    std[1, 1, 0, 3] = 0.0
-    unaware, aware = rank_regions(Scan(np.ones(20), error, std), 4 * BLOCK_STEPS - 2, (6 * BLOCK_POINTS - 3,))
-    # An error with no error bar at all is the worst.
-    assert (unaware[0].trajectory, unaware[0].steps, unaware[0].ratio) == (1, (6, 10), math.inf)
-    first, *unaware = unaware[1:]
-    assert (first.trajectory, first.channel, first.steps) == (2, 1, (6, 10))
-    assert first.points == ((40, 44),)  # the last block is cut
-    assert first.ratio == pytest.approx(9)
-    assert unaware == []  # no other error is beyond two error bars
-    assert (aware[0].trajectory, aware[0].steps, aware[0].error) == (0, (16, 18), 2.0)
-    assert all(region.ratio <= 2 for region in aware)
-    # Every place of a trajectory is listed once: of six blocks in a row, three that do not touch.
-    places = [(region.trajectory, region.points[0][0] // BLOCK_POINTS) for region in aware]
-    assert all(abs(a - b) > 1 for r, a in places for s, b in places if r == s and a != b)
-    assert len(set(places)) == len(places)
-    assert {row for row, _ in places} == {0, 1, 2}
-
-
-def test_no_channel_hides_another_by_its_units():
-    error = np.full((2, 1, 2, 9), 0.1)
-    error[0, 0, 0, 0] = error[1, 0, 1, 8] = 0.5
-    error[:, :, 1] *= 1e5
-    _, aware = rank_regions(Scan(np.ones(20), error, error), BLOCK_STEPS, (9 * BLOCK_POINTS,))
-    assert {(region.trajectory, region.channel) for region in aware[:2]} == {(0, 0), (1, 1)}
-
-
 def test_of_a_plane_a_line_is_kept():
     rng = np.random.default_rng(1)
     train, test = (rng.normal(size=(count, 4, 2, 9, 5)).astype(np.float32) for count in (150, 30))
@@ -260,8 +219,8 @@ def test_whole_planes_of_three_steps_are_kept(tmp_path, monkeypatch):
     data = make_data(made, DataConfig(train_size=3, reg_size=2, test_size=4, observed_fraction=0.4))
     predictor = fit_persistence(data.train, knows_mask=False)
     stored = compute_test_fields(predictor, data.test)
-    write_test_fields(tmp_path / "f.npz", stored)
-    planes = read_test_fields(tmp_path / "f.npz").planes
+    write_stored_fields(tmp_path / "f.npz", stored)
+    planes = read_stored_fields(tmp_path / "f.npz").planes
     assert planes is not None
     assert (planes.stride, planes.steps.tolist()) == (1, [1, 3, 5])
     rows = planes.trajectories
@@ -290,14 +249,14 @@ def test_planes_of_an_older_version_are_read(stored, tmp_path):
     part = {name: getattr(stored, name)[:1, :3, :, None] for name in names}
     planes = Planes(np.asarray([0]), 2, stored.steps[:3], stored.observed[:1, :3, None], **part)
     path = tmp_path / "f.npz"
-    write_test_fields(path, stored._replace(planes=planes))
-    new = read_test_fields(path).planes
+    write_stored_fields(path, stored._replace(planes=planes))
+    new = read_stored_fields(path).planes
     with np.load(path) as file:
         header = json.loads(str(file["header"]))
         flat = {f"plane_{name}": file[f"plane_{name}"][0] for name in (*names, "observed")}
     header.pop("planes")
     _older(path, drop="", header=header | {"plane": [0, 2]}, **flat)
-    old = read_test_fields(path).planes
+    old = read_stored_fields(path).planes
     assert old is not None
     assert new is not None
     assert (old.trajectories.tolist(), old.stride) == ([0], 2)
@@ -306,8 +265,8 @@ def test_planes_of_an_older_version_are_read(stored, tmp_path):
 
 
 def test_names_of_channels_are_kept(stored, tmp_path):
-    write_test_fields(tmp_path / "f.npz", stored._replace(names=("flow[0]", "Vx")))
-    assert read_test_fields(tmp_path / "f.npz").names == ("flow[0]", "Vx")
+    write_stored_fields(tmp_path / "f.npz", stored._replace(names=("flow[0]", "Vx")))
+    assert read_stored_fields(tmp_path / "f.npz").names == ("flow[0]", "Vx")
 
 
 def test_long_fields_keep_fewer_times(data, predictor, monkeypatch):
@@ -351,7 +310,7 @@ ODD_HEADERS = {
 @pytest.mark.parametrize("damage", ["cut", "text", "shape", "steps", "empty", *ODD_HEADERS])
 def test_damaged_files_are_refused(stored, tmp_path, damage):
     path = tmp_path / "f.npz"
-    write_test_fields(path, stored)
+    write_stored_fields(path, stored)
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:700])
     elif damage == "text":
@@ -370,7 +329,7 @@ def test_damaged_files_are_refused(stored, tmp_path, damage):
             arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | ODD_HEADERS[damage]))
         np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"f\.npz: not (a )?readable"):
-        read_test_fields(path)
+        read_stored_fields(path)
 
 
 def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path, monkeypatch):
@@ -391,8 +350,8 @@ def test_every_listed_region_can_be_looked_at(predictor, data, stored, tmp_path,
     places = {int(number): place for place, number in enumerate(windows.trajectories)}
     for number in (1, 2):
         np.testing.assert_allclose(windows.error[places[number]], stored.error[number], rtol=1e-4, atol=1e-6)
-    write_test_fields(tmp_path / "f.npz", few)
-    read = read_test_fields(tmp_path / "f.npz").windows
+    write_stored_fields(tmp_path / "f.npz", few)
+    read = read_stored_fields(tmp_path / "f.npz").windows
     assert read is not None
     np.testing.assert_allclose(read.std_predictive, windows.std_predictive, rtol=2e-3, atol=1e-5)
     for name in ("trajectories", "steps", "lines", "observed"):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
+from crossreg.data.dataset import unmeasured
 from crossreg.data.files.load import load_file
-from crossreg.data.pairs import unmeasured
 from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.metrics.localization import on_host
@@ -318,7 +318,7 @@ def test_every_pair_is_looked_at_until_one_is_measured(tmp_path, monkeypatch):
     fields[:, :-2] = np.nan  # the last pair of each trajectory is whole
     pairs = load_file(_saved(tmp_path, fields)).train
     assert int(train.num_pairs) == int(pairs.num_pairs)
-    monkeypatch.setattr("crossreg.data.pairs._VALUES", 1)
+    monkeypatch.setattr("crossreg.data.dataset._VALUES", 1)
     assert unmeasured(pairs) == []
 
 

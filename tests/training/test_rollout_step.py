@@ -12,10 +12,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from crossreg.config import Config, DataConfig, TrainConfig
+from crossreg.data.dataset import Data
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.load import make_data
 from crossreg.data.observation import draw_mask
-from crossreg.data.pairs import Data, replica_axes, stack_pairs
+from crossreg.data.pairs import replica_axes, stack_pairs
 from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.data.units import Units

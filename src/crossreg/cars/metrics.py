@@ -91,13 +91,11 @@ def scores_of(cars: CarMeans, chosen: Int[np.ndarray, "draw car"]) -> dict[str, 
     }
 
 
-def bootstrap(runs: Sequence[CarMeans], *, draws: int = _DRAWS, seed: int = 0) -> dict[str, tuple[float, float]]:
+def bootstrap(runs: Sequence[CarMeans]) -> dict[str, tuple[float, float]]:
     """Return 95% bootstrap intervals over test cars of scores averaged over runs.
 
     Args:
         runs: the means of each seed.
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
 
     Returns:
         The lower and upper end for each score; empty for a single car.
@@ -105,7 +103,7 @@ def bootstrap(runs: Sequence[CarMeans], *, draws: int = _DRAWS, seed: int = 0) -
     num_cars = len(runs[0].nll) if runs else 0
     if num_cars < 2:
         return {}
-    chosen = np.random.default_rng(seed).integers(num_cars, size=(draws, num_cars))
+    chosen = np.random.default_rng(0).integers(num_cars, size=(_DRAWS, num_cars))
     drawn = [scores_of(run, chosen) for run in runs]
     ends = {name: np.quantile(np.mean([scores[name] for scores in drawn], axis=0), _TAILS) for name in drawn[0]}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}

@@ -21,7 +21,8 @@ from crossreg.cars.grid.transport import Transport, transport, transports
 from crossreg.cars.meshes.normals import side_numbers
 from crossreg.cars.meshes.readers import Cars
 from crossreg.cars.meshes.surface import Surface
-from crossreg.data.pairs import AbstractPairs, Batch, Data, MaskKey
+from crossreg.data.dataset import Data
+from crossreg.data.pairs import AbstractPairs, Batch, MaskKey
 from crossreg.data.trajectories import digest
 from crossreg.data.units import Units
 from crossreg.errors import InputError

@@ -22,8 +22,8 @@ from crossreg.cars.stored import write_prediction, write_test_cars
 from crossreg.cars.summary import ScoredRun, method_summary
 from crossreg.cars.training import Training, candidates_of, is_trained, train_or_load, trainings_of
 from crossreg.cars.vertex_mean import fit_vertex_mean
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data
 from crossreg.designs.car_study import FAMILY, CarStudy, methods_of, settings_of
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular

@@ -15,7 +15,7 @@ import numpy as np
 from crossreg.cars.grid.channels import NUM_CHANNELS
 from crossreg.cars.pairs import CarPairs, with_all_to_train_on
 from crossreg.config import Config, changed_fields
-from crossreg.data.pairs import Data
+from crossreg.data.dataset import Data
 from crossreg.errors import InputError
 from crossreg.files.sealed import BYTES, check_seal, read_sealed
 from crossreg.files.whole import make_folder

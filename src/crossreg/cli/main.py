@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import tyro
 
-from crossreg.cli import actions, commands
+from crossreg.cli import actions, commands, train_actions
 from crossreg.cli.flags import in_flags, read_first, with_settings
 from crossreg.config import OWN_DATA, load_yaml
 from crossreg.designs.car_study import FAMILY, NO_FLAGS, car_study
@@ -35,20 +35,20 @@ def _prepare_jax() -> None:
 
 
 _COMMANDS = {
-    "train": (commands.Train, actions.train),
+    "train": (commands.Train, train_actions.train),
     "data": (commands.DataFiles, actions.data),
     "evaluate": (commands.Evaluate, actions.evaluate),
     "predict": (commands.Predict, actions.predict),
     "rollout": (commands.Rollout, actions.rollout),
     "export": (commands.Export, actions.export),
-    "quickstart": (commands.Quickstart, actions.quickstart),
-    "sweep": (commands.Sweep, actions.sweep),
-    "plan": (commands.Plan, actions.plan),
+    "quickstart": (commands.Quickstart, train_actions.quickstart),
+    "sweep": (commands.Sweep, train_actions.sweep),
+    "plan": (commands.Plan, train_actions.plan),
     "table": (commands.Table, actions.table),
     "figures": (commands.Figures, actions.figures),
     "report": (commands.Report, actions.report),
     "extract": (commands.Extract, actions.extract),
-    "car": (commands.Car, actions.car),
+    "car": (commands.Car, train_actions.car),
     "watch": (commands.Watch, actions.watch),
 }
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, to_yaml
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.data.load import load_config
-from crossreg.data.pairs import Data
 from crossreg.designs.presets import QUICKSTART_STEPS
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
@@ -27,13 +27,14 @@ from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.progress_file import PROGRESS
 from crossreg.report.tables.scores import scores_table, sigma_lines
-from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import write_run_fields
+from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.runs.file_names import CONFIG, HISTORY, LOCK, MANIFEST, METRICS, PLAN, SUMMARY, TEST_FIELDS
 from crossreg.runs.final_scores import final_metrics, finite_or_none
 from crossreg.runs.run_folder import scored_name
 from crossreg.runs.run_writer import OWN
 from crossreg.runs.safeguards.locks import locked
-from crossreg.runs.safeguards.manifest import claim, entered, is_sound, read_manifest, record_json, recorded, vouch
+from crossreg.runs.safeguards.manifest import claim, is_sound, read_manifest, record_json, recorded, vouch
 from crossreg.studies.train import identity, train_side_by_side
 
 _METHODS = ("xreg", "dropout", "unregularized")
@@ -115,9 +116,7 @@ def _run(folder: Path, base: Config, configs: dict[str, Config], data: Data, *, 
         record_json(folders[name], METRICS, methods[name])
         predictor = SurrogatePredictor(model, base.train.evaluation_samples)
         fields = compute_test_fields(predictor, data.test, names=data.names, scanned=_SCANNED, progress=progress)
-        with entered(folders[name], TEST_FIELDS) as entry:
-            own = identity(configs[name], data)
-            write_test_fields(folders[name] / TEST_FIELDS, fields, identity=own, announce=entry)
+        write_run_fields(folders[name], TEST_FIELDS, fields, identity=identity(configs[name], data))
     key = evaluation_key(0)
 
     def persistence(knows_mask: bool):

@@ -13,11 +13,12 @@ import numpy as np
 from crossreg.config import DataConfig
 from crossreg.data.apebench import cached_file, load_trajectories, scenario_names
 from crossreg.data.checks import check_trajectories
+from crossreg.data.dataset import Data
 from crossreg.data.files.load import load_files, load_source, own_config, resolved
 from crossreg.data.files.pool import pool_of, pool_trajectories, shared_data
 from crossreg.data.formats.numpy_files import open_arrays
-from crossreg.data.formats.source import open_files
-from crossreg.data.pairs import Data, Pairs, make_pairs
+from crossreg.data.formats.open import open_files
+from crossreg.data.pairs import Pairs, make_pairs
 from crossreg.data.split import Split, split_trajectories
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError, did_you_mean

@@ -81,10 +81,10 @@ def check_artefacts(
     return found
 
 
-def examples_of_run(run: Run, folder: Path, count: int = EXAMPLES) -> dict[str, np.ndarray]:
+def examples_of_run(run: Run, folder: Path) -> dict[str, np.ndarray]:
     """Return test fields of the run if its folder has them, else random ones of their size, with random masks."""
     rng = np.random.default_rng(0)
-    fields, ones = rng.normal(size=(count, run.channels, *run.space)), (-1, *(1,) * len(run.space))
+    fields, ones = rng.normal(size=(EXAMPLES, run.channels, *run.space)), (-1, *(1,) * len(run.space))
     if (units := run.model.units) is not None:
         fields = fields * np.reshape(units.scale, ones) + np.reshape(units.offset, ones)
     try:
@@ -93,10 +93,10 @@ def examples_of_run(run: Run, folder: Path, count: int = EXAMPLES) -> dict[str, 
             fields *= np.sqrt(np.mean(np.square(truth, dtype=np.float64), axis=(0, 1, 3))).reshape(ones)
         every = truth.reshape(-1, *truth.shape[2:])
         if every.shape[1:] == fields.shape[1:]:
-            fields = every[np.linspace(0, len(every) - 1, count).astype(int)]
+            fields = every[np.linspace(0, len(every) - 1, EXAMPLES).astype(int)]
     except InputError:
         pass  # not every folder has them
-    mask = rng.random((count, *run.space)) < run.config.data.observed_fraction
+    mask = rng.random((EXAMPLES, *run.space)) < run.config.data.observed_fraction
     return {"fields": np.asarray(fields, np.float32), "mask": mask}
 
 

@@ -144,11 +144,9 @@ def open_npz(path: Path, where: str | None = None, *, follow_links: bool = True)
         yield ArrayArchive(archive, _size_of(file), where)
 
 
-def read_npz(
-    path: Path, names: Sequence[str], where: str | None = None, *, follow_links: bool = True
-) -> dict[str, np.ndarray]:
+def read_npz(path: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, np.ndarray]:
     """Read the arrays with these names."""
-    with open_npz(path, where, follow_links=follow_links) as archive:
+    with open_npz(path, follow_links=follow_links) as archive:
         return {name: archive.read(name) for name in names}
 
 

@@ -25,9 +25,9 @@ def available_bytes() -> int:
         return free
 
 
-def check_room(needed: int, what: str, *, there: int | None = None) -> None:
-    """Raise InputError if `what` takes more bytes than are `there`, by default all that are available."""
-    there = available_bytes() if there is None else there
+def check_room(needed: int, what: str) -> None:
+    """Raise InputError if `what` takes more bytes than are available."""
+    there = available_bytes()
     if needed > there:
         raise InputError(f"{what} would take {in_words(needed)} of memory; {in_words(there)} are available")
 

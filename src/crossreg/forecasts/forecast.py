@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.errors import InputError
 from crossreg.predictive.in_units import InUnits, Predictive
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 
 # What a forecast is scored against, at every lead.
 Field = Float[Array | np.ndarray, "lead batch channel *space"]

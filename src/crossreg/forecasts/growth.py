@@ -16,7 +16,8 @@ from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.objectives import batch_mean
 from crossreg.predictive.in_units import InUnits
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.grown import Grown
 from crossreg.predictors.predictor import Predictor, as_predictor
 

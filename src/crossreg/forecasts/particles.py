@@ -25,7 +25,8 @@ from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, Trained, predict, predict_each, sample_keys, without_psi_noise
 from crossreg.predictive.in_units import InUnits, Predictive, standardized_as
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor, member_keys
 from crossreg.predictors.grown import Grown

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from crossreg.config import Config
+from crossreg.data.dataset import Data
 from crossreg.data.keys import calibration_key
-from crossreg.data.pairs import Data
 from crossreg.forecasts.growth import fit_growth
 from crossreg.methods.early import Trained
 from crossreg.methods.names import Method

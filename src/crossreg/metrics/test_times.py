@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from crossreg.config import DataConfig
+from crossreg.data.dataset import Data
 from crossreg.data.files.streamed import evenly_spaced
-from crossreg.data.pairs import AbstractPairs, Data
+from crossreg.data.pairs import AbstractPairs
 from crossreg.metrics.evaluation import evaluate_all
 from crossreg.predictors.predictor import Predictor
 

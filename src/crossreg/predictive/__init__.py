@@ -1,7 +1,8 @@
 """Predictive distributions: what a model says of a field, and nothing of how it came to it.
 
-- `mixture.py`: `Mixture`, a Gaussian mixture at every point, and `Recalibrated`, a mixture with new levels.
-- `in_units.py`: `InUnits`, either of them in the units of a user's fields.
+- `mixture.py`: `Mixture`, a Gaussian mixture at every point.
+- `recalibrated.py`: `Recalibrated`, a mixture with new levels.
+- `in_units.py`: `InUnits`, either of them in the units of a user's fields: where units are undone.
 
 May import from `errors` alone.
 """

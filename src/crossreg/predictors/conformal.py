@@ -18,7 +18,8 @@ from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits, Predictive, with_standard
-from crossreg.predictive.mixture import Mixture, Recalibrated
+from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.batches import batches_of
 from crossreg.predictors.predictor import Predictor, as_predictor
 

@@ -34,9 +34,9 @@ def typical_sigmas(line: dict[str, Any]) -> dict[str, float]:
     return {name: geometric_mean(values) or 0.0 for name, values in line["sigma"].items()}
 
 
-def shown(value: float | None, digits: int = 3) -> str:
+def shown(value: float | None) -> str:
     """Return a number as the displays show it."""
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None else f"{value:.3f}"
 
 
 class LiveDisplay:

@@ -1,11 +1,11 @@
 """What a person reads of finished work: tables, figures and pages. Nothing here trains or scores.
 
 looks.py        colours of methods and their order, for tables, figures and pages alike
-tables/         where a table is made: the tables of a sweep, its verdicts, scores as text
+tables/         where a table is made: the tables of a sweep, its verdicts, scores as text (of cars: cars/table.py)
 figures/        PDF and PNG figures of runs and sweeps: `crossreg figures`
 page/           the page of `crossreg report`
 watch/          the server of `crossreg watch`
-cars/           figures and page of car experiments
+cars/           table, figures and page of car experiments
 shared/         style and scripts of all pages
 data_check.py   text and picture of `crossreg data check`
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config
-from crossreg.data.pairs import AbstractPairs, Data
+from crossreg.data.dataset import Data
+from crossreg.data.pairs import AbstractPairs
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.metrics.evaluation import evaluate_all, sigma_per_site
 from crossreg.metrics.test_times import scores_by_time, trained_steps

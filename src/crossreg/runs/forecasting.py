@@ -1,4 +1,7 @@
-"""A trained run fed its own output: `crossreg rollout`, on its test trajectories or from fields of a user."""
+"""A trained run fed its own output: `crossreg rollout`, on its test trajectories or from fields of a user.
+
+The scores of test trajectories are written to `rollout.json`, the first of them at every point to `rollout_fields.npz`.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -10,18 +13,50 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
+from crossreg.files.whole import write_json
 from crossreg.forecasts.rollout import checked_leads, rollout
 from crossreg.progress.display import CountDisplay
+from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecast_fields
+from crossreg.runs.file_names import ROLLOUT
 from crossreg.runs.final_scores import rollout_scores
 from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
 from crossreg.runs.run_folder import Run
 
-_STEPS = 50
+STEPS = 50
 _VALUES_PER_CALL = 2**25
+
+
+def forecast_test(
+    folder: Path,
+    run: Run,
+    *,
+    data: Path | None = None,
+    steps: int | None = None,
+    leads: Sequence[int] | None = None,
+    particles: int = 60,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Forecast the test trajectories of a run, and write their scores and the first of them to its folder.
+
+    Args:
+        folder: The folder of the run.
+        run: The run.
+        data: Where its data files are now, if they have moved.
+        steps: As for `score_rollouts`, like the arguments that follow.
+
+    Returns:
+        What `score_rollouts` returns.
+    """
+    splits = run.load_data(data)
+    scores = score_rollouts(run, splits, steps=steps, leads=leads, particles=particles, progress=progress)
+    stored = compute_forecast_fields(run, splits, scores["steps"], particles=particles, progress=progress)
+    write_json(folder / ROLLOUT, scores)
+    write_forecast_fields(folder, stored)
+    return scores
 
 
 def score_rollouts(
@@ -51,7 +86,7 @@ def score_rollouts(
         InputError: If test trajectories have fewer steps.
     """
     length = data.test.pairs_per_row
-    steps = min(_STEPS, length) if steps is None else steps
+    steps = min(STEPS, length) if steps is None else steps
     if not 1 <= steps <= length:
         raise InputError(f"steps is {steps}: must be from 1 to the {length} of the test trajectories")
     with CountDisplay("trajectories forecast", enabled=progress) as display:
@@ -136,6 +171,7 @@ def forecast_file(
     source: Path,
     target: Path,
     *,
+    steps: int = STEPS,
     mask_file: Path | None = None,
     no_mask: bool = False,
     **how: Any,
@@ -146,6 +182,7 @@ def forecast_file(
         run: The trained run.
         source: The file of the fields to start from, (batch, channel, *space).
         target: The file to write, which must not exist.
+        steps: How many steps ahead.
         mask_file: An NPY file that says where inputs are observed, in place of the run's mask.
         no_mask: Whether all points are observed.
         **how: Further arguments of `forecast_fields`.
@@ -159,7 +196,7 @@ def forecast_file(
     if target.exists():
         raise InputError(f"output {target}: exists already; name another file, or remove it")
     x, mask, warnings = read_fields(run, source, mask_file, no_mask)
-    arrays = forecast_fields(run, x, mask, **how)
+    arrays = forecast_fields(run, x, mask, steps=steps, **how)
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             leads = arrays["leads"][: np.argmax(arrays["out_of_range"] > 0)]
@@ -169,6 +206,8 @@ def forecast_file(
                 f" training data{until}"
             )
     write_arrays(target, arrays)
+    if lost := int(arrays["out_of_range"][-1]):
+        warnings.append(f"particles that left the range of the training data: {lost} (out_of_range has them by lead)")
     for warning in warnings:
         print(f"crossreg: {warning}", file=sys.stderr)
     return arrays

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from jaxtyping import Array, Float, Int, PyTree
 
 from crossreg.config import Config, changed_fields, from_dict, to_dict
+from crossreg.data.dataset import Data
 from crossreg.data.load import make_data
-from crossreg.data.pairs import Data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular

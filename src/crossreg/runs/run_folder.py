@@ -28,9 +28,10 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from crossreg.config import Config, load_stored
 from crossreg.data.checks import check_mask
+from crossreg.data.dataset import Data, SplitName
 from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
-from crossreg.data.pairs import AbstractPairs, Batch, Data, SplitName
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line, warn
 from crossreg.files.whole import check_is_folder, read_array, read_json

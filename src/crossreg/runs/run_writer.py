@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from crossreg.config import Config, load_stored, to_dict, to_yaml
-from crossreg.data.pairs import Data
+from crossreg.config import Config, all_settings, load_stored, to_yaml
+from crossreg.data.dataset import Data
 from crossreg.errors import InputError
 from crossreg.files.sealed import is_sealed, seal_or_none
 from crossreg.files.whole import check_not_file, is_temporary, json_bytes, make_folder, writing_to
@@ -64,15 +64,11 @@ def check_same(folder: Path, config: Config) -> None:
     with contextlib.suppress(InputError):  # a corrupted manifest says nothing about the settings
         if read_manifest(folder) is not None and not is_sound(folder, CONFIG):
             return  # corrupted settings: reported and written again, once the other files show that it is this run
-    there, asked = (_flat(c) for c in (load_stored(folder / CONFIG), config))
+    there, asked = (all_settings(c) for c in (load_stored(folder / CONFIG), config))
     if changes := [f"{name} {there[name]}, not {asked[name]}" for name in there if there[name] != asked[name]]:
         raise InputError(
             f"out {folder}: already holds a run of other settings ({'; '.join(changes)}); choose another folder"
         )
-
-
-def _flat(config: Config) -> dict[str, Any]:
-    return {name: value for part in to_dict(config).values() for name, value in part.items()}
 
 
 def open_run(folder: Path, config: Config, data: Data, identity: str | None = None) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from crossreg.config import Config, TrainConfig
+from crossreg.data.dataset import Data
 from crossreg.data.files.load import resolved
 from crossreg.data.files.streamed import check_unchanged
 from crossreg.data.load import load_config
-from crossreg.data.pairs import Data
 from crossreg.files.whole import made_whole
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts
@@ -21,7 +21,8 @@ from crossreg.nn.surrogate import Surrogate
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
-from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import write_run_fields
+from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.runs.file_names import HISTORY, METRICS, MODEL, SNAPSHOTS, TEST_FIELDS, VERSIONS
 from crossreg.runs.final_scores import final_metrics
 from crossreg.runs.programs import Training
@@ -223,8 +224,7 @@ def _score(model: Surrogate, data: Data, config: Config, folder: Path, *, progre
     predictor = SurrogatePredictor(model, config.train.evaluation_samples)
     fields = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
     check_unchanged(data.train, data.reg, data.test)
-    with entered(folder, TEST_FIELDS) as entry:
-        write_test_fields(folder / TEST_FIELDS, fields, identity=identity(config, data), announce=entry)
+    write_run_fields(folder, TEST_FIELDS, fields, identity=identity(config, data))
     record_json(folder, METRICS, metrics)
     return metrics
 

@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from crossreg.config import Config, ModelConfig, TrainConfig
+from crossreg.data.dataset import Data
 from crossreg.data.keys import MODEL_STREAM
-from crossreg.data.pairs import Data, replica_axes
+from crossreg.data.pairs import replica_axes
 from crossreg.errors import InputError
 from crossreg.files.memory import in_words
 from crossreg.machine.devices import device_bytes, devices_in_use

@@ -203,12 +203,12 @@ def over_replicas(replicas: int) -> Layout:
     return Layout(_mesh(devices), replicas) if len(devices) > 1 else Layout(None, replicas)
 
 
-def over_batches(replicas: int = 1) -> Layout:
+def over_batches() -> Layout:
     """Divide batches among the devices in use, in every process."""
     ordered = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     by_process = [[d for d in ordered if d.process_index == process] for process in range(jax.process_count())]
     devices = [device for own in by_process for device in own[: len(devices_in_use())]]
-    return Layout(_mesh(devices), replicas, "batch") if len(devices) > 1 else Layout(None, replicas)
+    return Layout(_mesh(devices), 1, "batch") if len(devices) > 1 else ALONE
 
 
 def _mesh(devices: list) -> Mesh:

@@ -14,8 +14,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from crossreg.data.dataset import Data
 from crossreg.data.keys import MEMBER_STREAM
-from crossreg.data.pairs import AbstractPairs, Data, replica_axes, stack_pairs
+from crossreg.data.pairs import AbstractPairs, replica_axes, stack_pairs
 from crossreg.nn.surrogate import Surrogate
 from crossreg.routing import Routed, merge
 from crossreg.training.parallel import ALONE, PART, Layout

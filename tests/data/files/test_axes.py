@@ -9,7 +9,7 @@ import pytest
 
 from crossreg.cli.main import main
 from crossreg.data.formats.axes import named_axes
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.errors import InputError
 from crossreg.runs.run_folder import load_run
 from crossreg.runs.safeguards.manifest import vouch

@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.errors import InputError
 from made_fields import fields, read_all
 

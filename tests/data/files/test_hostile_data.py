@@ -20,7 +20,7 @@ from crossreg.data.files.check import check_data
 from crossreg.data.files.pool import Pool, pool_of
 from crossreg.data.files.split import split_source
 from crossreg.data.files.streamed import StreamedPairs
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.data.pairs import Pairs
 from crossreg.errors import InputError
 from made_fields import fields, read_all

@@ -13,7 +13,7 @@ import crossreg as xr
 from crossreg.config import OWN_DATA
 from crossreg.data.files.load import load_files, resolved, units_of
 from crossreg.data.files.split import split_source
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.data.load import make_data, trajectories_of
 from crossreg.data.units import Units
 from crossreg.errors import InputError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.errors import InputError
 from made_fields import CHANNELS, SAMPLES, SPACE, TIMES, fields, read_all
 

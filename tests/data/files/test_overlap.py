@@ -13,7 +13,7 @@ from crossreg.config import OWN_DATA, DataConfig
 from crossreg.data.files.check import check_data
 from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import split_source
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 
 LENGTH, SHIFT = 7, 3
 

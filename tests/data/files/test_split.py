@@ -7,7 +7,7 @@ import pytest
 
 from crossreg.config import OWN_DATA, Config
 from crossreg.data.files.split import split_source, suggested_sizes
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.errors import InputError
 from made_fields import fields
 

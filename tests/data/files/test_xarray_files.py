@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import netcdf_file
 
-from crossreg.data.formats.source import open_source
+from crossreg.data.formats.open import open_source
 from crossreg.errors import InputError
 from made_fields import fields, read_all
 

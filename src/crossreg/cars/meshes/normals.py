@@ -24,7 +24,7 @@ from scipy.spatial import KDTree
 
 # Of 6, 8, 10 and 14, this has the least mean angle to the faces' normals on four real cars; all but 6 get 99.6% of the
 # signs right.
-NUM_NEIGHBOURS = 10
+_NUM_NEIGHBOURS = 10
 
 
 def area_vectors(
@@ -80,11 +80,9 @@ def turn_outward(
     return np.where(signs[:, None] < 0, faces[:, ::-1], faces)
 
 
-def estimate_normals(
-    points: Float[np.ndarray, "point 3"], num_neighbours: int = NUM_NEIGHBOURS
-) -> Float[np.ndarray, "point 3"]:
+def estimate_normals(points: Float[np.ndarray, "point 3"]) -> Float[np.ndarray, "point 3"]:
     """Return outward unit normals from points alone."""
-    size = min(num_neighbours + 1, len(points))
+    size = min(_NUM_NEIGHBOURS + 1, len(points))
     distance, near = KDTree(points).query(points, size)
     around = points[near] - points[near].mean(axis=1, keepdims=True)
     _, directions = np.linalg.eigh(np.einsum("pki,pkj->pij", around, around))

@@ -7,5 +7,5 @@
     pool.py      files that the runs of a sweep share, in memory
     check.py     the summary of `crossreg data check`
 
-May import `formats/`, and `pairs.py`, `observation.py` and `units.py` beside it.
+May import `formats/`, and `pairs.py`, `dataset.py`, `observation.py` and `units.py` beside it.
 """

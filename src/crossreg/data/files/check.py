@@ -16,7 +16,8 @@ from crossreg.config import OWN_DATA, DataConfig, ModelConfig
 from crossreg.data.files.likeness import likeness_warning
 from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import split_source, suggested_sizes
-from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source
+from crossreg.data.formats.open import open_source
+from crossreg.data.formats.source import SAMPLED_BYTES, Source
 from crossreg.errors import InputError
 
 # If a step changes a field by less than this share of its spread, it is better to predict the change.

@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from crossreg.config import OWN_DATA, DataConfig
+from crossreg.data.dataset import Data, unmeasured
 from crossreg.data.files.likeness import likeness_warning
 from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import NAMES, Part, check_repeated, split_source
 from crossreg.data.files.streamed import Reader, stream
-from crossreg.data.formats.source import SAMPLED_BYTES, Source, open_source, sampled_frames
-from crossreg.data.pairs import Data, GridPairs, Pairs, make_pairs, unmeasured
+from crossreg.data.formats.open import open_source
+from crossreg.data.formats.source import SAMPLED_BYTES, Source, sampled_frames
+from crossreg.data.pairs import GridPairs, Pairs, make_pairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError, warn
 from crossreg.files.memory import check_room

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from crossreg.config import DataConfig
+from crossreg.data.dataset import Data
 from crossreg.data.files.load import (
     check_splits,
     digest_of,
@@ -20,8 +21,9 @@ from crossreg.data.files.load import (
     warn_of_likeness,
 )
 from crossreg.data.files.split import Part, split_source
-from crossreg.data.formats.source import Source, open_source, stamps_of
-from crossreg.data.pairs import Data, Pairs
+from crossreg.data.formats.open import open_source, stamps_of
+from crossreg.data.formats.source import Source
+from crossreg.data.pairs import Pairs
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room, in_words

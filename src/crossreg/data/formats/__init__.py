@@ -1,6 +1,7 @@
 """Readers of file formats: each makes an `Opened` of a path, and all of them together a `Source`.
 
-    source.py        Source; which module reads a path (`_open_file`: a new format is added there)
+    open.py          which module reads a path (`_open_file`: a new format is added there)
+    source.py        Source: trajectories that are read as needed
     axes.py          letters for axes, and arrays whose axes have letters
     numpy_files.py   NPY, NPZ, and arrays in memory
     hdf5_files.py    any HDF5 file; those of pdebench.py and the_well.py by their layout

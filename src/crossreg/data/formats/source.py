@@ -1,15 +1,14 @@
-"""A source of trajectories, in files or in arrays, which is read as needed, and the format of a path.
+"""A source of trajectories, in files or in arrays, which is read as needed.
 
 Every format ends in the same `Source`: segments (files, or groups in a file) of some samples each, whose variables
-stand side by side as channels. `_open_file` chooses the module that reads a file: a new format is added there.
+stand side by side as channels.
 """
 
 import bisect
-import contextlib
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,22 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from crossreg.data.formats.axes import SPACE, Variable, check_axes, read_mask
+from crossreg.data.formats.axes import SPACE, Variable, read_mask
 from crossreg.errors import InputError, in_one_line
 from crossreg.files.arrays import most_unpacked, said_in_one_line
 from crossreg.files.memory import in_words
 
 NUMPY, HDF5, NETCDF = (".npy", ".npz"), (".h5", ".hdf5", ".he5"), (".nc", ".nc4", ".cdf", ".netcdf")
-_SPLIT_FOLDERS = {"train": "train", "valid": "reg", "val": "reg", "reg": "reg", "test": "test"}
 # What is read of a source to recognise it, or to find the scale of its numbers: all of it, or so many fields.
 SAMPLED_BYTES, _SAMPLED_FIELDS = 2**26, 2048
 # Bytes of a sample's number in a list.
 _SAMPLE_BYTES = 64
-# The files of a Zarr array, besides some of its chunks, by which a change is noticed.
-ZARR_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
-_STAMPED_CHUNKS = 256
-# Files that a process has open besides those of its data.
-_OTHER_FILES = 256
 # The name, size, time and inode of each file.
 Stamps = tuple[tuple[str, int, int, int], ...]
 
@@ -172,7 +165,7 @@ class Source:
 
         Other files may appear beside them: a run may be stored in the folder of its data.
         """
-        if _stamps(Path(name) for name, *_ in self.stamps) != self.stamps:
+        if stamps_at(Path(name) for name, *_ in self.stamps) != self.stamps:
             raise InputError(f"data {self.path}: has changed since it was first read; train on it from the start")
 
 
@@ -183,82 +176,20 @@ def sampled_frames(source: Source, samples: Sequence[int], times: slice, most_by
     if len(samples) * len(along) <= most:
         return [(sample, times) for sample in samples]
     most = min(most, _SAMPLED_FIELDS)
-    places = _evenly_spaced(len(samples) * len(along), most)
+    places = evenly_spaced(len(samples) * len(along), most)
     chosen = [(samples[place // len(along)], along[place % len(along)]) for place in places]
     return [(sample, slice(time, time + 1)) for sample, time in chosen]
 
 
-def _evenly_spaced(count: int, most: int) -> list[int]:
+def evenly_spaced(count: int, most: int) -> list[int]:
     """Return at most `most` numbers from 0 … count − 1, among them the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int)).tolist()
 
 
-def stamps_of(path: Path) -> Stamps:
-    """Return a stamp of each file of a path: its name, and what changes when it is written to or replaced.
-
-    Stamps are compared often during a training, so that they must be few. A Zarr store may have a file for every chunk:
-    of each of its arrays, the metadata count, and at most 256 of the chunks and of their folders, evenly spaced. Zarr
-    replaces chunks, which changes their folder's time, so that most changes of large stores are noticed too.
-    """
-    groups, _ = _files_of(path)
-    return _stamps(one for files in groups.values() for file in files for one in _stamped(file))
-
-
-def _stamps(files: Iterable[Path]) -> Stamps:
+def stamps_at(files: Iterable[Path]) -> Stamps:
+    """Return the stamp of each file that exists."""
     found = [(str(p), p.stat()) for p in files if p.exists()]
     return tuple((name, status.st_size, status.st_mtime_ns, status.st_ino) for name, status in found)
-
-
-def _stamped(path: Path) -> Iterator[Path]:
-    """Yield a file itself; of a store, the files and folders that are stamped, and no others in its folder."""
-    if not path.is_dir():
-        yield path
-        return
-    yield from (path / name for name in ZARR_METADATA)
-    for array in sorted(p for p in path.iterdir() if any((p / name).is_file() for name in (".zarray", "zarr.json"))):
-        yield from (array / name for name in ZARR_METADATA)
-        inside = sorted(p for p in array.rglob("*") if p.name not in ZARR_METADATA)
-        folders = {array} | {p.parent for p in inside}
-        for entries in (sorted(folders), [p for p in inside if p not in folders]):
-            yield from (entries[i] for i in _evenly_spaced(len(entries), _STAMPED_CHUNKS))
-
-
-def open_source(
-    path: Path, *, field: str | None = None, axes: str | None = None, stored: Sequence[int] | None = None
-) -> Source:
-    """Open the trajectories in a file, a Zarr store, or a folder of files, with or without folders for the splits.
-
-    `field` is the array to take, or several, as in "u,v"; `axes` has a letter for each axis, which follow by default
-    from the format, names in the file, or the shape. `stored` is the shape (channel, *space) of a stored run's fields.
-    """
-    wanted = _wanted(field, axes, stored)
-    if not path.exists():
-        raise InputError(f"data {path}: no such file or folder")
-    return _open_groups(path, *_files_of(path), stamps_of(path), wanted)
-
-
-def open_files(paths: Sequence[Path], *, field: str | None = None, axes: str | None = None) -> Source:
-    """Open the trajectories of several files, in this order, as `open_source` opens those of a folder."""
-    wanted = _wanted(field, axes)
-    if missing := [path for path in paths if not path.exists()]:
-        raise InputError(f"data {missing[0]}: no such file")
-    stamps = _stamps(one for path in paths for one in _stamped(path))
-    return _open_groups(paths[0].parent, {"all": list(paths)}, False, stamps, wanted)
-
-
-def _wanted(field: str | None, axes: str | None, stored: Sequence[int] | None = None) -> Wanted:
-    if axes is not None:
-        check_axes(axes)
-    return Wanted(tuple(name.strip() for name in field.split(",")) if field else (), axes, stored)
-
-
-def _open_groups(
-    path: Path, groups: Mapping[str, Sequence[Path]], are_splits: bool, stamps: Stamps, wanted: Wanted
-) -> Source:
-    _allow_open_files(sum(map(len, groups.values())))
-    opened = {name: [_open_file(file, wanted) for file in files] for name, files in groups.items()}
-    size = sum(_stored_bytes(file) for files in groups.values() for file in files)
-    return make_source(path, opened, size, are_splits=are_splits, stamps=stamps)
 
 
 def make_source(
@@ -290,11 +221,6 @@ def make_source(
     return source
 
 
-def _stored_bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def _check_proportion(source: Source) -> None:
     """Raise InputError if files claim so much more than they hold that one step, or a list of samples, fills memory."""
     for size, what in (
@@ -308,69 +234,15 @@ def _check_proportion(source: Source) -> None:
             )
 
 
-def _is_zarr(path: Path) -> bool:
-    return path.is_dir() and (path.suffix == ".zarr" or any((path / n).exists() for n in ("zarr.json", ".zgroup")))
-
-
-def _files_of(path: Path) -> tuple[dict[str, list[Path]], bool]:
-    """Return the files of each split, or all files under one name, and whether they are divided into splits."""
-    if not path.is_dir() or _is_zarr(path):
-        return {"all": [path]}, False
-    known = (*NUMPY, *HDF5, *NETCDF)
-
-    def files(folder: Path) -> list[Path]:
-        return sorted(p for p in folder.iterdir() if p.suffix.lower() in known or _is_zarr(p))
-
-    for root in (path, path / "data"):
-        inside = sorted(p for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
-        folders = {_SPLIT_FOLDERS[p.name]: files(p) for p in inside if p.name in _SPLIT_FOLDERS}
-        if folders.get("train"):
-            empty = [name for name in ("reg", "test") if not folders.get(name)]
-            if empty:
-                raise InputError(f"data {path}: has files for train, but none for {' and '.join(empty)}")
-            return {name: folders[name] for name in ("train", "reg", "test")}, True
-    if not (found := files(path)):
-        raise InputError(f"data {path}: a folder with no file that ends in {', '.join(known)}")
-    return {"all": found}, False
-
-
-def _allow_open_files(count: int) -> None:
-    """Raise the limit on open files, as far as the system allows: files stay open to be read from."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * count + _OTHER_FILES
-    if soft == resource.RLIM_INFINITY or wanted <= soft:
-        return
-    wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _open_file(path: Path, wanted: Wanted) -> Opened:
-    """Open a file with the reader of its format; a new format is added here."""
-    if not (path.is_file() or _is_zarr(path)):
-        raise InputError(
-            f"data {path}: neither a file nor a folder, but perhaps a pipe; write the data to a file first"
-        )
-    suffix = path.suffix.lower()
-    with said_in_one_line(f"data {path}"):
-        if suffix in NUMPY:
-            from crossreg.data.formats.numpy_files import open_numpy
-
-            return open_numpy(path, wanted)
-        if suffix in HDF5:
-            from crossreg.data.formats.hdf5_files import open_hdf5
-
-            return open_hdf5(path, wanted)
-        if suffix in NETCDF or _is_zarr(path):
-            from crossreg.data.formats.xarray_files import open_xarray
-
-            return open_xarray(path, wanted)
-    known = ", ".join((*NUMPY, *HDF5, *NETCDF, ".zarr"))
-    raise InputError(f"data {path}: unknown kind of file; expected {known}, or a folder of such files")
+def _size_of(variables: Sequence[Variable], letter: str, path: Path) -> int | None:
+    """Return the length of an axis, which all variables that have it share; 1 stands for any length."""
+    sizes = {size for variable in variables if (size := variable.size(letter)) is not None}
+    if len(sizes) > 1:
+        sizes.discard(1)
+    if len(sizes) > 1:
+        shapes = ", ".join(f"{variable.where} {tuple(variable.array.shape)}" for variable in variables)
+        raise InputError(f"data {path}: its fields differ in shape: {shapes}")
+    return sizes.pop() if sizes else None
 
 
 def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...], int, tuple[int, ...]]:
@@ -379,18 +251,8 @@ def _one_shape(segments: Sequence[Segment], path: Path) -> tuple[tuple[str, ...]
     for segment in segments:
         variables = segment.variables
         names = tuple(name for variable in variables for name in variable.names)
-
-        def size(letter: str, variables=variables) -> int | None:
-            sizes = {n for v in variables if (n := v.size(letter)) is not None}
-            if len(sizes) > 1:
-                sizes.discard(1)  # an axis of length 1 stands for all
-            if len(sizes) > 1:
-                shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
-                raise InputError(f"data {path}: its fields differ in shape: {shapes}")
-            return sizes.pop() if sizes else None
-
-        space = tuple(n for letter in SPACE if (n := size(letter)) is not None)
-        found.setdefault((names, size("t") or 1, space), variables[0].where)
+        times, *grid = (_size_of(variables, letter, path) for letter in ("t", *SPACE))
+        found.setdefault((names, times or 1, tuple(n for n in grid if n is not None)), variables[0].where)
     if len(found) > 1:
         shapes = "; ".join(f"{where}: {key[1]} times of {key[0]} on {key[2]}" for key, where in list(found.items())[:2])
         raise InputError(f"data {path}: trajectories must have one shape, but there are {shapes}")

@@ -7,10 +7,11 @@ unfinished.py  incomplete runs, sweeps and car experiments, and the reasons
 data_names.py  names in place of the paths of data files
 lines.py       runs as the curves of the page
 fields.py      test trajectories as text that the page decodes
-parts.py       tables and lists as HTML
-settings.py    settings, versions and times as HTML
-write.py       all of it in one file
-static/        the page itself: HTML, style and scripts
+parts.py       tables of the section Results, and lists, as HTML
+settings.py    the section of settings, versions and times, as HTML
+write.py       all of it in one file, each section in its place
+static/        page.html has the sections, page.js draws the figures of Results; maps.js, slice.js and entries.js draw
+               test trajectories; page.css is their style
 
 Imports from `runs`, `designs`, `studies` (sweeps and their fields), and the other parts of `report` but `watch`.
 """

@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crossreg.config import changed_fields, to_dict
+from crossreg.config import all_settings, changed_fields, to_dict
 from crossreg.report.page.folders import Car, Found, Run, Sweep
 from crossreg.report.page.parts import folded, listed, table, word
 from crossreg.report.page.unfinished import Unfinished
@@ -69,7 +69,7 @@ def _runs(runs: Sequence[Run]) -> str:
     }
     if len(runs) == 1:
         return _facts(facts | {"ended": runs[0].state.removeprefix("finished ")}) + _run(runs[0])
-    flat = [_flat_settings(run) for run in runs]
+    flat = [all_settings(run.config) for run in runs]
     differ = [name for name in flat[0] if len({str(settings[name]) for settings in flat}) > 1]
     header = ["run", *(name.replace("_", " ") for name in differ), "state"]
     body = [
@@ -82,10 +82,6 @@ def _runs(runs: Sequence[Run]) -> str:
     listing = f'<div class="tall">{table([header, *body], "Runs and what differs between them")}</div>'
     title = f"{len(runs)} runs: what differs between them, and when they ended"
     return _facts(facts) + folded(title, listing) + folded("All details of each run", each)
-
-
-def _flat_settings(run: Run) -> dict[str, Any]:
-    return {name: value for part in to_dict(run.config).values() for name, value in part.items()}
 
 
 def _run(run: Run) -> str:

@@ -61,7 +61,22 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
         output = folder / DEFAULT
     else:
         check_replaceable(output, b'name="generator" content="crossreg"', "output")
-    found = find(folder, progress=progress)
+    page = _page(find(folder, progress=progress), progress=progress)
+    if len(page) > LARGEST:
+        raise InputError(
+            f"{folder}: its page would have {len(page) / 1e6:.1f} MB, more than the limit of {LARGEST / 1e6:.0f};"
+            " report its folders one by one, or a sweep of fewer regimes or methods"
+        )
+    try:
+        with replacing(output) as file:
+            file.write(page)
+    except OSError as error:
+        raise InputError(f"output {output}: cannot write here ({error.strerror})") from error
+    return output
+
+
+def _page(found: Found, *, progress: bool) -> bytes:
+    """Return the page of what was found, with as many test trajectories and cars as there is room for."""
     names = data_names(found)
     found = with_names(found, names)
     groups = make_groups(found)
@@ -103,18 +118,7 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
         room -= len(texts["cars"].encode(errors="replace")) + len(texts["plotly"].encode(errors="replace"))
     texts["policy"] = policy(scripts)
     texts["data"] = json_text(inside | {"entries": embed(entries, room)})
-    page = fill(_file("page.html"), texts).encode(errors="replace")
-    if len(page) > LARGEST:
-        raise InputError(
-            f"{folder}: its page would have {len(page) / 1e6:.1f} MB, more than the limit of {LARGEST / 1e6:.0f};"
-            " report its folders one by one, or a sweep of fewer regimes or methods"
-        )
-    try:
-        with replacing(output) as file:
-            file.write(page)
-    except OSError as error:
-        raise InputError(f"output {output}: cannot write here ({error.strerror})") from error
-    return output
+    return fill(_file("page.html"), texts).encode(errors="replace")
 
 
 def check_output(output: Path) -> None:

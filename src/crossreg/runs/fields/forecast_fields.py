@@ -1,6 +1,5 @@
 """Forecasts of a few test trajectories, in the format of test fields, for figures and pages: a time step is a lead."""
 
-import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +9,17 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
-from crossreg.data.pairs import Data, GridPairs
+from crossreg.data.pairs import GridPairs
 from crossreg.forecasts.windows import Window, forecasts_of
 from crossreg.predictive.in_units import error_of
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.fields.stored_fields import Planes, StoredFields, read_test_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import Planes, StoredFields, read_stored_fields, write_run_fields
 from crossreg.runs.fields.test_fields import quantile_offsets
 from crossreg.runs.file_names import ROLLOUT_FIELDS
 from crossreg.runs.run_folder import Run, identity_of
-from crossreg.runs.safeguards.manifest import check_files, entered, read_manifest
+from crossreg.runs.safeguards.manifest import check_files
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 48_000  # of one trajectory, over its leads
@@ -124,9 +124,7 @@ def _planes(whole: dict[str, np.ndarray], leads, space: list[int]) -> Planes:
 
 def write_forecast_fields(folder: Path, stored: StoredFields) -> None:
     """Write the file of a run, and list it in the run's manifest."""
-    with contextlib.ExitStack() as held:
-        entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, ROLLOUT_FIELDS))
-        write_test_fields(folder / ROLLOUT_FIELDS, stored, identity=identity_of(folder) or "-", announce=entry)
+    write_run_fields(folder, ROLLOUT_FIELDS, stored, identity=identity_of(folder) or "-")
 
 
 def read_forecast_fields(folder: Path) -> StoredFields | None:
@@ -138,4 +136,4 @@ def read_forecast_fields(folder: Path) -> StoredFields | None:
     if not (folder / ROLLOUT_FIELDS).exists():
         return None
     check_files(folder, [ROLLOUT_FIELDS])
-    return read_test_fields(folder / ROLLOUT_FIELDS, identity=identity_of(folder))
+    return read_stored_fields(folder / ROLLOUT_FIELDS, identity=identity_of(folder))

@@ -1,5 +1,7 @@
 r"""The format of `test_fields.npz`: predictions of some test trajectories, and where in all of them they are worst.
 
+`rollout_fields.npz` has the same format: a time step is then a lead of a forecast.
+
 The file is small. Values are float16 in units of a power of two near the RMS of the channel's truth, less its mean
 where that is far larger than its spread: pressures of 10⁵ Pa beside velocities keep their digits. The error is kept
 in place of the mean, whose rounding would be larger than a small error. A quantile q is kept as (q − m)/√U_tot, to
@@ -9,6 +11,7 @@ Where the truth is unknown, truth and error are NaN, and the mean is in an array
 only if there are such places. Files of older versions do not have it: their mean is NaN there.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -22,6 +25,7 @@ from crossreg.errors import InputError, in_one_line
 from crossreg.files.arrays import open_npz
 from crossreg.files.sealed import check_sealed, write_sealed
 from crossreg.runs.fields.regions import Region
+from crossreg.runs.safeguards.manifest import entered, read_manifest
 
 # Bands of any level follow from these nearly exactly, by interpolation over their normal scores.
 LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -119,7 +123,7 @@ class StoredFields(NamedTuple):
         return self.mean + self.std * self.offsets
 
 
-def write_test_fields(
+def write_stored_fields(
     path: Path, stored: StoredFields, *, identity: str = "-", announce: Callable[[Path], None] | None = None
 ) -> None:
     """Write the file in one move.
@@ -153,6 +157,13 @@ def write_test_fields(
         arrays |= {f"{_PLANE}{name}": values for name, values in fields.items()}
     arrays["header"] = np.array(json.dumps(header))
     write_sealed(path, arrays, identity=identity, compressed=True, announce=announce)
+
+
+def write_run_fields(folder: Path, name: str, stored: StoredFields, *, identity: str) -> None:
+    """Write a file of a run folder, and list it in the manifest where the folder has one."""
+    with contextlib.ExitStack() as held:
+        entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, name))
+        write_stored_fields(folder / name, stored, identity=identity, announce=entry)
 
 
 # The scale and the origin of each channel.
@@ -248,8 +259,8 @@ def _planes(file: Mapping[str, np.ndarray], unit: _Unit, header: Mapping[str, An
     return Planes(trajectories, int(stride), steps, observed, **fields)
 
 
-def read_test_fields(path: Path, *, identity: str | None = None) -> StoredFields:
-    """Read a file that `write_test_fields` wrote.
+def read_stored_fields(path: Path, *, identity: str | None = None) -> StoredFields:
+    """Read a file that `write_stored_fields` wrote.
 
     Args:
         path: The file.

@@ -41,13 +41,13 @@ from crossreg.runs.fields.stored_fields import (
     Planes,
     StoredFields,
     Windows,
-    read_test_fields,
-    write_test_fields,
+    read_stored_fields,
+    write_run_fields,
 )
 from crossreg.runs.file_names import TEST_FIELDS
 from crossreg.runs.final_scores import SCORED_PAIRS
 from crossreg.runs.run_folder import channel_names, identity_of, load_run
-from crossreg.runs.safeguards.manifest import check_files, entered, read_manifest
+from crossreg.runs.safeguards.manifest import check_files
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 96_000
@@ -287,15 +287,14 @@ def load_run_fields(folder: Path, *, compute: bool = True, progress: bool = Fals
         own = identity_of(folder)
     if path.exists() or not compute:
         check_files(folder, [TEST_FIELDS])
-        stored = read_test_fields(path, identity=own)
+        stored = read_stored_fields(path, identity=own)
         return stored if stored.names else _named(stored, folder)
     run = load_run(folder)
     predictor = SurrogatePredictor(run.model, run.config.train.evaluation_samples)
     data = run.load_data()
     stored = compute_test_fields(predictor, data.test, names=data.names, progress=progress)
-    with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # a read-only folder gets no file
-        entry = None if read_manifest(folder) is None else held.enter_context(entered(folder, TEST_FIELDS))
-        write_test_fields(path, stored, identity=own or "-", announce=entry)
+    with contextlib.suppress(OSError):  # a read-only folder gets no file
+        write_run_fields(folder, TEST_FIELDS, stored, identity=own or "-")
     return stored
 
 

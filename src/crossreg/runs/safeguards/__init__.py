@@ -2,7 +2,7 @@
 
     locks       one process at a time in a folder
     manifest    the SHA-256 of every file: corrupted ones are detected, and nobody else's are replaced
-    snapshots   what a killed training resumes from
+    snapshots   where snapshots are written, and where a killed training resumes from them
     saving      how often a snapshot is written
     versions    the conditions under which a training may resume to the same bits
 

@@ -128,15 +128,20 @@ def fill_by_jobs(
             submit(score_ready())
         display.look(0)
     if failed:
-        labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
-        print(
-            f"crossreg: {len(failed)} of {len(tries)} jobs failed: {labels}; their files and logs are in"
-            f" {folder / JOBS}; the same command tries them again",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say_failed(failed, len(tries), folder)
     else:
         remove_jobs(folder)
+
+
+def _say_failed(failed: Sequence[Job], jobs: int, folder: Path) -> None:
+    """Print which jobs were given up, and where their logs are."""
+    labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
+    print(
+        f"crossreg: {len(failed)} of {jobs} jobs failed: {labels}; their files and logs are in {folder / JOBS}; the"
+        " same command tries them again",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _divide(

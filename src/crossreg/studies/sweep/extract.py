@@ -12,7 +12,8 @@ from crossreg.methods.names import parse_method
 from crossreg.metrics.test_times import scores_by_time
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.runs.archive import Archive
-from crossreg.runs.fields.test_fields import compute_test_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import write_run_fields
+from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.runs.file_names import HISTORY, METRICS, MODEL, TEST_FIELDS
 from crossreg.runs.final_scores import finite_or_none
 from crossreg.runs.run_writer import check_free, write_beginning
@@ -73,8 +74,7 @@ def extract(
             save_model(made / MODEL, model, identity=key, announce=entry)
         with recorded(made, HISTORY) as file:
             file.write("".join(json.dumps(line) + "\n" for line in history).encode())
-        with entered(made, TEST_FIELDS) as entry:
-            write_test_fields(made / TEST_FIELDS, fields, identity=key, announce=entry)
+        write_run_fields(made, TEST_FIELDS, fields, identity=key)
         record_json(made, METRICS, metrics)
     return metrics
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crossreg.data.pairs import Data
+from crossreg.data.dataset import Data
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
 from crossreg.errors import InputError
@@ -24,7 +24,8 @@ from crossreg.predictors.persistence import fit_persistence
 from crossreg.predictors.predictor import Predictor
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.archive import Archive
-from crossreg.runs.fields.test_fields import StoredFields, compute_test_fields, read_test_fields, write_test_fields
+from crossreg.runs.fields.stored_fields import StoredFields, read_stored_fields, write_stored_fields
+from crossreg.runs.fields.test_fields import compute_test_fields
 from crossreg.runs.programs import data_of
 from crossreg.runs.sweep_folder import data_digest, load_trials, trial_key
 from crossreg.studies.sweep.scoring import shared_trajectories, trainings_of
@@ -58,7 +59,7 @@ def load_sweep_fields(
             try:
                 # A corrupted file of this row is reported; a file of another row is replaced.
                 if path.exists() and seal_or_none(path) in (None, key):
-                    by_key[key] = read_test_fields(path, identity=key)
+                    by_key[key] = read_stored_fields(path, identity=key)
                 else:
                     trajectories = trajectories or shared_trajectories(trials.values())
                     if trajectories.digest != digest:
@@ -94,7 +95,7 @@ def _compute(trial: Trial, trajectories: Trajectories, archive: Archive, path: P
     # In a read-only folder, or one that is a link, the fields are not stored but still used.
     with contextlib.suppress(OSError):
         make_folder(path.parent)
-        write_test_fields(path, stored, identity=path.stem)
+        write_stored_fields(path, stored, identity=path.stem)
     return stored
 
 

@@ -77,7 +77,7 @@ def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypa
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep_fields, "write_test_fields", refuse)
+        patch.setattr(sweep_fields, "write_stored_fields", refuse)
         again, missing = load_sweep_fields(sweep, found.rows)
     assert (again.keys(), missing) == (stored.keys(), {})
     assert not kept[1].exists()

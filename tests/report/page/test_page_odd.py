@@ -17,7 +17,7 @@ from crossreg.config import Config, load_yaml
 from crossreg.report.page.data_names import data_names, with_names
 from crossreg.report.page.folders import Found, Sweep, find
 from crossreg.report.page.write import write_report
-from crossreg.runs.fields.stored_fields import write_test_fields
+from crossreg.runs.fields.stored_fields import write_stored_fields
 from crossreg.runs.file_names import TEST_FIELDS
 
 NASTY = "</script><img src=x onerror=alert(1)>&\"'"
@@ -118,7 +118,7 @@ def test_an_odd_car_experiment_gives_a_page(runs, cars, tmp_path, odd, is_shown)
 def test_an_error_without_an_error_bar_is_shown(tmp_path):
     folder = write_run(tmp_path / "run", Config().replace(steps=150))
     stored = fields()
-    write_test_fields(folder / TEST_FIELDS, stored._replace(unaware=(stored.unaware[0]._replace(std=0.0),)))
+    write_stored_fields(folder / TEST_FIELDS, stored._replace(unaware=(stored.unaware[0]._replace(std=0.0),)))
     [entry] = inside(write_report(folder, tmp_path / "r.html"))["entries"]
     assert (entry["unaware"][0]["ratio"], entry["unaware"][0]["std"]) == (None, 0)
 

@@ -13,8 +13,7 @@ from crossreg.methods.names import config_of
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.page.write import LARGEST, write_report
 from crossreg.runs.fields.regions import Region
-from crossreg.runs.fields.stored_fields import Planes
-from crossreg.runs.fields.test_fields import write_test_fields
+from crossreg.runs.fields.stored_fields import Planes, write_stored_fields
 from crossreg.runs.file_names import TEST_FIELDS
 
 pytestmark = needs_browser
@@ -170,7 +169,7 @@ def steep(tmp_path_factory):
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         on, beside = (Region(0, 0, (1, 5), ((8, 15), ends), 0.5, std) for ends, std in (((8, 15), 0.0), ((0, 7), 0.1)))
         stored = fields()._replace(space=(POINTS, 20), unaware=(on, beside), aware=())
-        write_test_fields(folder / TEST_FIELDS, stored)
+        write_stored_fields(folder / TEST_FIELDS, stored)
     return write_report(root, root.parent / "r.html")
 
 
@@ -207,7 +206,7 @@ def test_whole_fields_of_a_plane_are_drawn_and_read(browser, tmp_path):
     one = {name: values[None] for name, values in ({"truth": truth} | same).items()}
     planes = Planes(np.asarray([0]), 2, np.asarray([1, 5]), np.broadcast_to(x > y, (1, 2, 6, 4)), **one)
     folder = write_run(tmp_path / "plane", Config().replace(steps=150))
-    write_test_fields(folder / TEST_FIELDS, fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes))
+    write_stored_fields(folder / TEST_FIELDS, fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes))
     page = opened(browser, write_report(folder, tmp_path / "r.html"))
     page.locator("#channel").select_option("1")
     page.locator("#plane-step").select_option(index=1)
@@ -235,7 +234,7 @@ def test_whole_fields_are_those_of_the_chosen_trajectory(browser, tmp_path):
     planes = Planes(rows, 1, np.asarray([1, 5]), np.ones((2, 2, 6, 4), bool), truth, **same)
     folder = write_run(tmp_path / "plane", Config().replace(steps=150))
     stored = fields()._replace(space=(POINTS, 4), unaware=(), aware=(), planes=planes, names=("flow[0]", "V<x>"))
-    write_test_fields(folder / TEST_FIELDS, stored)
+    write_stored_fields(folder / TEST_FIELDS, stored)
     page = opened(browser, write_report(folder, tmp_path / "r.html"))
     assert page.locator("#channel option").all_text_contents() == ["flow[0]", "V<x>"]
     page.select_option("#channel", label="V<x>")
@@ -260,7 +259,7 @@ def test_a_gap_hides_the_truth_and_not_the_prediction(browser, tmp_path):
     gap_mean = np.where(np.isnan(truth), mean, np.nan)
     gaps = stored._replace(truth=truth, error=stored.error + 0 * truth, gap_mean=gap_mean, names=("p", "v"))
     folder = write_run(tmp_path / "gaps", Config().replace(steps=150))
-    write_test_fields(folder / TEST_FIELDS, gaps._replace(unaware=(), aware=()))
+    write_stored_fields(folder / TEST_FIELDS, gaps._replace(unaware=(), aware=()))
     page = opened(browser, write_report(folder, tmp_path / "r.html"))
 
     def values(name):

@@ -10,7 +10,7 @@ from made_runs import CHANNELS, POINTS, STORED, TIMES, fields, write_run
 from crossreg.config import Config
 from crossreg.methods.names import config_of
 from crossreg.report.page.write import write_report
-from crossreg.runs.fields.stored_fields import Windows, write_test_fields
+from crossreg.runs.fields.stored_fields import Windows, write_stored_fields
 from crossreg.runs.file_names import TEST_FIELDS
 
 pytestmark = needs_browser
@@ -34,7 +34,7 @@ def report(tmp_path_factory):
     stored = stored._replace(unaware=(worst, *stored.unaware), windows=windows)
     for method in ("xreg", "unregularized"):
         folder = write_run(root / method, config_of(method, Config().replace(steps=150)))
-        write_test_fields(folder / TEST_FIELDS, stored)
+        write_stored_fields(folder / TEST_FIELDS, stored)
     return write_report(root, root.parent / "r.html")
 
 
