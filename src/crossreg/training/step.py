@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.forecasts.particles import SurrogateStep, affine_of, standardized_fields
+from crossreg.forecasts.particles import SurrogateStep, affine_of, seen_in, standardized_fields
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict, sample_keys
 from crossreg.objectives import REG_OBJECTIVES, RegLoss, log_scale, train_objective
@@ -315,7 +315,8 @@ def _rollout_step(
         model = merge(Routed(theta_psi, rho, static))
         network = dataclasses.replace(model, units=None, growth=None)
         advance = SurrogateStep(network, x.shape[2] > y.shape[2], path_of(config, noise_only=True))
-        start, truth = (standardized_fields(u, affine_of(model, y.ndim - 3)) for u in (x[0, :, : y.shape[2]], y))
+        units, fields = affine_of(model, y.ndim - 3), x[:, :, : y.shape[2]]
+        start, truth = (standardized_fields(u, units) for u in (fields[0], y))
 
         @jax.checkpoint
         def to_next(particles, at_lead):
@@ -326,7 +327,7 @@ def _rollout_step(
 
         particles = jnp.broadcast_to(start, (num_samples, *start.shape))
         leads = jnp.arange(1, horizon + 1)
-        return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, mask, weight))[1])
+        return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, seen_in(fields, mask, units), weight))[1])
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     # Adam starts afresh: its moments are those of another objective.
