@@ -165,11 +165,9 @@ def predict(command: Predict) -> None:
 
 def rollout(command: Rollout) -> None:
     """Forecast the test trajectories of a run, or the fields of a file."""
-    from crossreg.files.whole import write_json
     from crossreg.report.tables.forecasts import lead_table
-    from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecast_fields
-    from crossreg.runs.file_names import ROLLOUT
-    from crossreg.runs.forecasting import forecast_file, of_single_steps, score_rollouts
+    from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecasts
+    from crossreg.runs.forecasting import beyond_trained, forecast_file, of_single_steps, score_rollouts
     from crossreg.runs.kinds import kind_of
     from crossreg.runs.run_folder import load_run
 
@@ -181,15 +179,19 @@ def rollout(command: Rollout) -> None:
         for name in ("output", "samples", "mask", "no_mask"):
             if getattr(command, name):
                 raise InputError(f"`{name}`: needs `input`, the file of the fields to forecast")
+        if command.levels != Rollout.levels:
+            raise InputError("`levels`: needs `input`; the scores of test trajectories have levels of their own")
         data = run.load_data(command.data)
         scores = score_rollouts(run, data, steps=command.steps, **how)
         how = {"particles": command.particles, "progress": not command.quiet}
         stored = compute_forecast_fields(run, data, scores["steps"], **how)
-        write_json(command.folder / ROLLOUT, scores)
-        write_forecast_fields(command.folder, stored)
+        write_forecasts(command.folder, scores, stored)
         print(json.dumps(scores, allow_nan=False) if command.json else lead_table(scores))
-        warning = of_single_steps(run, scores["steps"])
+        warnings = [of_single_steps(run, scores["steps"]), beyond_trained(run, data, scores["steps"])]
     else:
+        for name in ("data", "json"):
+            if getattr(command, name):
+                raise InputError(f"`{name}`: is for the scores of test trajectories; a forecast of `input` has none")
         if command.output is None:
             raise InputError("`output`: name the NPZ file that the forecast is written to")
         steps = 50 if command.steps is None else command.steps
@@ -201,8 +203,8 @@ def rollout(command: Rollout) -> None:
         if lost:
             said = f"particles that left the range of the training data: {lost} (out_of_range has them by lead)"
             print(f"crossreg: {said}", file=sys.stderr)
-        warning = of_single_steps(run, steps)
-    if warning:
+        warnings = [of_single_steps(run, steps)]
+    for warning in filter(None, warnings):
         print(f"crossreg: {in_flags(warning)}", file=sys.stderr)
 
 

@@ -15,6 +15,7 @@ from crossreg.data.pairs import Data
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
 from crossreg.forecasts.rollout import checked_leads, rollout
+from crossreg.metrics.test_times import trained_steps
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.final_scores import rollout_scores
 from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
@@ -104,7 +105,7 @@ def forecast_fields(
         f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
     )
     start = observe(run, x, mask)[:, : run.channels]
-    seen = np.asarray(np.isfinite(x).all(axis=1, keepdims=True))
+    seen = np.isfinite(x)
     key = evaluation_key(seed)
     chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
     parts = []
@@ -114,7 +115,7 @@ def forecast_fields(
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
             # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
             if run.config.data.mask_channel and not seen[index].all():
-                masks = np.broadcast_to(masks, (steps, *masks.shape)).copy()
+                masks = np.broadcast_to(masks, (steps, len(index), run.channels, *mask.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
@@ -181,4 +182,16 @@ def of_single_steps(run: Run, steps: int) -> str:
     return (
         "the error bars of this run were learned on single steps, and are often too small further ahead; train with"
         " `preset=forecasts` for error bars by lead"
+    )
+
+
+def beyond_trained(run: Run, data: Data, steps: int) -> str:
+    """Return a warning where forecasts of test trajectories reach times that train has not; empty elsewhere."""
+    trained = trained_steps(data, run.config.data)
+    if trained is None or steps <= trained:
+        return ""
+    if not trained:
+        return "all times of test are beyond those that the run was trained on"
+    return (
+        f"the run was trained on {trained} steps of its trajectories: leads above {trained} are at times beyond those"
     )
