@@ -225,7 +225,11 @@ def test_a_gap_hides_its_own_channel_alone_in_units():
     batch = as_batch(np.where(measured, x0, 300).astype(np.float32), np.all(measured, axis=1, keepdims=True))
     model = dataclasses.replace(TWO, units=Units((300.0, 300.0), (25.0, 5.0)))
     first = predict(model, batch.x, key=jax.random.split(KEY, 2), num_samples=4)
-    close(rollout(model, batch, 1, 4, key=KEY).mean[0] / 25, first.mean / 25)
+    found = rollout(model, batch, 3, 4, key=KEY)
+    close(found.mean[0] / 25, first.mean / 25)
+    standard = batch._replace(x=(batch.x - 300) / jnp.asarray([[25.0], [5.0]]))
+    expected = components(rollout(TWO, standard, 3, 4, key=KEY).predictive)
+    close(components(found.predictive).means, expected.means, 1e-5)
 
 
 def test_each_trajectory_has_its_own_answer():

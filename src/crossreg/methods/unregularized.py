@@ -11,5 +11,6 @@ def configure(config: Config) -> Config:
         mode_noise="none",
         lift_noise=0.0,
         generalization_head=False,
+        lead_growth=False,
         train_samples=None,
     )
