@@ -250,6 +250,22 @@ def with_gaps(data: Data, *places) -> Data:
     )
 
 
+@pytest.mark.parametrize("factor", [1e-24, 1e24])
+def test_scores_are_proportional_to_the_units_however_large(factor):
+    """Squares of such fields are beyond float32."""
+    found = {}
+    for by in (1.0, factor):
+        units = Units((0.0, 0.0), (25.0 * by, 0.5 * by))
+        data, how = data_of(SPACE, units, observed_fraction=1.0), {"particles": PARTICLES}
+        climate = climatology_of(data.train)
+        found[by] = score_by_lead(model_of(SPACE, units), data.test, LEADS, climate=climate, **how)
+    for name, values in found[1.0].items():
+        power = 2 if name.startswith("spectrum") else 1
+        power = power if name.startswith(("spectrum", "rmse", "crps", "energy", "variogram")) else 0
+        wanted = np.asarray(values) * factor**power
+        np.testing.assert_allclose(found[factor][name], wanted, rtol=1e-3, atol=1e-6 * abs(wanted).max(), err_msg=name)
+
+
 @pytest.mark.parametrize("score_on", ["all", "observed"])
 def test_spectra_are_those_of_the_fields_without_a_gap(score_on):
     data = data_of(SPACE, UNITS, observed_fraction=0.7, score_on=score_on)

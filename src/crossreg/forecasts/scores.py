@@ -42,7 +42,7 @@ _VALID = 0.5
 
 
 class _Sums(NamedTuple):
-    """Sums at one lead: over points, per channel and in the network's units; or over the fields with known points."""
+    """Sums at one lead: over points, per channel and in the network's units; or over fields, in the largest scale."""
 
     weight: Float[Array, " channel"]
     squared_error: Float[Array, " channel"]
@@ -193,8 +193,12 @@ def _summary(sums: _Sums, scale, leads: list[int]) -> dict[str, Any]:
         "ece_mix": np.asarray([ece_from_coverage(at) for at in covered]),
         "coverage": covered,
         "rank_histogram": sums.pit / points_of_pit,
-        **{name: getattr(sums, name) / sums.fields for name in ("energy_score", "variogram_score")},
-        **{name: (getattr(sums, name).T / sums.whole).T for name in _Sums._fields if name.startswith("spectrum")},
+        **{name: scale.max() * getattr(sums, name) / sums.fields for name in ("energy_score", "variogram_score")},
+        **{
+            name: scale.max() ** 2 * (getattr(sums, name).T / sums.whole).T
+            for name in _Sums._fields
+            if name.startswith("spectrum")
+        },
         "valid_share": sums.valid / sums.fields,
     }
     return {"leads": leads} | {name: values.tolist() for name, values in found.items()}
@@ -239,7 +243,12 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
 
     far = jax.lax.scan(from_climate, jnp.zeros_like(y), climate.quantiles)[0] / len(climate.quantiles)
     within = jnp.mean(jnp.abs(climate.quantiles[:, None] - climate.quantiles), axis=(0, 1)).reshape(ones)
-    scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((1,) * (num_dims + 1))
+    # Relative to the largest one, since squares of fields of 10²⁰ are beyond float32.
+    scale = (
+        predictive.scale / jnp.max(predictive.scale)
+        if isinstance(predictive, InUnits)
+        else jnp.ones((1,) * (num_dims + 1))
+    )
     samples = scale * draw(mixture, key)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
