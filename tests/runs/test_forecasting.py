@@ -17,6 +17,7 @@ from crossreg.runs.final_scores import leads_until
 from crossreg.runs.forecasting import forecast_fields
 from crossreg.runs.prediction import predict_fields
 from crossreg.runs.run_folder import check_scored, load_run
+from crossreg.runs.safeguards.locks import locked
 from refused_commands import refused
 
 SETTINGS = {
@@ -149,6 +150,14 @@ def test_leads_at_times_of_train_are_not_warned_of(folder, capsys):
     capsys.readouterr()
     assert main(["rollout", str(folder), "--steps", "3", "--particles", "2", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(folder, capsys):
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with locked(folder, "training"):
+        said = refused(capsys, "rollout", folder, "--steps", "2", "--particles", "3", "--quiet")
+    assert "in use by another process" in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
 def test_stored_forecasts_are_listed_and_checked(folder):

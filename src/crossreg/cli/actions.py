@@ -170,6 +170,7 @@ def rollout(command: Rollout) -> None:
     from crossreg.runs.forecasting import beyond_trained, forecast_file, of_single_steps, score_rollouts
     from crossreg.runs.kinds import kind_of
     from crossreg.runs.run_folder import load_run
+    from crossreg.runs.safeguards.locks import locked
 
     if kind_of(command.folder) == "cars":
         raise InputError(f"{command.folder}: is a car experiment, whose predictions are not steps in time")
@@ -182,10 +183,11 @@ def rollout(command: Rollout) -> None:
         if command.levels != Rollout.levels:
             raise InputError("`levels`: needs `input`; the scores of test trajectories have levels of their own")
         data = run.load_data(command.data)
-        scores = score_rollouts(run, data, steps=command.steps, **how)
-        how = {"particles": command.particles, "progress": not command.quiet}
-        stored = compute_forecast_fields(run, data, scores["steps"], **how)
-        write_forecasts(command.folder, scores, stored)
+        with locked(command.folder, "process"):  # two at a time would lose entries of the manifest
+            scores = score_rollouts(run, data, steps=command.steps, **how)
+            how = {"particles": command.particles, "progress": not command.quiet}
+            stored = compute_forecast_fields(run, data, scores["steps"], **how)
+            write_forecasts(command.folder, scores, stored)
         print(json.dumps(scores, allow_nan=False) if command.json else lead_table(scores))
         warnings = [of_single_steps(run, scores["steps"]), beyond_trained(run, data, scores["steps"])]
     else:
