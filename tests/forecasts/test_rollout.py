@@ -383,6 +383,7 @@ BAD = {
     "the predictor does not step fields of shape (2, 12)": {"x0": fields(1, channels=2)},
     "the predictor does not step fields of shape (1, 11)": {"x0": fields(1)[..., 1:]},
     "mask has shape (5,); expected (12,), (3, 1, 12) or (3, 3, 1, 12)": {"mask": np.ones(5, bool)},
+    "mask: hides every point of a field": {"mask": np.arange(3)[:, None, None] * np.ones((3, 1, POINTS), bool) > 0},
     "mask has shape (3, 2, 12)": {"mask": np.ones((3, 2, POINTS), bool)},
     "mask: expected only 0 (hidden) and 1 (observed)": {"mask": np.full(POINTS, 0.5)},
     "mask has shape (2, 3, 1, 12)": {"mask": np.ones((2, 3, 1, POINTS), bool)},

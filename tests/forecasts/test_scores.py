@@ -256,9 +256,9 @@ def test_scores_are_proportional_to_the_units_however_large(factor):
     found = {}
     for by in (1.0, factor):
         units = Units((0.0, 0.0), (25.0 * by, 0.5 * by))
-        data, how = data_of(SPACE, units, observed_fraction=1.0), {"particles": PARTICLES}
+        data, model = data_of(SPACE, units, observed_fraction=1.0), model_of(SPACE, units)
         climate = climatology_of(data.train)
-        found[by] = score_by_lead(model_of(SPACE, units), data.test, LEADS, climate=climate, **how)
+        found[by] = score_by_lead(model, data.test, LEADS, climate=climate, particles=PARTICLES)
     for name, values in found[1.0].items():
         power = 2 if name.startswith("spectrum") else 1
         power = power if name.startswith(("spectrum", "rmse", "crps", "energy", "variogram")) else 0

@@ -86,6 +86,9 @@ def rollout(
     kept = checked_leads(leads, steps, particles)
     batch = _start(x0)
     masks = None if mask is None else _masks(batch, mask, steps if hide_own else 1)
+    # Windows of data, which are batches, may begin with a field of which nothing was measured.
+    if masks is not None and not isinstance(x0, Batch) and not masks[0].any(axis=tuple(range(1, masks.ndim - 1))).all():
+        raise InputError("mask: hides every point of a field; expected at least one 1 (observed) in the first step")
     key = jax.random.key(0) if key is None else key
     if key.ndim and key.shape != batch.x.shape[:1]:
         raise InputError(f"key has shape {key.shape}: expected one key, or one for each of {batch.x.shape[0]} fields")
