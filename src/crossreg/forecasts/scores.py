@@ -85,6 +85,9 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
     Returns:
         Quantiles and the variance of each channel.
 
+    Raises:
+        InputError: If no value of a channel is scored.
+
     Example:
         ```python
         climate = xr.forecasts.climatology_of(data.train)
