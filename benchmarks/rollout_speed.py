@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=[*CASES], default=[*CASES])
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)
-    fields = [rng.normal(size=(n, 201, 1, 160)).astype(np.float32) for n in (POOL_SIZE, len(TEST_POOL))]
-    data = make_data(Trajectories(*fields, {}, ""), DataConfig(observed_fraction=1.0), check=False)
+    pool, test = (rng.normal(size=(n, 201, 1, 160)).astype(np.float32) for n in (POOL_SIZE, len(TEST_POOL)))
+    data = make_data(Trajectories(pool, test, {}, ""), DataConfig(observed_fraction=1.0), check=False)
     config = Config().replace(log_sigma_max=-0.7)
     model = build_model(config.model, data.train, key=jax.random.key(0))
     start, climate = jnp.asarray(data.test.trajectories[:, 0]), climatology_of(data.train)

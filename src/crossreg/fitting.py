@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
 from crossreg.config.settings import RegObjective
 from crossreg.data.dataset import Data, SplitName
-from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.data.pairs import AbstractPairs, Batch, GridPairs
 from crossreg.errors import InputError, did_you_mean
 from crossreg.forecasts.forecast import Forecast
 from crossreg.forecasts.rollout import rollout
@@ -25,7 +25,7 @@ from crossreg.objectives import RegLoss
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.display import TrainingDisplay
-from crossreg.runs.input_range import input_range
+from crossreg.runs.input_range import check_inputs, input_range
 from crossreg.studies.train import store_run
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
@@ -87,9 +87,11 @@ class Fit(NamedTuple):
             `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
 
         Raises:
-            InputError: If `x` has the wrong shape, or is not finite.
+            InputError: If `x` has the wrong shape or another grid than the data, or is not finite.
         """
         x = x.x if isinstance(x, Batch) else jnp.asarray(x)
+        if isinstance(self.data.train, GridPairs):
+            check_inputs(x, self.data.train.field_shape, None, "x")
         return predict(self.model, x, key=key, num_samples=num_samples)
 
     def rollout(
@@ -108,8 +110,14 @@ class Fit(NamedTuple):
 
         Returns:
             A predictive distribution at every lead.
+
+        Raises:
+            InputError: If `x0` has another grid than the data, or values far outside the range of the inputs of train,
+                or an argument is out of range. Of values less far outside there is a warning.
         """
-        own: dict[str, Any] = {"limits": input_range(self.data.train).limits, "names": self.data.names}
+        known = input_range(self.data.train)
+        check_inputs(x0.x if isinstance(x0, Batch) else x0, self.data.train.field_shape, known, "x0")
+        own: dict[str, Any] = {"limits": known.limits, "names": self.data.names}
         if not isinstance(x0, Batch):
             own["mask"] = self.data.train.run_mask
         return rollout(self, x0, steps, particles, **own | how)

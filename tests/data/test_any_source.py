@@ -60,6 +60,29 @@ def test_axes_and_gaps_of_an_array_are_those_of_its_file(tmp_path, fields):
     np.testing.assert_array_equal(plain.train.trajectories, data.train.trajectories)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_what_a_masked_array_masks_is_missing(fields, dtype):
+    fields = (100 * fields).astype(dtype)
+    hidden = np.random.default_rng(1).random(fields.shape) < 0.2
+    wanted = np.where(hidden, np.nan, fields)
+    found = xr.load(np.ma.masked_array(np.where(hidden, 999, fields), mask=hidden))
+    assert_same(found, xr.load(wanted.astype(found.train.trajectories.dtype)))
+    assert found.train.has_gaps
+    splits = {"train": slice(0, 5), "reg": slice(5, 8), "test": slice(8, 10)}
+    masked = np.ma.masked_array(fields, mask=hidden)
+    parts = xr.load({name: masked[own] for name, own in splits.items()})
+    np.testing.assert_array_equal(parts.reg.trajectories, wanted[5:8].astype(np.float32))
+    assert not xr.load(np.ma.masked_array(fields)).train.has_gaps
+
+
+@pytest.mark.parametrize(("offset", "is_said"), [(101325.0, False), (1e7, True)])
+def test_fields_too_coarse_in_float32_are_warned_of_where_they_are_loaded(fields, offset, is_said, capsys):
+    xr.load(12 * fields.astype(np.float64) + [[offset], [0.0]])
+    said = capsys.readouterr().err
+    assert ("field[0] varies by 11.1 around values of 1e+07, where float32 has steps of 1: subtract" in said) == is_said
+    assert bool(said) == is_said
+
+
 def test_arrays_of_splits_are_what_their_folders_are(tmp_path, fields):
     parts = {"train": fields[:6], "reg": fields[6:8], "test": fields[8:]}
     for name, part in parts.items():

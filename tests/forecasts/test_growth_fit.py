@@ -20,6 +20,7 @@ from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.data.units import Units
 from crossreg.errors import InputError
+from crossreg.forecasts import windows
 from crossreg.forecasts.forecast import components
 from crossreg.forecasts.growth import fit_growth
 from crossreg.forecasts.rollout import rollout
@@ -103,6 +104,23 @@ def test_the_growth_does_not_depend_on_the_units_of_the_fields():
     moved = fit_growth(model, true_fields(0.5, 0.2, UNITS).reg, HORIZON, particles=8)
     np.testing.assert_allclose(moved.growth.spread, plain.growth.spread, atol=0.02)
     np.testing.assert_allclose(moved.growth.climate, plain.growth.climate, rtol=1e-3)
+
+
+def test_the_climate_is_that_of_all_windows_however_they_are_divided(monkeypatch):
+    """The means of windows differ, and so does what a window has of the variance."""
+    reg = true_fields(0.5, 0.2).reg
+    truth = np.asarray(reg.trajectories, np.float64)[np.asarray(reg.rows)][:, 1:]
+    wanted = truth.var(axis=(0, 1, 3))
+    np.testing.assert_allclose(fit_growth(MODEL, reg, HORIZON, particles=3).growth.climate, wanted, rtol=1e-5)
+    monkeypatch.setattr(windows, "_MOST_VALUES", 7 * CHANNELS * POINTS * HORIZON * 3)  # 40 are 5 times 7, and 5
+    np.testing.assert_allclose(fit_growth(MODEL, reg, HORIZON, particles=3).growth.climate, wanted, rtol=1e-5)
+
+
+def test_a_channel_that_was_never_measured_is_named():
+    reg = true_fields(0.0, 0.0).reg
+    gaps = dataclasses.replace(reg, trajectories=reg.trajectories.at[:, 1:, 1].set(jnp.nan), has_gaps=True)
+    with pytest.raises(InputError, match="no value of channel 1 was measured in the held-out windows"):
+        fit_growth(MODEL, gaps, 2, particles=3)
 
 
 # --- where it acts ----------------------------------------------------------------------------------------------------

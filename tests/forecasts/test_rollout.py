@@ -191,6 +191,47 @@ def test_a_network_that_reads_its_mask_is_given_it_at_every_step():
     close(rollout(model, x0, 2, 4, key=KEY).particles, looped(model, x0, 2, 4, seen[None], reads_mask=True))
 
 
+@pytest.mark.parametrize("reads_mask", [False, True])
+def test_a_gap_hides_its_own_channel_alone_in_every_input(reads_mask):
+    """As in training on single steps, where the network sees the channels of a point that were measured."""
+    x0 = fields(3, channels=2)
+    measured = np.less(np.random.default_rng(4).random((3, 2, POINTS)), 0.7)
+    whole = np.all(measured, axis=1, keepdims=True)
+    batch = as_batch(np.where(measured, x0, 0), whole)
+    model = TWO
+    if reads_mask:
+        model = dataclasses.replace(TWO, stages=(lambda h: 0.9 * h[:2] + 0.1 * h[2:], *TWO.stages))
+        batch = batch._replace(x=jnp.concatenate([batch.x, jnp.asarray(whole, jnp.float32)], axis=1))
+    expected = np.zeros((4, 3, 3, 2, POINTS))
+    for row, p in np.ndindex(3, 4):
+        x, key = jnp.asarray(x0[row]), jax.random.split(jax.random.split(KEY, 3)[row], 4)[p]
+        for step in range(3):
+            x = jnp.where(measured[row], x, 0.0)
+            x = jnp.concatenate([x, jnp.asarray(whole[row], x.dtype)]) if reads_mask else x
+            x = model(x, key=key).mean
+            expected[p, step, row] = x
+    close(rollout(model, batch, 3, 4, key=KEY).particles, expected)
+    first = predict(model, batch.x, key=jax.random.split(KEY, 3), num_samples=4)
+    close(rollout(model, batch, 1, 4, key=KEY).at(1).std, first.std)
+    masks = np.broadcast_to(measured, (3, *measured.shape))
+    close(rollout(model, x0, 3, 4, key=KEY, mask=masks).particles, expected)
+    function = lambda batch, keys: predict(model, batch.x, key=keys, num_samples=4)  # noqa: E731
+    close(rollout(function, batch, 3, 4, key=KEY).particles, expected)
+
+
+def test_a_gap_hides_its_own_channel_alone_in_units():
+    x0 = 300 + 25 * fields(2, channels=2)
+    measured = np.less(np.random.default_rng(4).random((2, 2, POINTS)), 0.7)
+    batch = as_batch(np.where(measured, x0, 300).astype(np.float32), np.all(measured, axis=1, keepdims=True))
+    model = dataclasses.replace(TWO, units=Units((300.0, 300.0), (25.0, 5.0)))
+    first = predict(model, batch.x, key=jax.random.split(KEY, 2), num_samples=4)
+    found = rollout(model, batch, 3, 4, key=KEY)
+    close(found.mean[0] / 25, first.mean / 25)
+    standard = batch._replace(x=(batch.x - 300) / jnp.asarray([[25.0], [5.0]]))
+    expected = components(rollout(TWO, standard, 3, 4, key=KEY).predictive)
+    close(components(found.predictive).means, expected.means, 1e-5)
+
+
 def test_each_trajectory_has_its_own_answer():
     x0, keys = fields(5), jax.random.split(KEY, 5)
     together = rollout(MODEL, x0, 3, 4, key=keys).particles
@@ -362,6 +403,9 @@ BAD = {
     "the predictor does not step fields of shape (2, 12)": {"x0": fields(1, channels=2)},
     "the predictor does not step fields of shape (1, 11)": {"x0": fields(1)[..., 1:]},
     "mask has shape (5,); expected (12,), (3, 1, 12) or (3, 3, 1, 12)": {"mask": np.ones(5, bool)},
+    "mask: hides every point of a field": {"mask": np.arange(3)[:, None, None] * np.ones((3, 1, POINTS), bool) > 0},
+    "mask has shape (3, 2, 12)": {"mask": np.ones((3, 2, POINTS), bool)},
+    "mask: expected only 0 (hidden) and 1 (observed)": {"mask": np.full(POINTS, 0.5)},
     "mask has shape (2, 3, 1, 12)": {"mask": np.ones((2, 3, 1, POINTS), bool)},
     "key has shape (2,)": {"key": jax.random.split(KEY, 2)},
     "limits have 2 channels": {"limits": Limits(np.zeros(2), np.ones(2))},

@@ -240,6 +240,86 @@ def test_particles_lost_are_those_of_the_forecast(plain):
     assert scores["out_of_range"] == forecast.lost[-1] > 0
 
 
+def with_gaps(data: Data, *places) -> Data:
+    """Values of test trajectories that were not measured: row, time, channel and points of each."""
+    trajectories = np.array(data.test.trajectories)
+    for row, *place in places:
+        trajectories[np.asarray(data.test.rows)[row], *place] = np.nan
+    return dataclasses.replace(
+        data, test=dataclasses.replace(data.test, trajectories=jnp.asarray(trajectories), has_gaps=True)
+    )
+
+
+@pytest.mark.parametrize("factor", [1e-24, 1e24])
+def test_scores_are_proportional_to_the_units_however_large(factor):
+    """Squares of such fields are beyond float32."""
+    found = {}
+    for by in (1.0, factor):
+        units = Units((0.0, 0.0), (25.0 * by, 0.5 * by))
+        data, model = data_of(SPACE, units, observed_fraction=1.0), model_of(SPACE, units)
+        climate = climatology_of(data.train)
+        found[by] = score_by_lead(model, data.test, LEADS, climate=climate, particles=PARTICLES)
+    for name, values in found[1.0].items():
+        power = 2 if name.startswith("spectrum") else 1
+        power = power if name.startswith(("spectrum", "rmse", "crps", "energy", "variogram")) else 0
+        wanted = np.asarray(values) * factor**power
+        np.testing.assert_allclose(found[factor][name], wanted, rtol=1e-3, atol=1e-6 * abs(wanted).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("score_on", ["all", "observed"])
+def test_spectra_are_those_of_the_fields_without_a_gap(score_on):
+    data = data_of(SPACE, UNITS, observed_fraction=0.7, score_on=score_on)
+    fields = np.asarray(data.test.trajectories, np.float64)[np.asarray(data.test.rows)] - [[300.0], [-4.0]]
+    every_row = [(row, 4, row % 2, 1) for row in range(ROWS)]
+    data = with_gaps(data, (1, 2, 0, 5), (4, 2, 1, slice(3, 8)), *every_row)
+    climate = climatology_of(data.train)
+    found = score_by_lead(model_of(SPACE, UNITS), data.test, LEADS, climate=climate, particles=PARTICLES)
+    for place, rows in enumerate((range(ROWS), (0, 2, 3, 5))):
+        wanted = np.mean([spectrum(fields[row, LEADS[place]]) for row in rows], axis=0)
+        np.testing.assert_allclose(found["spectrum_truth"][place], wanted, rtol=1e-4)
+    for name in ("spectrum_truth", "spectrum_mean", "spectrum_samples"):
+        assert np.isnan(found[name][2]).all()
+    assert np.isfinite(found["rmse"]).all()
+
+
+@pytest.mark.parametrize("units", [None, UNITS])
+def test_forecasts_of_windows_see_the_measured_channels_of_a_point(units):
+    data = with_gaps(data_of(SPACE, units, observed_fraction=1.0), (1, 0, 0, slice(2, 7)), (4, 1, 1, 5))
+    model = dataclasses.replace(model_of(SPACE, units), stages=model_of(SPACE).stages[:1])
+    first = np.arange(ROWS) * data.test.pairs_per_row
+    how = {"first": first, "particles": 1, "key": evaluation_key(0)}
+    [window] = windows.forecasts_of(model, data.test, [1, 2], 2, **how)
+    offset, scale = ((0.0, 0.0), (1.0, 1.0)) if units is None else units
+    field = (np.asarray(data.test[first].x, np.float64) - np.reshape(offset, (-1, 1))) / np.reshape(scale, (-1, 1))
+    field[1, 0, 2:7] = 0
+    for lead in (1, 2):
+        field = 0.9 * np.roll(field, 1, axis=-1)
+        found = components(window.forecast.at(lead)).means[0]
+        np.testing.assert_allclose(found, field, rtol=1e-4, atol=1e-4)
+        field[4, 1, 5] = 0  # at time 1
+
+
+def test_a_forecast_that_is_not_finite_is_in_no_interval_and_in_no_bin(plain):
+    _, data = plain
+    model = dataclasses.replace(model_of(SPACE, UNITS), stages=(lambda h: jnp.where(jnp.abs(h) > 2, jnp.nan, 2 * h),))
+    found = score_by_lead(model, data.test, LEADS, climate=climatology_of(data.train), particles=PARTICLES)
+    assert np.isnan(found["rmse"][-1])
+    for name in ("ece_mix", "coverage", "rank_histogram", "crps"):
+        assert np.isnan(found[name][-1]).all(), name
+
+
+def test_leads_below_1_and_channels_that_were_never_measured_are_refused(plain):
+    model, data = plain
+    climate = climatology_of(data.train)
+    with pytest.raises(InputError, match="leads is 0: must be increasing whole numbers from 1"):
+        score_by_lead(model, data.test, [0], climate=climate)
+    with pytest.raises(InputError, match="horizon is 0: must be at least 1"):
+        windows.first_pairs(data.test, 0)
+    gaps = with_gaps(data, *((row, slice(1, None), 1) for row in range(ROWS)))
+    with pytest.raises(InputError, match="climatology: no value of channel 1 is scored"):
+        climatology_of(gaps.test)
+
+
 @pytest.mark.parametrize("particles", [2, 5, 40])
 def test_spread_over_skill_is_1_where_the_truth_is_one_more_draw(particles):
     """However few the particles: without the factor (P + 1)/P two of them would have 0.82 of it."""

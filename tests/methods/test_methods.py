@@ -10,12 +10,14 @@ import pytest
 
 from crossreg.config import DataConfig
 from crossreg.data.load import make_data
+from crossreg.errors import InputError
 from crossreg.methods.early import Trained
 from crossreg.methods.names import config_of, parse_method
 from crossreg.methods.readout import read_out
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
 from crossreg.nn.groups import groups
+from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.persistence import fit_persistence
 
 # Every base, and every word that a name may have: which draw noise, and which learn on reg.
@@ -116,3 +118,8 @@ def test_a_field_that_never_changes_has_finite_scores(trajectories):
     data = make_data(still, DataConfig(train_size=7, observed_fraction=1.0), check=False)
     scores = evaluate(fit_persistence(data.train), data.test)
     assert np.isfinite([scores["nll"], scores["crps"]]).all()  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def test_an_ensemble_of_nothing_is_refused():
+    with pytest.raises(InputError, match="ensemble: has no model"):
+        EnsemblePredictor([])

@@ -3,16 +3,21 @@
 import json
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from crossreg.cli.main import main
+from crossreg.errors import InputError
 from crossreg.forecasts.scores import climatology_of, score_by_lead
+from crossreg.nn.build import model_like
 from crossreg.runs import forecasting
 from crossreg.runs.final_scores import leads_until
 from crossreg.runs.forecasting import forecast_fields
 from crossreg.runs.prediction import predict_fields
-from crossreg.runs.run_folder import load_run
+from crossreg.runs.run_folder import check_scored, load_run
+from crossreg.runs.safeguards.locks import locked
 from refused_commands import refused
 
 SETTINGS = {
@@ -56,7 +61,9 @@ def test_the_scores_of_test_trajectories_are_printed_and_written(folder, capsys)
     capsys.readouterr()
     assert main(["rollout", str(folder), "--particles", "7", "--leads", "1,4,5", "--quiet"]) == 0
     shown = capsys.readouterr()
-    assert shown.err == ""  # its error bars were learned on rollouts
+    # Its error bars were learned on rollouts, but not at these times.
+    said = "the run was trained on 3 steps of its trajectories: leads above 3 are at times beyond those"
+    assert shown.err == f"crossreg: {said}\n"
     stored = json.loads((folder / "rollout.json").read_text())
     run = load_run(folder)
     data = run.load_data()
@@ -109,6 +116,23 @@ def test_a_missing_value_is_hidden_as_predict_hides_it(folder, x, channels):
     np.testing.assert_allclose(forecast["std"], same["std"], rtol=1e-4, atol=1e-5)
 
 
+def test_a_network_that_reads_its_mask_sees_the_measured_channels_of_a_point(folder, x):
+    run = load_run(folder)
+    assert run.mask is not None
+    config = run.config.replace(mask_channel=True)
+    like = model_like(config.model, run.channels + 1, (run.channels, *run.space), run.model.units)
+    is_array = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+    model = jax.tree.map(lambda a: 0.1 * jnp.ones(a.shape, a.dtype) if is_array(a) else a, like)
+    run, mask = run._replace(config=config, model=model), run.mask
+    gaps = x.copy()
+    gaps[1, 0, np.flatnonzero(mask)[2]] = np.nan
+    predicted = predict_fields(run, gaps, mask, levels=(0.5,))
+    forecast = forecast_fields(run, gaps, mask, steps=2, particles=SETTINGS["evaluation_samples"])
+    np.testing.assert_allclose(forecast["mean"][0], predicted["mean"], rtol=1e-4, atol=1e-5)
+    whole = forecast_fields(run, x, mask, steps=2, particles=SETTINGS["evaluation_samples"])
+    assert np.abs(forecast["mean"][0, 1] - whole["mean"][0, 1]).max() > 1e-3
+
+
 def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeypatch):
     run = load_run(folder)
     assert run.mask is not None
@@ -122,7 +146,33 @@ def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeyp
     assert whole["mean"].shape == (2, *x.shape)
 
 
+def test_leads_at_times_of_train_are_not_warned_of(folder, capsys):
+    capsys.readouterr()
+    assert main(["rollout", str(folder), "--steps", "3", "--particles", "2", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(folder, capsys):
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with locked(folder, "training"):
+        said = refused(capsys, "rollout", folder, "--steps", "2", "--particles", "3", "--quiet")
+    assert "in use by another process" in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_stored_forecasts_are_listed_and_checked(folder):
+    assert main(["rollout", str(folder), "--steps", "2", "--particles", "2", "--quiet"]) == 0
+    check_scored(folder)
+    written = (folder / "rollout.json").read_bytes()
+    (folder / "rollout.json").write_bytes(written.replace(b'"particles": 2', b'"particles": 9'))
+    with pytest.raises(InputError, match=r"rollout\.json: is corrupted"):
+        check_scored(folder)
+    (folder / "rollout.json").write_bytes(written)
+    check_scored(folder)
+
+
 BAD = {
+    "--levels: needs --input": ["--levels", "0.1", "0.9"],
     "--steps 0: must be from 1 to the 5": ["--steps", "0"],
     "--steps 6: must be from 1 to the 5": ["--steps", "6"],
     "--particles 0: must be at least 1": ["--particles", "0"],
@@ -139,6 +189,8 @@ def test_what_cannot_be_forecast_is_one_line(folder, message, capsys):
 
 
 BAD_INPUT = {
+    "--data: is for the scores of test trajectories": ["--data", "waves.npy"],
+    "--json: is for the scores of test trajectories": ["--json"],
     "--particles 0: must be at least 1": ["--particles", "0"],
     "--steps 0: must be at least 1": ["--steps", "0"],
     "--leads 2,1: must be increasing": ["--steps", "4", "--leads", "2,1"],

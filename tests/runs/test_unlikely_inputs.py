@@ -6,11 +6,14 @@ import shutil
 import numpy as np
 import pytest
 
+import crossreg as xr
 from crossreg.cli.main import main
+from crossreg.config import TrainConfig
 from crossreg.data.dataset import unmeasured
 from crossreg.data.files.load import load_file
 from crossreg.data.units import Units
 from crossreg.errors import InputError
+from crossreg.fitting import Fit
 from crossreg.metrics.localization import on_host
 from crossreg.runs.input_range import InputRange, check_hidden, check_range, check_seen, input_range, stored_range
 from crossreg.runs.run_folder import load_run
@@ -102,6 +105,28 @@ def test_a_loaded_run_refuses_what_the_command_refuses(own_run, capsys):
     assert "crossreg: warning: x: channel 0 reaches 107" in capsys.readouterr().err
     with pytest.raises(InputError, match="1 channels"):
         run.predict(x[:, :1])
+
+
+def test_a_rollout_refuses_what_a_prediction_refuses(own_run, capsys):
+    run, x = load_run(own_run), own_fields()[:3, 0]
+    data = xr.load(own_fields())
+    fitted = Fit(run.model, [], data, TrainConfig())
+    for has_model, shift in ((run, 50.0), (fitted, 53.0)):  # the same warning is not printed twice
+        assert has_model.rollout(x, 2, 3).mean.shape == (2, *x.shape)
+        assert capsys.readouterr().err == ""
+        with pytest.raises(
+            InputError, match=r"^x0: channel 0 reaches 1\.\d+e\+06 in field \d, and the run was trained"
+        ):
+            has_model.rollout(1000 * x, 2, 3)
+        with pytest.raises(InputError, match=r"^x0 has fields of \(7,\) points; the run was trained on \(14,\)$"):
+            has_model.rollout(x[..., ::2], 2, 3)
+        batch = data.test[:2]
+        with pytest.raises(InputError, match=r"^x0: channel 0 reaches"):
+            has_model.rollout(batch._replace(x=1000 * batch.x), 2, 3)
+        has_model.rollout(x + np.array([[shift], [0.0]], np.float32), 2, 3)
+        assert "crossreg: warning: x0: channel 0 reaches 107" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"^x has fields of \(7,\) points; the run was trained on \(14,\)$"):
+        fitted.predict(x[..., ::2])
 
 
 def test_fields_a_little_outside_are_warned_of(predicts):

@@ -15,6 +15,9 @@ from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
 from crossreg.runs.programs import read_programs
 from crossreg.runs.sweep_folder import read_rows
+from crossreg.studies.sweep.programs import without_idle
+from crossreg.training.cohort import check_learnable
+from crossreg.training.cost import reg_updates_per_step
 
 # Another value than the default for everything that a method may set, and for two settings that none does.
 OTHERS: dict[str, Any] = {
@@ -67,6 +70,31 @@ def test_what_a_method_would_replace_is_refused(name):
         assert message.startswith(f"methods {name}: this method sets {field} to ")
         assert f"leave {field} out" in message
     method.check_settings(Config(), {})
+
+
+@pytest.mark.parametrize("name", ["unregularized", "ensemble", "ensemble+growth", "dropout", "fixed-noise-0.7"])
+def test_a_method_without_anything_to_learn_on_reg_has_no_growth_to_learn(name):
+    """Growth is part of ρ: it would be learned on reg, and the row would say that reg was not used."""
+    base, method = Config().replace(lead_growth=True, reg_horizon=4), parse_method(name)
+    with pytest.raises(InputError, match=r"this method sets lead_growth to false, not true; leave lead_growth out"):
+        method.check_settings(base, {})
+    assert not any(config.model.learns_on_reg for config in method.configs(base))
+
+
+def test_growth_alone_needs_reg():
+    fields: dict[str, Any] = {
+        "feature_noise": "none",
+        "generalization_head": False,
+        "lead_growth": True,
+        "reg_horizon": 3,
+    }
+    config = Config().replace(**fields, reg_size=4)
+    assert config.model.learns_on_reg
+    assert without_idle(config).train.reg_horizon == 3
+    assert reg_updates_per_step(config) > 0
+    check_learnable(config)
+    with pytest.raises(InputError, match="reg_size is 0: this model learns on reg"):
+        check_learnable(config.replace(reg_size=0))
 
 
 def test_the_message_says_what_the_method_sets():

@@ -144,7 +144,7 @@ def written_out_loss(model, reg, key, step: int, loss, *, stream: int, horizon: 
     row, time = number // starts, number % starts
     keys = jax.vmap(lambda k: jax.random.split(k, particles))(jax.random.split(noise_key, size))
     mask_keys = jax.random.split(mask_key, (horizon, size))
-    field = reg.trajectories[reg.rows[row], time]
+    field = jnp.nan_to_num(reg.trajectories[reg.rows[row], time])
     particle_fields = jnp.broadcast_to(field, (particles, *field.shape))
     units = Units((0.0,) * CHANNELS, (1.0,) * CHANNELS) if reg.units is None else reg.units
     offset, scale = (jnp.asarray(part)[:, None] for part in units)
@@ -156,7 +156,9 @@ def written_out_loss(model, reg, key, step: int, loss, *, stream: int, horizon: 
             seen = jnp.stack(masks)[:, None]
         else:
             seen = reg.masks[{"run": 0 * pair, "trajectory": row, "pair": pair}[reg.mask_per]][:, None]
-        x = jnp.where(seen, particle_fields, offset)
+        measured = jnp.isfinite(reg.trajectories[reg.rows[row], time + lead - 1])
+        x = jnp.where(seen & measured, particle_fields, offset)
+        seen = seen & measured.all(axis=1, keepdims=True)
         if reg.mask_channel:
             x = jnp.concatenate([x, jnp.broadcast_to(seen, (particles, *seen.shape)).astype(x.dtype)], axis=2)
         moments = jax.vmap(jax.vmap(lambda u, k: model(u, key=k)))(x, keys.T)
@@ -167,8 +169,8 @@ def written_out_loss(model, reg, key, step: int, loss, *, stream: int, horizon: 
         if model.growth is not None:
             means, pred, gen = grown(model.growth, lead, means, pred, gen)
         y = (reg.trajectories[reg.rows[row], time + lead] - offset) / scale
-        weight = seen if reg.score_on == "observed" else jnp.ones_like(seen)
-        losses.append(weighted(loss(means, pred, gen, y), weight))
+        weight = (seen if reg.score_on == "observed" else jnp.ones_like(seen)) * jnp.isfinite(y)
+        losses.append(weighted(loss(means, pred, gen, jnp.nan_to_num(y)), weight))
     return sum(losses) / horizon
 
 
@@ -179,6 +181,7 @@ EARLIER = [2, 23, 11, 16, 2, 3, 11, 20, 1]
 GRADIENTS: dict[str, dict[str, Any]] = {
     "run": {"reg_objective": "crps"},
     "units": {"mask_per": "step", "mask_channel": True, "score_on": "observed", "reg_objective": "scaled-crps"},
+    "gaps": {"mask_channel": True, "reg_objective": "crps"},
     "pair": {"mask_per": "pair", "lead_growth": False, "reg_objective": "mixture", "reg_horizon": 5},
 }
 
@@ -196,6 +199,10 @@ def test_rho_gets_the_gradient_of_the_mean_over_leads(name, pool):
         moved = data.reg.trajectories * np.asarray(units.scale)[:, None] + np.asarray(units.offset)[:, None]
         reg = dataclasses.replace(data.reg, units=units, trajectories=jnp.asarray(moved, jnp.float32))
         data = dataclasses.replace(data, reg=reg, train=dataclasses.replace(reg))
+    if name == "gaps":
+        there = np.random.default_rng(5).random(data.reg.trajectories.shape) < 0.8
+        gappy = jnp.where(there, data.reg.trajectories, jnp.nan)
+        data = dataclasses.replace(data, reg=dataclasses.replace(data.reg, trajectories=gappy, has_gaps=True))
     step = 16
     with jax.enable_x64(True):
         task = wide(make_task(data, seed=3))

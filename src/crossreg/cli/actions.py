@@ -105,17 +105,23 @@ def rollout(command: commands.Rollout) -> None:
         for name in ("output", "samples", "mask", "no_mask"):
             if getattr(command, name):
                 raise InputError(f"`{name}`: needs `input`, the file of the fields to forecast")
-        scores = forecast_test(command.folder, run, data=command.data, steps=steps, **how)
+        if command.levels != commands.Rollout.levels:
+            raise InputError("`levels`: needs `input`; the scores of test trajectories have levels of their own")
+        scores, beyond = forecast_test(command.folder, run, data=command.data, steps=steps, **how)
         steps = scores["steps"]
         print(json.dumps(scores, allow_nan=False) if command.json else lead_table(scores))
     else:
+        for name in ("data", "json"):
+            if getattr(command, name):
+                raise InputError(f"`{name}`: is for the scores of test trajectories; a forecast of `input` has none")
         if command.output is None:
             raise InputError("`output`: name the NPZ file that the forecast is written to")
         steps = STEPS if steps is None else steps
         how |= {"mask_file": command.mask, "no_mask": command.no_mask, "levels": command.levels}
         arrays = forecast_file(run, command.input, command.output, steps=steps, samples=command.samples, **how)
         _print_arrays(command.output, arrays)
-    if warning := of_single_steps(run, steps):
+        beyond = ""
+    for warning in filter(None, (of_single_steps(run, steps), beyond)):
         print(f"crossreg: {in_flags(warning)}", file=sys.stderr)
 
 

@@ -196,7 +196,8 @@ class ModelConfig:
     def learns_on_reg(self) -> bool:
         """Whether any parameter is in ρ."""
         owned = ("generalization", "both")
-        return self.feature_noise in owned or self.mode_noise in owned or self.generalization_head
+        noisy = self.feature_noise in owned or self.mode_noise in owned
+        return noisy or self.generalization_head or self.lead_growth
 
     def __post_init__(self):
         check_fields(self)

@@ -51,7 +51,7 @@ def fit_growth(
     """
     first = first_pairs(pairs, horizon, _WINDOWS)
     leads = range(1, horizon + 1)
-    at_points, variances = [], []
+    at_points, moments = [], []
     each = max(1, _POINTS // (horizon * len(first)))
     how = {"first": first, "particles": particles, "key": calibration_key()}
     for window in forecasts_of(predictor, pairs, leads, horizon, **how):
@@ -60,11 +60,24 @@ def fit_growth(
             raise InputError("fit_growth: the predictor is recalibrated already; fit its growth first")
         truth = predictive.to_standard(window.truth) if isinstance(predictive, InUnits) else window.truth
         weight = jnp.broadcast_to(window.weight, truth.shape)
-        variances.append(jnp.var(truth, axis=(0, 1, *range(3, truth.ndim)), where=weight > 0))
+        moments.append(_moments(truth, weight))
         at_points.append(_at_points((components(predictive), truth[None], weight[None]), each))
     mixture, truth, weight = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *at_points)
-    start = LeadGrowth.start(jnp.mean(jnp.stack(variances), axis=0))
+    count, total, squares = np.sum(moments, axis=0)
+    if not count.all():
+        raise InputError(
+            f"fit_growth: no value of channel {int(np.argmin(count))} was measured in the held-out windows"
+        )
+    climate = squares / count - (total / count) ** 2
+    start = LeadGrowth.start(jnp.asarray(climate, jnp.float32))
     return Grown(as_predictor(predictor), _fitted(start, mixture, truth[0], weight[0]))
+
+
+def _moments(truth, weight) -> Float[np.ndarray, "3 channel"]:
+    """Return the number of values that count, (lead, batch, channel, *space), their sum and that of their squares."""
+    values, there = np.asarray(truth, np.float64), np.asarray(weight) > 0
+    axes = (0, 1, *range(3, values.ndim))
+    return np.stack([np.sum(values**power, axis=axes, where=there) for power in range(3)])
 
 
 @eqx.filter_jit

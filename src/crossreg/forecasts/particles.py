@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from crossreg.data.pairs import Batch
+from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
 from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.kernels import ComputePath
@@ -33,7 +33,8 @@ from crossreg.predictors.grown import Grown
 from crossreg.predictors.predictor import Predictor, SurrogatePredictor, as_predictor
 from crossreg.predictors.temperature import Tempered
 
-Mask = Bool[Array, "batch 1 *space"] | None
+# Where a network sees its input: each channel by itself where some were not measured at a point.
+Mask = Bool[Array, "batch #channel *space"] | None
 # Offset o and scale s of the fields u = o + s z whose z is the state of a particle; None where they are the state.
 Affine = tuple[Float[Array, "channel *ones"], Float[Array, "channel *ones"]] | None
 
@@ -56,7 +57,7 @@ class SurrogateStep(eqx.Module):
         if mask is not None:
             x = jnp.where(mask, x, 0.0)
         if self.reads_mask:
-            seen = jnp.ones_like(x[:, :, :1]) if mask is None else jnp.broadcast_to(mask, x[:, :, :1].shape)
+            seen = jnp.ones_like(x[:, :, :1]) if mask is None else jnp.broadcast_to(_whole(mask), x[:, :, :1].shape)
             x = jnp.concatenate([x, seen.astype(x.dtype)], axis=2)
         return predict_each(self.model, x, keys, path=self.path)
 
@@ -81,7 +82,7 @@ class CallableStep(eqx.Module):
         seen = jnp.ones((size, 1, *x.shape[3:]), bool) if mask is None else mask
         x = jnp.where(seen, x, 0.0)
         fields = in_fields_units(x, self.units).reshape(-1, *x.shape[2:])
-        seen = jnp.tile(seen, (particles, *(1,) * (seen.ndim - 1)))
+        seen = jnp.tile(_whole(seen), (particles, *(1,) * (seen.ndim - 1)))
         inputs = jnp.concatenate([fields, seen.astype(x.dtype)], axis=1) if self.reads_mask else fields
         weight = jnp.ones((fields.shape[0], *(1,) * (fields.ndim - 1)), x.dtype)
         predictive = self.predictor(Batch(inputs, fields, seen, weight), keys.reshape(-1))
@@ -115,14 +116,29 @@ class Member(NamedTuple):
     units: Affine
 
 
-def affine_of(model: Surrogate, num_dims: int) -> Affine:
-    """Return the offset and scale of a model's units."""
-    return None if model.units is None else (model.units.offsets(num_dims), model.units.scales(num_dims))
+def _whole(mask: Bool[Array, "batch #channel *space"]) -> Bool[Array, "batch 1 *space"]:
+    """Return the points at which all channels are seen."""
+    return jnp.all(mask, axis=1, keepdims=True)
+
+
+def affine_of(of: Surrogate | AbstractPairs, num_dims: int) -> Affine:
+    """Return the offset and scale of the units of a model or of pairs."""
+    return None if of.units is None else (of.units.offsets(num_dims), of.units.scales(num_dims))
 
 
 def standardized_fields(u: Float[Array, "*shape"], units: Affine) -> Float[Array, "*shape"]:
     """Return the state z of a field u."""
     return u if units is None else (u - units[0]) / units[1]
+
+
+def seen_in(fields: Float[Array, "..."], mask: Bool[Array, "..."], units: Affine) -> Bool[Array, "..."]:
+    """Return which values of the inputs of a batch a network sees: at a point with a gap, the measured channels.
+
+    Fields and the result have shape (*front, channel, *space), the mask one channel.
+
+    Hidden values are 0 in the network's units. One that was measured, and is exactly 0 beside a gap, counts as hidden.
+    """
+    return mask | (standardized_fields(fields, units) != 0)
 
 
 def in_fields_units(z: Float[Array, "*shape"], units: Affine) -> Float[Array, "*shape"]:

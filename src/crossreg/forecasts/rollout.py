@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped
 
 from crossreg.data.pairs import Batch
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast, Limits
-from crossreg.forecasts.particles import Mask, Member, members_of, standardized_fields
+from crossreg.forecasts.particles import Mask, Member, members_of, seen_in, standardized_fields
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
@@ -35,7 +35,7 @@ def rollout(
     *,
     key: PRNGKeyArray | Key[Array, "..."] | None = None,
     leads: Sequence[int] | None = None,
-    mask: Bool[Array | np.ndarray, "..."] | None = None,
+    mask: Shaped[Array | np.ndarray, "..."] | None = None,
     hide_own: bool = True,
     redraw: bool = False,
     limits: Limits | None = None,
@@ -59,8 +59,9 @@ def rollout(
             default is `jax.random.key(0)`.
         leads: The lead times to keep, between 1 and `steps`; by default all of them. Memory grows with their number.
         mask: The observed points of the inputs: of all fields, (*space); of each field, (batch, 1, *space); or of each
-            field at each step, (step, batch, 1, *space). The default is the mask of the batch, if `x0` is one, and
-            otherwise every point.
+            field at each step, (step, batch, 1, *space). In place of 1, the last two may have the number of channels.
+            The default is the mask of the batch, if `x0` is one, and otherwise every point. Where a batch has some
+            channels of a point, those are seen.
         hide_own: Whether the mask also hides points of the network's own predictions, as it hides points of the fields
             in training. If not, it hides points of `x0` alone.
         redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
@@ -84,12 +85,17 @@ def rollout(
     """
     kept = checked_leads(leads, steps, particles)
     batch = _start(x0)
-    masks = _masks(batch, mask, steps if hide_own else 1)
+    masks = None if mask is None else _masks(batch, mask, steps if hide_own else 1)
+    # Windows of data, which are batches, may begin with a field of which nothing was measured.
+    if masks is not None and not isinstance(x0, Batch) and not masks[0].any(axis=tuple(range(1, masks.ndim - 1))).all():
+        raise InputError("mask: hides every point of a field; expected at least one 1 (observed) in the first step")
     key = jax.random.key(0) if key is None else key
     if key.ndim and key.shape != batch.x.shape[:1]:
         raise InputError(f"key has shape {key.shape}: expected one key, or one for each of {batch.x.shape[0]} fields")
     keys = key if key.ndim else jax.random.split(key, batch.x.shape[0])
     members, recalibrate = members_of(predictor, particles, keys, batch)
+    if mask is None and not bool(batch.mask.all()):
+        masks = seen_in(batch.x, batch.mask, members[0].units)[None]
     limits = Limits.around(batch.x, _WIDTHS) if limits is None else limits
     if len(limits.low) != batch.x.shape[1] or len(limits.high) != batch.x.shape[1]:
         raise InputError(f"limits have {len(limits.low)} channels: the fields have {batch.x.shape[1]}")
@@ -129,20 +135,21 @@ def _start(x0) -> Batch:
     return Batch(x, x, seen, jnp.ones((x.shape[0], *(1,) * (x.ndim - 1)), x.dtype))
 
 
-def _masks(batch: Batch, mask, steps: int) -> Bool[Array, "step batch 1 *space"] | None:
-    """Return the masks of the inputs of the first steps, the last of which serves all further ones; None if all see."""
+def _masks(batch: Batch, mask, steps: int) -> Bool[Array, "step batch #channel *space"]:
+    """Return the masks of the inputs of the first steps, the last of which serves all further ones."""
     shape = batch.mask.shape
-    if mask is None:
-        return None if bool(batch.mask.all()) else batch.mask[None]
+    if not np.isin(mask, (0, 1)).all():
+        raise InputError("mask: expected only 0 (hidden) and 1 (observed)")
     masks = jnp.asarray(mask, bool)
     if masks.shape == shape[2:]:
         masks = masks[None, None]
     if masks.ndim == len(shape):
         masks = masks[None]
-    wanted = (steps, *shape)
-    if masks.ndim != len(wanted) or any(own not in (1, size) for own, size in zip(masks.shape, wanted, strict=True)):
+    wanted, channels = (steps, *shape), batch.x.shape[1]
+    allowed = [(1, steps), (1, shape[0]), (1, channels), *((1, size) for size in shape[2:])]
+    if masks.ndim != len(wanted) or any(size not in sizes for size, sizes in zip(masks.shape, allowed, strict=True)):
         raise InputError(f"mask has shape {jnp.shape(mask)}; expected {shape[2:]}, {shape} or {wanted}")
-    return jnp.broadcast_to(masks, (masks.shape[0], *shape))
+    return jnp.broadcast_to(masks, (masks.shape[0], shape[0], masks.shape[2], *shape[2:]))
 
 
 def _roll_member(
@@ -201,7 +208,7 @@ def _roll(
     member: Member,
     numbers: Int[Array, " particle"],
     x0: Float[Array, "batch channel *space"],
-    masks: Bool[Array, "step batch 1 *space"] | None,
+    masks: Bool[Array, "step batch #channel *space"] | None,
     gaps: Int[Array, " lead"],
     limits: tuple[Array, Array],
     hide_own: bool,

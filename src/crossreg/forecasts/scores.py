@@ -25,7 +25,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
+from crossreg.errors import InputError
 from crossreg.forecasts.forecast import at_index, components, draw
+from crossreg.forecasts.rollout import checked_leads
 from crossreg.forecasts.windows import Window, first_pairs, forecasts_of
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.nn.surrogate import Surrogate, Trained
@@ -40,7 +42,7 @@ _VALID = 0.5
 
 
 class _Sums(NamedTuple):
-    """Sums at one lead: over points, per channel and in the network's units; or over the fields with known points."""
+    """Sums at one lead: over points, per channel and in the network's units; or over fields, in the largest scale."""
 
     weight: Float[Array, " channel"]
     squared_error: Float[Array, " channel"]
@@ -53,6 +55,7 @@ class _Sums(NamedTuple):
     pit: Float[Array, " bin"]
     fields: Int[Array, ""]
     valid: Int[Array, ""]
+    whole: Int[Array, ""]
     energy_score: Float[Array, ""]
     variogram_score: Float[Array, ""]
     spectrum_truth: Float[Array, " wavenumber"]
@@ -82,6 +85,9 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
     Returns:
         Quantiles and the variance of each channel.
 
+    Raises:
+        InputError: If no value of a channel is scored.
+
     Example:
         ```python
         climate = xr.forecasts.climatology_of(data.train)
@@ -96,6 +102,8 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
     if pairs.units is not None:
         y = (y - np.asarray(pairs.units.offset)[:, None]) / np.asarray(pairs.units.scale)[:, None]
     levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    if not known.any(axis=1).all():
+        raise InputError(f"climatology: no value of channel {int(np.argmin(known.any(axis=1)))} is scored")
     quantiles = [np.quantile(row[own], levels) for row, own in zip(y, known, strict=True)]
     variances = [np.var(row[own]) for row, own in zip(y, known, strict=True)]
     return Climatology(jnp.asarray(np.stack(quantiles, 1), jnp.float32), jnp.asarray(variances, jnp.float32))
@@ -131,8 +139,9 @@ def score_by_lead(
         `crps_climatology`, `crps_persistence`, `ece_mix`, `energy_score`, `variogram_score`, and `valid_share`, the
         share of forecasts whose error is below half the climate's spread. For each lead, lists: `coverage` of central
         intervals of level 0.1 … 0.9, `rank_histogram` (shares of 20 bins of the PIT), `spectrum_truth`, `spectrum_mean`
-        and `spectrum_samples` (power by wavenumber). And `lost`, how many particles are out of range by each lead, with
-        `out_of_range`, their number in the end, of `particles_in_all`; `forecasts`, their number.
+        and `spectrum_samples` (power by wavenumber, of fields without a gap). And `lost`, how many particles are out of
+        range by each lead, with `out_of_range`, their number in the end, of `particles_in_all`; `forecasts`, their
+        number.
 
     Raises:
         InputError: If trajectories are shorter than the last lead, or the predictor does not step these fields.
@@ -144,7 +153,8 @@ def score_by_lead(
         scores["spread_skill"]  # one number for each lead
         ```
     """
-    steps = max(leads, default=1) if steps is None else steps
+    steps = max([1, *leads]) if steps is None else steps
+    leads = checked_leads(leads, steps, particles)
     first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
@@ -158,7 +168,9 @@ def score_by_lead(
         predictive = window.forecast.predictive
         scale = np.asarray(predictive.scale, np.float64).reshape(-1) if isinstance(predictive, InUnits) else scale
     sums = _Sums(*(np.sum([np.asarray(p, np.float64) for p in of], axis=0) for of in zip(*parts, strict=True)))
-    return _summary(sums, scale, list(leads)) | {
+    with np.errstate(invalid="ignore"):  # where nothing counts, the score is NaN
+        summary = _summary(sums, scale, list(leads))
+    return summary | {
         "lost": np.asarray(lost).tolist(),
         "out_of_range": int(np.asarray(lost)[-1]),
         "particles_in_all": total,
@@ -174,16 +186,22 @@ def _summary(sums: _Sums, scale, leads: list[int]) -> dict[str, Any]:
         return (of * scale**power).sum(1) / points
 
     rmse = np.sqrt(mean(sums.squared_error, 2))
-    covered = sums.covered / points[:, None]
+    # A value that is not a number lies in no interval and in no bin.
+    points_of_pit = np.where(np.isfinite(rmse), points, np.nan)[:, None]
+    covered = sums.covered / points_of_pit
     found = {
         "rmse": rmse,
         "spread_skill": np.sqrt(mean(sums.variance, 2)) / rmse,
         **{name: mean(getattr(sums, name), 1) for name in _Sums._fields if name.startswith("crps")},
         "ece_mix": np.asarray([ece_from_coverage(at) for at in covered]),
         "coverage": covered,
-        "rank_histogram": sums.pit / points[:, None],
-        **{name: getattr(sums, name) / sums.fields for name in ("energy_score", "variogram_score")},
-        **{name: (getattr(sums, name).T / sums.fields).T for name in _Sums._fields if name.startswith("spectrum")},
+        "rank_histogram": sums.pit / points_of_pit,
+        **{name: scale.max() * getattr(sums, name) / sums.fields for name in ("energy_score", "variogram_score")},
+        **{
+            name: scale.max() ** 2 * (getattr(sums, name).T / sums.whole).T
+            for name in _Sums._fields
+            if name.startswith("spectrum")
+        },
         "valid_share": sums.valid / sums.fields,
     }
     return {"leads": leads} | {name: values.tolist() for name, values in found.items()}
@@ -194,15 +212,16 @@ def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> _Sums:
     """Return the sums over windows at each lead."""
 
     def at_lead(row):
-        index, truth, weight, lead_key = row
-        return _sums_at(at_index(window.forecast.predictive, index), truth, weight, window.start, climate, lead_key)
+        index, truth, weight, whole, lead_key = row
+        predictive = at_index(window.forecast.predictive, index)
+        return _sums_at(predictive, truth, weight, whole, window.start, climate, lead_key)
 
     count = window.truth.shape[0]
-    rows = (jnp.arange(count), window.truth, window.weight, jax.random.split(key, count))
+    rows = (jnp.arange(count), window.truth, window.weight, window.whole, jax.random.split(key, count))
     return jax.lax.map(at_lead, rows)
 
 
-def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> _Sums:
+def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key) -> _Sums:
     standard, y = standardized(predictive, truth)
     _, last = standardized(predictive, start)
     weight = jnp.broadcast_to(weight, y.shape)
@@ -227,7 +246,12 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> _Su
 
     far = jax.lax.scan(from_climate, jnp.zeros_like(y), climate.quantiles)[0] / len(climate.quantiles)
     within = jnp.mean(jnp.abs(climate.quantiles[:, None] - climate.quantiles), axis=(0, 1)).reshape(ones)
-    scale = predictive.scale if isinstance(predictive, InUnits) else jnp.ones((1,) * (num_dims + 1))
+    # Relative to the largest one, since squares of fields of 10²⁰ are beyond float32.
+    scale = (
+        predictive.scale / jnp.max(predictive.scale)
+        if isinstance(predictive, InUnits)
+        else jnp.ones((1,) * (num_dims + 1))
+    )
     samples = scale * draw(mixture, key)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
@@ -235,8 +259,8 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> _Su
     is_valid = jnp.sum(weight * error**2, axis=per_field) < _VALID**2 * climate_variance
     known = jnp.any(weight > 0, axis=per_field)
 
-    def over_fields(values: Float[Array, "batch *rest"]):
-        return jnp.sum(values, axis=0, where=known.reshape(-1, *(1,) * (values.ndim - 1)))
+    def over_fields(values: Float[Array, "batch *rest"], which=known):
+        return jnp.sum(values, axis=0, where=which.reshape(-1, *(1,) * (values.ndim - 1)))
 
     return _Sums(
         total(jnp.ones_like(y)),
@@ -250,11 +274,12 @@ def _sums_at(predictive, truth, weight, start, climate: Climatology, key) -> _Su
         jnp.zeros(_BINS).at[bins.ravel()].add(weight.ravel()),
         jnp.sum(known),
         jnp.sum(known & is_valid),
+        jnp.sum(whole),
         over_fields(jax.vmap(_energy_score, in_axes=(1, 0, 0))(samples, scale * y, weight)),
         over_fields(_variogram_scores(samples, scale * y, weight)),
-        over_fields(_spectrum(scale * y, num_dims)),
-        over_fields(_spectrum(scale * standard.mean, num_dims)),
-        over_fields(jnp.mean(_spectrum(samples, num_dims), axis=0)),
+        over_fields(_spectrum(scale * y, num_dims), whole),
+        over_fields(_spectrum(scale * standard.mean, num_dims), whole),
+        over_fields(jnp.mean(_spectrum(samples, num_dims), axis=0), whole),
     )
 
 

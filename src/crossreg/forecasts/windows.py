@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from crossreg.data.files.streamed import evenly_spaced
-from crossreg.data.pairs import AbstractPairs
+from crossreg.data.pairs import AbstractPairs, GridPairs
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast
+from crossreg.forecasts.particles import affine_of, seen_in
 from crossreg.forecasts.rollout import checked_leads, rollout
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictors.predictor import Predictor
@@ -28,12 +29,14 @@ class Window(NamedTuple):
         forecast: Their forecast, with the windows as its batch.
         truth: The fields at its leads.
         weight: 1 where a point counts.
-        start: The fields that the forecast starts from, without a mask, as a persistence forecast has them.
+        whole: Whether every value of a field of the truth is known, scored or not.
+        start: The fields that the forecast starts from, as the network sees them, which persistence repeats.
     """
 
     forecast: Forecast
     truth: Float[Array, "lead batch channel *space"]
     weight: Float[Array, "lead batch #channel *space"]
+    whole: Bool[Array, "lead batch"]
     start: Float[Array, "batch channel *space"]
 
 
@@ -48,6 +51,8 @@ def first_pairs(pairs: AbstractPairs, horizon: int, most: int | None = None) -> 
     Raises:
         InputError: If the trajectories are shorter than a window.
     """
+    if horizon < 1:
+        raise InputError(f"horizon is {horizon}: must be at least 1")
     length = pairs.pairs_per_row
     if length < horizon:
         raise InputError(f"rollouts of {horizon} steps need trajectories of at least as many; these have {length}")
@@ -95,11 +100,22 @@ def forecasts_of(
         mask = None
         if pairs.run_mask is None or pairs.may_have_gaps:
             own_masks = steps if how.get("hide_own", True) else 1
-            mask = jnp.stack([pairs[own + step].mask for step in range(own_masks)])
+            units = affine_of(pairs, batch.x.ndim - 2)
+            inputs = (pairs[own + step] for step in range(own_masks))
+            mask = jnp.stack([seen_in(at.x[:, :channels], at.mask, units) for at in inputs])
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
         forecast = rollout(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
         targets = [pairs[own + lead - 1] for lead in leads]
         truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
-        yield Window(forecast, truth, weight, batch.x[:, :channels])
+        whole = jnp.stack([_is_whole(pairs, own + lead - 1) for lead in leads])
+        yield Window(forecast, truth, weight, whole, batch.x[:, :channels])
         if progress is not None:
             progress(len(own))
+
+
+def _is_whole(pairs: AbstractPairs, numbers: Int[np.ndarray, " batch"]) -> Bool[Array, " batch"]:
+    """Return whether every value of the targets of pairs is known."""
+    if not (isinstance(pairs, GridPairs) and pairs.may_have_gaps):
+        return jnp.ones(numbers.shape, bool)
+    known = pairs.hold(numbers).known(jnp.asarray(numbers))
+    return jnp.all(known, axis=tuple(range(1, known.ndim)))

@@ -11,6 +11,7 @@ def configure(config: Config) -> Config:
         mode_noise="none",
         lift_noise=0.0,
         generalization_head=False,
+        lead_growth=False,
         train_samples=None,
         train_objective="likelihood",
         train_rollout_steps=1,

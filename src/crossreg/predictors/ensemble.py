@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from crossreg.data.pairs import Batch
+from crossreg.errors import InputError
 from crossreg.nn.surrogate import Surrogate, Trained, surrogate_in
 from crossreg.predictive.in_units import InUnits, standardized_as, with_standard
 from crossreg.predictive.mixture import Mixture
@@ -34,6 +35,8 @@ class EnsemblePredictor(eqx.Module):
     members: tuple[SurrogatePredictor, ...]
 
     def __init__(self, models: Sequence[Surrogate | Trained], num_samples: int = 30):
+        if not models:
+            raise InputError("ensemble: has no model; expected at least one")
         each = -(-num_samples // len(models))
         self.members = tuple(SurrogatePredictor(surrogate_in(model), each) for model in models)
 

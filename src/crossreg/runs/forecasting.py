@@ -17,14 +17,14 @@ from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
-from crossreg.files.whole import write_json
 from crossreg.forecasts.rollout import checked_leads, rollout
+from crossreg.metrics.test_times import trained_steps
 from crossreg.progress.display import CountDisplay
-from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecast_fields
-from crossreg.runs.file_names import ROLLOUT
+from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecasts
 from crossreg.runs.final_scores import rollout_scores
 from crossreg.runs.prediction import check_levels, observe, read_fields, write_arrays
 from crossreg.runs.run_folder import Run
+from crossreg.runs.safeguards.locks import locked
 
 STEPS = 50
 _VALUES_PER_CALL = 2**25
@@ -39,7 +39,7 @@ def forecast_test(
     leads: Sequence[int] | None = None,
     particles: int = 60,
     progress: bool = False,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], str]:
     """Forecast the test trajectories of a run, and write their scores and the first of them to its folder.
 
     Args:
@@ -49,14 +49,14 @@ def forecast_test(
         steps: As for `score_rollouts`, like the arguments that follow.
 
     Returns:
-        What `score_rollouts` returns.
+        What `score_rollouts` returns, and a warning where forecasts reach times that train has not; else empty.
     """
     splits = run.load_data(data)
-    scores = score_rollouts(run, splits, steps=steps, leads=leads, particles=particles, progress=progress)
-    stored = compute_forecast_fields(run, splits, scores["steps"], particles=particles, progress=progress)
-    write_json(folder / ROLLOUT, scores)
-    write_forecast_fields(folder, stored)
-    return scores
+    with locked(folder, "process"):  # two at a time would lose entries of the manifest
+        scores = score_rollouts(run, splits, steps=steps, leads=leads, particles=particles, progress=progress)
+        stored = compute_forecast_fields(run, splits, scores["steps"], particles=particles, progress=progress)
+        write_forecasts(folder, scores, stored)
+    return scores, beyond_trained(run, splits, scores["steps"])
 
 
 def score_rollouts(
@@ -139,7 +139,7 @@ def forecast_fields(
         f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
     )
     start = observe(run, x, mask)[:, : run.channels]
-    seen = np.asarray(np.isfinite(x).all(axis=1, keepdims=True))
+    seen = np.isfinite(x)
     key = evaluation_key(seed)
     chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
     parts = []
@@ -149,7 +149,7 @@ def forecast_fields(
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
             # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
             if run.config.data.mask_channel and not seen[index].all():
-                masks = np.broadcast_to(masks, (steps, *masks.shape)).copy()
+                masks = np.broadcast_to(masks, (steps, len(index), run.channels, *mask.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
@@ -220,4 +220,16 @@ def of_single_steps(run: Run, steps: int) -> str:
     return (
         "the error bars of this run were learned on single steps, and are often too small further ahead; train with"
         " `preset=forecasts` for error bars by lead"
+    )
+
+
+def beyond_trained(run: Run, data: Data, steps: int) -> str:
+    """Return a warning where forecasts of test trajectories reach times that train has not; empty elsewhere."""
+    trained = trained_steps(data, run.config.data)
+    if trained is None or steps <= trained:
+        return ""
+    if not trained:
+        return "all times of test are beyond those that the run was trained on"
+    return (
+        f"the run was trained on {trained} steps of its trajectories: leads above {trained} are at times beyond those"
     )

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Bool, Float
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float
 
 from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.data.units import Units
-from crossreg.errors import InputError
+from crossreg.errors import InputError, warn
 from crossreg.forecasts.forecast import Limits
 from crossreg.nn.build import scale_pairs
 
@@ -182,6 +183,33 @@ def _which(fields: Bool[np.ndarray, " batch"]) -> str:
     """Return the number of the first of some fields, and how many more there are."""
     more = int(fields.sum()) - 1
     return f"field {int(np.argmax(fields))}" + (f" and {more} more" if more else "")
+
+
+def check_inputs(
+    x: Float[Array | np.ndarray, "..."], field_shape: tuple[int, ...], known: InputRange | None, where: str
+) -> None:
+    """Check inputs in memory; those of another number of axes or channels are left to the network.
+
+    Inside a compiled program, where values are not known, the grid alone is checked.
+
+    Args:
+        x: The inputs, with or without a mask channel.
+        field_shape: The shape (channel, *space) of the fields in training.
+        known: The range of the inputs in training, where it is known.
+        where: The name of the inputs in messages.
+
+    Raises:
+        InputError: For another grid, or for values far outside the range; there is a warning of less far ones.
+    """
+    channels, *space = field_shape
+    if x.ndim != len(space) + 2 or x.shape[1] < channels:
+        return
+    if x.shape[2:] != tuple(space):
+        raise InputError(f"{where} has fields of {x.shape[2:]} points; the run was trained on {tuple(space)}")
+    if known is None or isinstance(x, Tracer) or not x.size:
+        return
+    for warning in check_range(np.asarray(x[:, :channels]), np.ones(space, bool), known, where):
+        warn(warning)
 
 
 def check_range(

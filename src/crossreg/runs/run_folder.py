@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from crossreg.config import Config, load_stored
@@ -33,7 +32,7 @@ from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.data.units import Units
-from crossreg.errors import InputError, in_one_line, warn
+from crossreg.errors import InputError, in_one_line
 from crossreg.files.whole import check_is_folder, read_array, read_json
 from crossreg.forecasts.forecast import Forecast, Limits
 from crossreg.forecasts.rollout import rollout
@@ -43,8 +42,8 @@ from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.history import last_line
-from crossreg.runs.file_names import CONFIG, FIELDS, HISTORY, MASK, METRICS, MODEL, VERSIONS
-from crossreg.runs.input_range import InputRange, check_range, stored_range
+from crossreg.runs.file_names import CONFIG, FIELDS, HISTORY, MASK, METRICS, MODEL, ROLLOUT, VERSIONS
+from crossreg.runs.input_range import InputRange, check_inputs, stored_range
 from crossreg.runs.kinds import kind_of
 from crossreg.runs.older_names import with_current_names
 from crossreg.runs.safeguards.manifest import check_files
@@ -101,19 +100,11 @@ class Run(NamedTuple):
                 values less far outside there is a warning.
         """
         x = jnp.asarray(x)
-        if x.ndim == len(self.space) + 2 and x.shape[1] >= self.channels:
-            self._check_inputs(x)
+        self._check_inputs(x)
         return predict(self.model, x, key=key, num_samples=self.config.train.evaluation_samples)
 
-    def _check_inputs(self, x: Float[Array, "batch in *space"]) -> None:
-        """Raise InputError for another grid, or for values far outside the range; warn of less far ones."""
-        if x.shape[2:] != self.space:
-            raise InputError(f"x has fields of {x.shape[2:]} points; the run was trained on {self.space}")
-        if self.input_range is None or isinstance(x, Tracer):
-            return
-        fields = np.asarray(x[:, : self.channels])
-        for warning in check_range(fields, np.ones(self.space, bool), self.input_range, "x"):
-            warn(warning)
+    def _check_inputs(self, x: Float[Array | np.ndarray, "..."], where: str = "x") -> None:
+        check_inputs(x, (self.channels, *self.space), self.input_range, where)
 
     def evaluate(
         self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int | None = None
@@ -151,7 +142,11 @@ class Run(NamedTuple):
 
         Returns:
             A predictive distribution at every lead.
+
+        Raises:
+            InputError: As for `predict`, or if an argument is out of range.
         """
+        self._check_inputs(x0.x if isinstance(x0, Batch) else x0, "x0")
         own: dict[str, Any] = {"limits": self.limits}
         if not isinstance(x0, Batch):
             own["mask"] = self.mask
@@ -294,7 +289,7 @@ def units_in(fields: dict[str, Any], channels: int) -> Units | None:
 
 def check_scored(folder: Path) -> None:
     """Raise InputError if a file of a run is corrupted that tables, figures and pages read."""
-    check_files(folder, [CONFIG, VERSIONS, METRICS], growing=[HISTORY])
+    check_files(folder, [CONFIG, VERSIONS, METRICS, ROLLOUT], growing=[HISTORY])
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:

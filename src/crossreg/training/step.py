@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.forecasts.particles import SurrogateStep, affine_of, standardized_fields
+from crossreg.forecasts.particles import SurrogateStep, affine_of, seen_in, standardized_fields
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict, sample_keys
 from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, RegLoss, batch_mean, log_scale
@@ -377,7 +377,8 @@ def _rollout_loss(
     x, y, mask, weight, keys = windows
     network = dataclasses.replace(model, units=None, growth=None)
     advance = SurrogateStep(network, x.shape[2] > y.shape[2], path)
-    start, truth = (standardized_fields(u, affine_of(model, y.ndim - 3)) for u in (x[0, :, : y.shape[2]], y))
+    units, fields = affine_of(model, y.ndim - 3), x[:, :, : y.shape[2]]
+    start, truth = (standardized_fields(u, units) for u in (fields[0], y))
     number = jnp.arange(keys.shape[0])
 
     @jax.checkpoint
@@ -392,7 +393,7 @@ def _rollout_loss(
 
     particles = jnp.broadcast_to(start, (len(number), *start.shape))
     leads = jnp.arange(1, y.shape[0] + 1)
-    return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, mask, weight))[1])
+    return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, seen_in(fields, mask, units), weight))[1])
 
 
 def _descend_rho(state, found, optimizer, rates, step, config: TrainConfig, share: Share) -> TrainState:

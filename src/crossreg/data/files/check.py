@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from crossreg.config import OWN_DATA, DataConfig, ModelConfig
 from crossreg.data.files.likeness import likeness_warning
+from crossreg.data.files.load import COARSE, coarse_warning
 from crossreg.data.files.overlap import overlap_warning
 from crossreg.data.files.split import split_source, suggested_sizes
 from crossreg.data.formats.open import open_source
@@ -36,8 +37,6 @@ _UNRELATED = 1.3
 # numbers below if they are far from the others.
 _FAR_OFF, _AMONG_OTHERS = 50.0, 5.0
 _STAND_FOR_MISSING = {-32768.0, -32767.0, *(sign * nines for sign in (-1.0, 1.0) for nines in (999, 9999, 99999))}
-# If float32's resolution is a larger share of a field's spread, its smallest errors are rounding.
-_COARSE = 1e-3
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
@@ -226,13 +225,9 @@ def _warnings(source: Source, channels: list[dict[str, Any]], split: dict[str, A
                 f"{channel['name']} has a value of {far:.6g}, where the others vary by {std:.3g} around"
                 f" {channel['mean']:.3g}: if it stands for a missing one, make it NaN"
             )
-        step = float(np.spacing(np.float32(largest)))
-        if step > _COARSE * std:
-            warnings.append(
-                f"{channel['name']} varies by {std:.3g} around values of {largest:.6g}, where float32 has steps of"
-                f" {step:.1g}: subtract an offset in double precision before the fields are stored"
-            )
-        elif std < _SMALLEST_NORMAL / _COARSE:
+        if said := coarse_warning(channel["name"], largest, std):
+            warnings.append(said)
+        elif std < _SMALLEST_NORMAL / COARSE:
             warnings.append(
                 f"{channel['name']} varies by {std:.3g}, and float32 loses digits below {_SMALLEST_NORMAL:.2g}: store"
                 " it in another unit"

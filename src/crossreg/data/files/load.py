@@ -24,6 +24,8 @@ from crossreg.files.memory import check_room
 
 # A smaller scale would be 0 in a program, and fields divided by it not finite.
 _SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
+# If float32's resolution is a larger share of a field's spread, its smallest errors are rounding.
+COARSE = 1e-3
 
 
 def load_file(path: Path | str, **fields: Any) -> Data:
@@ -184,6 +186,17 @@ def _pairs(fields: Fields, part: Part, number: int, config: DataConfig, units: U
     return make_pairs(fields.array, range(len(part.samples)), number, config, **own)
 
 
+def coarse_warning(name: str, size: float, std: float) -> str:
+    """Return a warning of a channel of values of some size, if float32 has too few steps for how it varies."""
+    step = float(np.spacing(np.float32(size)))
+    if step <= COARSE * std or not std:
+        return ""
+    return (
+        f"{name} varies by {std:.3g} around values of {size:.6g}, where float32 has steps of {step:.1g}: subtract an"
+        " offset in double precision before the fields are stored"
+    )
+
+
 def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Units:
     """Return the mean and standard deviation of each channel over the train split.
 
@@ -218,6 +231,9 @@ def units_of(source: Source, train: Part, *, observed_only: bool = False) -> Uni
             f"data {source.path}: {source.names[int(np.argmax(tiny))]} varies by {std[tiny][0]:.3g}, and float32 holds"
             f" nothing below {_SMALLEST_NORMAL:.2g}; store it in another unit"
         )
+    for name, around, own in zip(source.names, offset + mean, std, strict=True):
+        if said := coarse_warning(name, float(abs(around)), float(own)):
+            warn(f"data {source.path}: {said}")
     # Rounded to float32, in which they are used: a run reads them back from a file.
     offsets, scales = ((offset + mean).astype(np.float32), np.where(std > 0, std, 1).astype(np.float32))
     return Units(tuple(map(float, offsets)), tuple(map(float, scales)))

@@ -67,7 +67,7 @@ def open_arrays(arrays: Any, axes: str | None = None) -> Source:
 
     Args:
         arrays: NumPy or JAX arrays of shape (trajectory, time, channel, *space), or as `axes` says. They
-            are not copied.
+            are not copied. What a masked array of NumPy masks is missing.
         axes: a letter for each axis.
     """
     are_splits = isinstance(arrays, Mapping)
@@ -78,13 +78,21 @@ def open_arrays(arrays: Any, axes: str | None = None) -> Source:
     if axes is not None:
         check_axes(axes)
     given = {name: arrays[name] for name in _SPLITS} if are_splits else {"array": arrays}
-    given = {name: np.asarray(array) for name, array in given.items()}
+    given = {name: _with_gaps(array) for name, array in given.items()}
     opened = {
         name: [Opened("arrays", (make_segment(Path(name), {"field": array}, Wanted(axes=axes), None),))]
         for name, array in given.items()
     }
     size = sum(array.nbytes for array in given.values())
     return make_source(Path("arrays" if are_splits else "array"), opened, size, are_splits=are_splits)
+
+
+def _with_gaps(array: Any) -> np.ndarray:
+    """Return an array as it is, and a masked one with NaN where it is masked."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        check_numeric(array.dtype, "array")
+        return np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
+    return np.asarray(array)
 
 
 def _arrays(path: Path, where: str) -> Any:

@@ -12,14 +12,15 @@ import numpy as np
 from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import GridPairs
+from crossreg.files.whole import write_json
 from crossreg.forecasts.windows import Window, forecasts_of
 from crossreg.predictive.in_units import error_of
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.fields.stored_fields import Planes, StoredFields, read_stored_fields, write_run_fields
 from crossreg.runs.fields.test_fields import quantile_offsets
-from crossreg.runs.file_names import ROLLOUT_FIELDS
+from crossreg.runs.file_names import ROLLOUT, ROLLOUT_FIELDS
 from crossreg.runs.run_folder import Run, identity_of
-from crossreg.runs.safeguards.manifest import check_files
+from crossreg.runs.safeguards.manifest import check_files, read_manifest, record_json
 
 _MOST_TRAJECTORIES = 3
 _MOST_POINTS = 48_000  # of one trajectory, over its leads
@@ -122,8 +123,12 @@ def _planes(whole: dict[str, np.ndarray], leads, space: list[int]) -> Planes:
     return Planes(np.asarray([0]), stride, np.asarray(leads)[places], **kept)
 
 
-def write_forecast_fields(folder: Path, stored: StoredFields) -> None:
-    """Write the file of a run, and list it in the run's manifest."""
+def write_forecasts(folder: Path, scores: dict[str, Any], stored: StoredFields) -> None:
+    """Write the scores and the fields of a run's forecasts, and list both in the run's manifest."""
+    if read_manifest(folder) is None:
+        write_json(folder / ROLLOUT, scores)
+    else:
+        record_json(folder, ROLLOUT, scores)
     write_run_fields(folder, ROLLOUT_FIELDS, stored, identity=identity_of(folder) or "-")
 
 
