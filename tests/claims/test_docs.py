@@ -214,8 +214,8 @@ def what_the_index_expects_at_equal_data() -> str:
         assert len(where("equal_data", lambda g, s=score: ahead(g, "ensemble", "xreg", s))) >= 10
     fully = [group for at, group in groups("equal_data").items() if at[0] == 1]
     assert all(any(ahead(group, m, "xreg", NLL) for m in group if m.startswith("ensemble")) for group in fully)
-    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and the better likelihood where
-        everything is observed;"""
+    return """At [equal data](results.md#equal-data) ensembles have the lower CRPS and RMSE nearly everywhere, and the
+        better likelihood where everything is observed;"""
 
 
 CLAIMS: dict[str, list[Claim]] = {
