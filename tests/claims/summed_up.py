@@ -141,8 +141,8 @@ def equal_data_in_likelihood() -> str:
     return f"""Each case has {len(baselines)} other networks. Under partial observation none of them has a better
         likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases. The exceptions
         are the early-stopped ensembles, conformal or with a temperature, at 0.4 observed with 25 trajectories, and
-        the plain ensemble at 0.7 with 80. Where everything is observed, the early-stopped conformal ensemble is better
-        in all {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
+        the plain ensemble at 0.7 with 80. Where everything is observed, the early-stopped conformal ensemble is
+        better in all {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
 
 
 def equal_data_in_short() -> str:
@@ -173,10 +173,10 @@ def equal_data_in_calibration() -> str:
     held_out = {found[worst][m].split[1] for m in ("xreg", *CONFORMAL)}
     dropout, ensemble, _, single = (short(mean(found[worst][m], ECE), 3) for m in CONFORMAL)
     return f"""In no case is one method ahead of all others in ECE. XReg has {spread(eces.values(), 3)}: no other
-        method is ahead of it in {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at
-        least one is in the other {WORDS[len(behind)]}. Its {short(eces[worst], 3)} is at full observation
-        with {worst[1]} trajectories, {WORDS[held_out.pop()]} of them held out. Conformal intervals from the same eight trajectories give dropout {dropout}, the
-        ensemble {ensemble} and an unregularized network {single}."""
+        method is ahead of it in {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is
+        in the other {WORDS[len(behind)]}. Its {short(eces[worst], 3)} is at full observation with {worst[1]}
+        trajectories, {WORDS[held_out.pop()]} of them held out. Conformal intervals from the same eight trajectories
+        give dropout {dropout}, the ensemble {ensemble} and an unregularized network {single}."""
 
 
 def how_equal_data_are_divided() -> str:
@@ -295,10 +295,10 @@ def the_summary_in_one_paragraph() -> str:
     assert counts("paper", "ensemble", NLL)[0] > len(regimes) / 2
     full = [group for at, group in groups("equal_data").items() if at[0] == 1 and at[1] >= 60]
     assert all(ahead(group, m, "xreg", NLL) for group in full for m in ENSEMBLES)
-    return """With one setting for all of the paper's regimes, XReg is well calibrated (mean test ECE below .02) and has
-        a better likelihood than MC dropout everywhere and than a three-member ensemble in most regimes. It is not the
-        best at everything: ensembles are more accurate, conformal intervals are often better calibrated, and where
-        everything is observed and data are plentiful, ensembles also have the better likelihood."""
+    return """With one setting for all of the paper's regimes, XReg is well calibrated (mean test ECE below .02) and
+        has a better likelihood than MC dropout everywhere and than a three-member ensemble in most regimes. It is not
+        the best at everything: ensembles are more accurate, conformal intervals are often better calibrated, and
+        where everything is observed and data are plentiful, ensembles also have the better likelihood."""
 
 
 def the_other_experiments() -> str:
@@ -308,5 +308,5 @@ def the_other_experiments() -> str:
     steps = " and ".join(f"{n:,}" for n in sorted({row["steps"] for row in rows("paper")}))
     return f"""| [Results by experiment](results.md) | equal data, {steps} steps, other masks and seeds, the
         {WORDS[len(REGIMES)]} regimes, the ablation | | [Further scenarios](scenarios.md) | {WORDS[others]} more
-        equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure on
-        cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""
+        equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure
+        on cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""
