@@ -116,7 +116,7 @@ def the_sizes_of_the_groups() -> str:
         *map(jax.tree.leaves, (eqx.filter(model, eqx.is_inexact_array), group_of(model))), strict=True
     ):
         sizes[group] += leaf.size
-    return f"""only by the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
+    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
         {round(sizes["theta"], -2):,} of θ."""
 
 
