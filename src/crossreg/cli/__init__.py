@@ -2,12 +2,12 @@
 
 main         parses, runs a command, and turns an `InputError` into one line and an exit code
 commands     the flags of each command, as dataclasses; those that are settings come from `config` and `designs`
-flags        the flags' defaults; messages about settings, which Python code names by field, reworded with flags
+flags        defaults of flags; messages that name settings, reworded to name flags
 actions      what each command does
 quickstart   `crossreg quickstart`
 
-A value that is not allowed is found where the setting is defined (`config/settings.py`, checked by
-`config/field_types.py`); a flag that does not exist or cannot be read, in `main`.
+Values that are not allowed are found where the setting is defined (`config/settings.py`, `config/field_types.py`);
+flags that do not exist or cannot be read, in `main`.
 
 May import every other package; nothing imports this one.
 """
