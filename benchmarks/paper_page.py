@@ -19,8 +19,8 @@ PAGE, FIGURES = Path("docs/paper.md"), Path("docs/figures/paper_exact")
 ALL_TABLES = Path("docs/results/paper_exact.md")
 # At the top of docs/results.md.
 BEFORE_THE_FIX = (
-    "The rows of `xreg` and of its variants that have both noise inside and a σ_gen head were trained before a fix to"
-    " the gradient of ρ ([what the fix changed](paper.md#the-gradient-of-ρ)). They will be renewed."
+    "The models of `xreg`, and of its variants with both noise inside and a σ_gen head, were trained before a fix to"
+    " the gradient of ρ ([what the fix changed](paper.md#the-gradient-of-ρ))."
 )
 Rows = Sequence[Mapping[str, Any]]
 Regime = tuple[float, int]

@@ -58,13 +58,13 @@ DRAWN = ("xreg", "dropout", "ensemble", "unregularized")
 DRAWN_EQUAL_DATA = ("xreg", "dropout", "ensemble", "ensemble+early+conformal", "unregularized+conformal")
 INTRODUCTION = [
     "Scores are means ± 95% intervals over seeds (Student's t). Bold marks a method that is the best of its regime"
-    " beyond the interval of the difference. Seeds vary the weights, the batches and the noise, but not the data, and"
-    " the mask only where this is said; where several masks are compared, the interval is over them."
-    " The rows are in `docs/results/`; `python benchmarks/publish.py` writes this page from them."
+    " beyond the interval of the difference. Seeds vary the weights, the batches and the noise, but not the data. Where"
+    " several masks are compared, the interval is over masks. `python benchmarks/publish.py` writes this page from the"
+    " rows in `docs/results/`."
 ]
 SHORT = [
-    "[Results in short](summary.md) says in words what these experiments show. Here each experiment has a section: its"
-    " question, the answer, figures, short tables, and the commands that made it. The long tables are pages of their"
+    "[Results in short](summary.md) says in words what these experiments show. Here each experiment has a section with"
+    " its question, the answer, figures, short tables, and the commands that made it. Long tables have pages of their"
     " own."
 ]
 # What each set of rows answers, in a sentence.
@@ -158,32 +158,42 @@ def publish(folder: Path, name: str, *, add: bool, kept: str = "") -> None:
 
 def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Say whether the rows meet the goal, and show the trend that the paper reports."""
-    said = []
+    said, trends, by_fraction, by_size = [], [], [], []
     for steps in sorted({row["steps"] for row in rows}):
         ours = [line for line in collect(r for r in rows if r["steps"] == steps) if line.method == "xreg"]
         worst = max(ours, key=lambda line: np.mean(line.values("test_ece_mix")))
         said.append(
-            f"- {steps:,} steps: the largest mean test ECE of `xreg` is {np.mean(worst.values('test_ece_mix')):.4f}"
-            f" ({worst.regime['observed_fraction']} observed, {worst.split[0]} trajectories);"
-            f" {sum(line.diverged for line in ours)} of {sum(line.seeds for line in ours)} of its runs diverged."
+            f"- After {steps:,} steps the mean test ECE of `xreg` is at most"
+            f" {np.mean(worst.values('test_ece_mix')):.4f} ({worst.regime['observed_fraction']} observed,"
+            f" {worst.split[0]} trajectories);"
+            f" {sum(line.diverged for line in ours)} of its {sum(line.seeds for line in ours)} runs diverged."
         )
+        by_fraction = [line for line in ours if line.split[0] == 50]
+        by_size = [line for line in ours if line.split[0] != 50]
         for score, name in (("test_std_mu", "Std_ω[μ]"), ("test_std_generalization", "√U_gen")):
-            for field, picked in (
-                ("a growing observed fraction", [line for line in ours if line.split[0] == 50]),
-                ("more trajectories", [line for line in ours if line.split[0] != 50]),
-            ):
-                means = [interval.mean for line in picked if (interval := line.interval(score))]
-                gaps = [difference(b, a, score) for a, b in itertools.pairwise(picked)]
-                clear = sum(gap is not None and gap.high < 0 for gap in gaps)
-                said.append(
-                    f"- Mean {name} on test with {field}: {' → '.join(f'{m:.4f}' for m in means)};"
-                    f" the fall is beyond the 95% interval in {clear} of {len(gaps)} steps."
-                )
+            cells = " | ".join(_trend(picked, score) for picked in (by_fraction, by_size))
+            trends.append(f"| {name}, {steps:,} steps | {cells} |")
+    fractions = " → ".join(str(line.regime["observed_fraction"]) for line in by_fraction)
+    sizes = " → ".join(str(line.split[0]) for line in by_size)
     return [
         *said,
-        "- The defaults were chosen on these regimes, this mask and these test trajectories (`docs/choices.md`), so"
-        " the numbers of `xreg` are those of a setting that was tuned on them.",
+        "- The defaults were chosen on these regimes, this mask and these test trajectories"
+        " ([choices](choices.md)), which favours `xreg`.",
+        "",
+        "Generalization noise on test with more data: means, and in how many steps they fall beyond the 95% interval:",
+        "",
+        f"| | observed {fractions} | trajectories {sizes} |",
+        "|---|---|---|",
+        *trends,
     ]
+
+
+def _trend(lines: Sequence[Line], score: str) -> str:
+    """Return the means of a score from regime to regime, and in how many steps it clearly falls."""
+    means = [f"{interval.mean:.4f}" for line in lines if (interval := line.interval(score))]
+    gaps = [difference(b, a, score) for a, b in itertools.pairwise(lines)]
+    clear = sum(gap is not None and gap.high < 0 for gap in gaps)
+    return f"{' → '.join(means)} ({clear} of {len(gaps)})"
 
 
 def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -204,14 +214,14 @@ def lead_regimes(rows: Sequence[dict[str, Any]]) -> list[str]:
             said.append(
                 f"  With the residuals r_train = {train**0.5:.4f} and r_reg = {reg**0.5:.4f}, the fixed point has"
                 f" √U_pred = {((reg + train) / 2) ** 0.5:.4f} and √U_gen = {(max(reg - train, 0) / 2) ** 0.5:.4f}"
-                f" on reg; measured are {pred**0.5:.4f} and {gen**0.5:.4f} (all medians over seeds)."
+                f" on reg; measured were {pred**0.5:.4f} and {gen**0.5:.4f} (all medians over seeds)."
             )
     said.append(
         "- The fixed point, U_pred = (r_reg² + r_train²)/2 and U_gen = (r_reg² − r_train²)/2, holds for"
         " Gaussian errors of one size and for likelihoods. Here σ varies from point to point, ρ learns on the scaled"
-        " CRPS, and a few points with a large σ weigh most in a mean square: both parts are larger than at the fixed"
-        " point, most at 0.7 observed. A seed with a mean NLL far from the others' has test points at which both σ are"
-        " far too small."
+        " CRPS, and a mean square is dominated by a few points with a large σ: both parts are larger than at the fixed"
+        " point, above all at 0.7 observed. Where the NLL of a seed is far above the others', both σ are far too small"
+        " at a few test points."
     )
     return said
 
@@ -245,7 +255,7 @@ def tables_of_equal_data(rows: Sequence[dict[str, Any]]) -> list[str]:
         "",
         *equal_data_table(fair_group(group) for group in groups),
         "",
-        "The same where only five trajectories are held out: more to train on, less to calibrate with.",
+        "The same with only five trajectories held out: more to train on, fewer to calibrate with.",
         "",
         *equal_data_table(five),
     ]
@@ -258,8 +268,8 @@ def lead_confirmation(rows: Sequence[dict[str, Any]]) -> list[str]:
     masks = len(ours.mask_means("test_nll"))
     return [
         f"Runs with the same mask are not independent of each other. The intervals are over the means of the {masks}"
-        f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask; with everything observed"
-        " there is no mask, and they are over seeds."
+        f" masks (each of {ours.seeds // masks} seeds), and methods are compared mask by mask. At full observation"
+        " there is no mask, and the intervals are over seeds."
     ]
 
 
@@ -274,11 +284,11 @@ def lead_ablation(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     better = [said for said, gap in gaps if gap.high < 0]
     return [
-        f"- Of {len(gaps)} differences from the default in NLL and ECE, improvements beyond the 95% interval:"
-        f" {len(better)} ({'; '.join(better)}). Losses beyond it: {sum(gap.low > 0 for _, gap in gaps)}. At the others,"
-        " setting and default are level.",
+        f"- Of {len(gaps)} differences from the default in NLL and ECE, beyond the 95% interval:"
+        f" {sum(gap.low > 0 for _, gap in gaps)} where the setting is worse, {len(better)} where it is better"
+        f" ({'; '.join(better)}). In all others the setting and the default are level.",
         "- These are comparisons without correction: between equal settings, 1 in 20 would still look different by"
-        " chance. What each part contributes is said in words in `docs/choices.md`.",
+        " chance. `docs/choices.md` says in words what each part contributes.",
     ]
 
 
@@ -364,7 +374,7 @@ def _other_defaults(made: dict[str, Any]) -> str:
             else part != "data" and _is_on(name, now[part][name])
         )
     ]
-    return f" The default was another one then: {', '.join(others)}." if others else ""
+    return f" The defaults were others then: {', '.join(others)}." if others else ""
 
 
 def _is_on(name: str, value: Any) -> bool:

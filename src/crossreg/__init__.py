@@ -1,7 +1,7 @@
 """Calibrated uncertainty for neural PDE surrogates, learned during training.
 
-The backbone θ and the predictive noise ψ learn on the train split; a few generalization-noise scales ρ learn only from
-gradients of a held-out regularization split. One model, no ensemble.
+The backbone θ and the predictive noise ψ learn on the train split; a few scales ρ of generalization noise learn only
+from the gradients of a held-out regularization split (reg). You get one model instead of an ensemble.
 
     import crossreg as xr
 

@@ -53,10 +53,10 @@ def the_setting() -> str:
     regimes, [reg_size] = groups("paper"), {row["reg_size"] for row in rows("paper")}
     assert {line.seeds for group in regimes.values() for line in group.values() if line.by_seed[NLL]} == {10}
     assert all(len(line.mask_means(NLL)) == 1 for group in regimes.values() for line in group.values())
-    return f"""Test NLL / ECE of one setting in the paper's {WORDS[len(regimes)]} regimes: mean ± 95% interval over
-        ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on {reg_size} further
-        trajectories (the paper does not say how many it had for these regimes); plain dropout and ensembles do not
-        use them:"""
+    return f"""Test NLL / ECE in the paper's {WORDS[len(regimes)]} regimes, all trained with the same settings: mean
+        ± 95% interval over ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on
+        {reg_size} further trajectories (the paper does not say how many it used); plain dropout and ensembles do not
+        see them:"""
 
 
 def the_table() -> str:
@@ -68,10 +68,10 @@ def the_table() -> str:
     assert ece_level == 1
     return f"""In NLL XReg is ahead of dropout in {of(nll_dropout, 8)} regimes, and of the ensemble in
         {of(nll_ensemble, 8)} (level in {WORDS[nll_level]}). In ECE it is ahead of dropout in {of(ece_dropout, 8)}
-        (level with {trajectories} trajectories, where dropout's seeds differ too much), and of the ensemble in
+        (level with {trajectories} trajectories, where dropout's seeds differ widely), and of the ensemble in
         {of(ece_ensemble, 8)}, though only just at full observation
-        ({short(full.mean, 4)} ± {short(full.half, 4)}). These are {count} comparisons, not corrected for their
-        number: about {count * CHANCE:.1f} of them would leave the 95% interval by chance."""
+        ({short(full.mean, 4)} ± {short(full.half, 4)}). These are {count} uncorrected comparisons: about
+        {count * CHANCE:.1f} would fall outside the 95% interval by chance."""
 
 
 def the_design_of_the_confirmation() -> str:
@@ -84,7 +84,7 @@ def the_design_of_the_confirmation() -> str:
     assert all(line.independent(NLL) == list(line.mask_means(NLL).values()) for line in lines)
     assert {len(line.independent(NLL)) for line in lines} == {len(masks)}
     assert {len(line.independent(NLL)) for line in groups("confirmation")[FULL].values()} == {len(seeds)}
-    return f"""The setting was chosen on these regimes and trajectories. It was therefore trained again with
+    return f"""The settings were chosen on these regimes and trajectories. XReg was therefore trained again with
         {WORDS[len(masks)]} other masks and {WORDS[len(seeds)]} other seeds for each, on which nothing was chosen (the
         test trajectories are the same). Runs with the same mask are not independent of each other, so the intervals
         are over the means of the {WORDS[len(masks)]} masks; at full observation, where there is no mask, they are
@@ -114,8 +114,8 @@ def the_long_runs() -> str:
         assert all(counts("paper", baseline, score, steps) == (8, 0) for score in (NLL, ECE))
     eces = [mean(group["xreg"], ECE) for group in groups("paper", steps).values()]
     assert {row["seed"] for row in rows("paper") if row["steps"] == steps} == {*range(10)}
-    return f"""After {steps:,} steps, with the table's mask and seeds, XReg is ahead of both everywhere, in NLL and in
-        ECE ({spread(eces, 3)})."""
+    return f"""After {steps:,} steps, with the table's mask and seeds, XReg is ahead of both baselines in every
+        regime, in NLL and in ECE (its own is {spread(eces, 3)})."""
 
 
 def rivals_at_equal_data() -> list[str]:
@@ -139,10 +139,10 @@ def equal_data_in_likelihood() -> str:
     every = min(total for total, names in fully.items() if names >= {*ENSEMBLES})
     assert all((names >= {*ENSEMBLES}) == (total >= every) for total, names in fully.items())
     return f"""Each case has {len(baselines)} other networks. Under partial observation none of them has a better
-        likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases; the exceptions
-        are early-stopped ensembles, conformal or with a temperature, with 25 trajectories at 0.4 observed, and the
-        plain ensemble with 80 at 0.7. Where everything is observed, the early-stopped conformal ensemble is better
-        in all {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
+        likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases. The exceptions
+        are the early-stopped ensembles, conformal or with a temperature, at 0.4 observed with 25 trajectories, and
+        the plain ensemble at 0.7 with 80. Where everything is observed, the early-stopped conformal ensemble is
+        better in all {WORDS[len(fully)]} cases, and with {every} trajectories and more every ensemble is."""
 
 
 def equal_data_in_short() -> str:
@@ -157,9 +157,9 @@ def equal_data_in_short() -> str:
     assert best == len(fully)
     lower = len(where("equal_data", lambda g: ahead(g, "ensemble", "xreg", CRPS)))
     return f"""When XReg must hold out a fifth of the trajectories that others train on, no other network has a better
-        likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} partly observed cases; where everything is
-        observed, the early-stopped conformal ensemble has one in all {WORDS[best]}. The plain ensemble has the
-        lower CRPS in {lower} of all {WORDS[len(found)]}."""
+        likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} partly observed cases; at full observation the
+        early-stopped conformal ensemble has a better one in all {WORDS[best]} cases. The plain ensemble
+        has the lower CRPS in {lower} of all {WORDS[len(found)]}."""
 
 
 def equal_data_in_calibration() -> str:
@@ -172,12 +172,11 @@ def equal_data_in_calibration() -> str:
     assert worst[0] == 1
     held_out = {found[worst][m].split[1] for m in ("xreg", *CONFORMAL)}
     dropout, ensemble, _, single = (short(mean(found[worst][m], ECE), 3) for m in CONFORMAL)
-    return f"""In ECE no method is best: XReg has {spread(eces.values(), 3)}; no other method is ahead of it in
-        {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is in the other
-        {WORDS[len(behind)]}.
-        Its {short(eces[worst], 3)} is at full observation with {worst[1]} trajectories, {WORDS[held_out.pop()]} of
-        them held out. Conformal intervals from the same eight trajectories give dropout {dropout}, the
-        ensemble {ensemble} and an unregularized network {single}."""
+    return f"""In no case is one method ahead of all others in ECE. XReg has {spread(eces.values(), 3)}: no other
+        method is ahead of it in {WORDS[len(found) - len(behind)]} of {WORDS[len(found)]} cases, and at least one is
+        in the other {WORDS[len(behind)]}. Its {short(eces[worst], 3)} is at full observation with {worst[1]}
+        trajectories, {WORDS[held_out.pop()]} of them held out. Conformal intervals from the same eight trajectories
+        give dropout {dropout}, the ensemble {ensemble} and an unregularized network {single}."""
 
 
 def how_equal_data_are_divided() -> str:
@@ -197,9 +196,9 @@ def where_conformal_is_better() -> str:
     assert below == len(pairs)
     beyond = sum(ahead(group, m, "xreg", ECE) for group, m in pairs)
     assert all(ahead(groups("paper")[FULL], m, "xreg", NLL) for m in CONFORMAL if m.startswith("ensemble"))
-    return f"""Conformal intervals on the same held-out trajectories give dropout, ensembles and unregularized
-        models an ECE of {spread(eces, 3)} in the table's regimes, below XReg's in all {below} cases and beyond the
-        interval in {beyond}. A conformal ensemble also has the better likelihood at full observation."""
+    return f"""Fitted to the same held-out trajectories, they give dropout, ensembles and unregularized models an ECE
+        of {spread(eces, 3)} in the table's regimes: below XReg's in all {below} cases, and beyond the 95% interval in
+        {beyond}. A conformal ensemble also has a better likelihood than XReg at full observation."""
 
 
 def where_ensembles_are_better() -> str:
@@ -225,9 +224,9 @@ def where_persistence_is_better() -> str:
     group = groups("paper")[0.7, few]
     assert ahead(group, "xreg-modes", "persistence-masked", NLL)
     modes, other = with_interval(group["xreg-modes"].interval(NLL), 2), mean(group["persistence-masked"], NLL)
-    return f"""With few trajectories and hidden points ({few} in the table above; at equal data 25 in
-        all, or 40 at 0.4 observed), a persistence forecast that is told which points are hidden has a better
-        likelihood than the default and every baseline network. XReg with noise on its Fourier modes instead
+    return f"""When points are hidden and trajectories are few ({few} in the table above; at equal data 25 in all, or
+        40 at 0.4 observed), a persistence forecast that is told which points are hidden has a better likelihood than
+        the default XReg and every baseline network. XReg with its noise on Fourier modes instead of features
         (`xreg-modes`, which takes longer to train) is ahead of persistence at {few}: {modes.replace("± 0.", "± .")}
         against {short(other, 2)}."""
 
@@ -296,10 +295,10 @@ def the_summary_in_one_paragraph() -> str:
     assert counts("paper", "ensemble", NLL)[0] > len(regimes) / 2
     full = [group for at, group in groups("equal_data").items() if at[0] == 1 and at[1] >= 60]
     assert all(ahead(group, m, "xreg", NLL) for group in full for m in ENSEMBLES)
-    return """With one setting for all of the paper's regimes, XReg is well calibrated (mean test ECE below .02) and has
-        a better likelihood than MC dropout everywhere and than a three-member ensemble in most regimes. It is not the
-        best at everything: ensembles are more accurate, conformal intervals are often better calibrated, and where
-        everything is observed and data are plentiful, ensembles also have the better likelihood."""
+    return """With one setting for all of the paper's regimes, XReg is well calibrated (mean test ECE below .02) and
+        has a better likelihood than MC dropout everywhere and than a three-member ensemble in most regimes. It is not
+        the best at everything: ensembles are more accurate, conformal intervals are often better calibrated, and
+        where everything is observed and data are plentiful, ensembles also have the better likelihood."""
 
 
 def the_other_experiments() -> str:
@@ -309,5 +308,5 @@ def the_other_experiments() -> str:
     steps = " and ".join(f"{n:,}" for n in sorted({row["steps"] for row in rows("paper")}))
     return f"""| [Results by experiment](results.md) | equal data, {steps} steps, other masks and seeds, the
         {WORDS[len(REGIMES)]} regimes, the ablation | | [Further scenarios](scenarios.md) | {WORDS[others]} more
-        equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure on
-        cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""
+        equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure
+        on cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""

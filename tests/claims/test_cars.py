@@ -62,10 +62,10 @@ def calibration() -> str:
     return f"""- With the same {scores()["train"]} train cars, at {scores()["settings"]["train"]["steps"]:,} steps,
         `xreg` has {error:.2f} of the vertex mean's error and an ECE of {ece("xreg")}; {WORDS[len(eces) - 1]} of
         {WORDS[len(eces)]} seeds have an ECE of {short(eces[-2] + 5e-4, 3)} or less, the other {short(eces[-1], 3)}.
-        Dropout's ECE is eleven times as large, the ensemble's twenty times; with the p that the reg cars choose,
-        dropout has {ece("dropout-reg")}. In CRPS, which counts accuracy as much, dropout ({crps["dropout"]}) and the
-        ensemble ({crps["ensemble"]}) are level with `xreg` ({crps["xreg"]}), and one unregularized network is behind
-        ({crps["unregularized"]})."""
+        Dropout's ECE is eleven times as large, the ensemble's twenty times; with the drop rate p that the reg cars
+        choose, dropout has {ece("dropout-reg")}. In CRPS, which measures accuracy too, dropout ({crps["dropout"]})
+        and the ensemble ({crps["ensemble"]}) are level with `xreg` ({crps["xreg"]}), and one unregularized network is
+        behind ({crps["unregularized"]})."""
 
 
 def early_stopping() -> str:
@@ -75,8 +75,8 @@ def early_stopping() -> str:
     less = gap(*beyond[0])
     nll, ranks, errors = ([mean(m, s) for m in stopped] for s in ("nll", "spearman", "relative_l2"))
     return f"""- **Early stopping does as well here.** Stopped where they fit the reg cars best, `dropout+early` and
-        `ensemble+early` have the ECE ({ece(stopped[0])}, {ece(stopped[1])}), the NLL ({signed(nll[0], 2)},
-        {signed(nll[1], 2)}) and the rank correlation ({short(ranks[0], 2)}, {short(ranks[1], 2)}) of `xreg`; only
+        `ensemble+early` match `xreg` in ECE ({ece(stopped[0])}, {ece(stopped[1])}), NLL ({signed(nll[0], 2)},
+        {signed(nll[1], 2)}) and rank correlation ({short(ranks[0], 2)}, {short(ranks[1], 2)}). Only
         one paired difference is beyond its interval: the mean of `ensemble+early` is less accurate by
         {short(-less.mean, 3)} ± {short(less.half, 3)}. Stopping early costs accuracy ({errors[0]:.3f} and
         {errors[1]:.3f}, against {mean("xreg", "relative_l2"):.3f}), and a single network, `unregularized+early`, is
@@ -101,7 +101,7 @@ def fitted_afterwards() -> str:
         {short(mean(three, "crps"), 3)}), with an ECE of {ece(three)} and a lower rank correlation
         ({short(mean(three, "spearman"), 2)}); on one network it is level in NLL and behind in ECE ({ece(one)}). One
         network with `+temperature` is level in both ({ece("unregularized+temperature")}), though in
-        {WORDS[at_the_end]} of {WORDS[len(factors)]} seeds its factor is at the end of its range,
+        {WORDS[at_the_end]} of {WORDS[len(factors)]} seeds its factor is at the upper end of its range,
         {max(factors):.0f}. Conformal quantiles are as well calibrated
         (dropout {ece(conformal[0])}, ensemble {ece(conformal[1])}), with a worse
         likelihood, and rank their errors worse ({ranks[0]} and {ranks[1]}, against {ranks[2]})."""
@@ -152,8 +152,8 @@ def the_vertex_mean() -> str:
 def the_parts() -> str:
     parts = [short(mean("xreg", f"std_{part}"), 3) for part in ("predictive", "generalization", "mu")]
     assert mean("xreg", "std_mu") > mean("xreg", "std_generalization") / 2
-    return f"""At the output both parts are in use: σ_pred is {parts[0]} in the mean over vertices and σ_gen
-        {parts[1]}, and most of σ_gen, {parts[2]}, is how the mean varies under the noise inside."""
+    return f"""At the output both parts are in use: in the mean over vertices √U_pred is {parts[0]} and √U_gen
+        {parts[1]}, and most of √U_gen is the spread of the means, {parts[2]}, from the noise inside the network."""
 
 
 def the_sites() -> str:

@@ -116,7 +116,7 @@ def the_sizes_of_the_groups() -> str:
         *map(jax.tree.leaves, (eqx.filter(model, eqx.is_inexact_array), group_of(model))), strict=True
     ):
         sizes[group] += leaf.size
-    return f"""only by the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
+    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
         {round(sizes["theta"], -2):,} of θ."""
 
 
@@ -166,7 +166,7 @@ def the_two_forms_of_the_crps() -> str:
         which costs NLL at well predicted points: {min(dearer):.2f} to {max(dearer):.2f} in {WORDS[len(dearer)]}
         regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it gains
         {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
-        {better[1]} trajectories). The scaled one is the default because at full observation the CRPS is behind a
+        {better[1]} trajectories). The scaled CRPS is the default because at full observation the CRPS is behind a
         3-member ensemble in NLL."""
 
 
@@ -186,7 +186,7 @@ def looks_and_snapshots() -> str:
     }
     memory = [timed(d, f"around the steps, {n} replicas", "250 steps")["mebibytes_per_replica"] for d, n in ratios]
     snapshots = [timed("NVIDIA H200", f"around the steps, {n} replicas", "one snapshot")["seconds"][0] for n in (1, 80)]
-    return f"""On an H200 a look takes {ratios["NVIDIA H200", 1][0]:.0%} of one replica's steps and
+    return f"""On an H200 an evaluation takes {ratios["NVIDIA H200", 1][0]:.0%} of one replica's steps and
         {ratios["NVIDIA H200", 80][0]:.0%} of 80 replicas'; a snapshot takes {1e3 * snapshots[0]:.0f} ms and
         {1e3 * snapshots[1]:.0f} ms, once a minute. A replica of the default takes {memory[0]} MiB while it trains
         on a CPU, {memory[1]} on a GPU, and {memory[2]} beside 79 others;"""
@@ -194,8 +194,8 @@ def looks_and_snapshots() -> str:
 
 def the_time_of_a_step() -> str:
     ours, theirs = (1e3 * timed("cpu", "xreg", one)["seconds"][0] for one in ("crossreg", "PyTorch, eager"))
-    return f"""A training step of the default model takes {ours:.1f} ms on two CPU cores, where the same step written in
-        PyTorch takes {theirs:.0f} ms."""
+    return f"""A training step of the default model takes {ours:.1f} ms on two CPU cores, where the same step written
+        in PyTorch takes {theirs:.0f} ms."""
 
 
 def what_the_index_expects() -> str:
@@ -214,8 +214,8 @@ def what_the_index_expects_at_equal_data() -> str:
         assert len(where("equal_data", lambda g, s=score: ahead(g, "ensemble", "xreg", s))) >= 10
     fully = [group for at, group in groups("equal_data").items() if at[0] == 1]
     assert all(any(ahead(group, m, "xreg", NLL) for m in group if m.startswith("ensemble")) for group in fully)
-    return """At equal data ensembles have the lower CRPS and RMSE nearly everywhere, and the better likelihood where
-        everything is observed;"""
+    return """At [equal data](results.md#equal-data) ensembles have the lower CRPS and RMSE nearly everywhere, and the
+        better likelihood where everything is observed;"""
 
 
 CLAIMS: dict[str, list[Claim]] = {

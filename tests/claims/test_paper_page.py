@@ -64,17 +64,17 @@ def geometric_sigma(setting: tuple[float, int]) -> float:
 
 def the_lead() -> str:
     one, other = (mean(exact("xreg", FULLY, setting), ECE) for setting in (SHORT_RUNS, AS_WRITTEN))
-    return f"""**As the paper writes it, XReg is calibrated after 30,000 steps, and not after 10,000.** With its own
-        settings, log σ_pred from −5 among them, the mean test ECE under partial observation is
+    return f"""**As the paper writes it, XReg is calibrated after 30,000 steps, and not after 10,000.** With its
+        settings, including a start of log σ_pred at −5, the mean test ECE under partial observation is
         {spread(eces(SHORT_RUNS), 3)} after 10,000 steps, and as large on reg ({
         spread(eces(SHORT_RUNS, score="reg_ece_mix"), 3)
-    }); after 30,000 steps it is {spread(eces(AS_WRITTEN), 3)}. Where
-        everything is observed it is {short(one, 3)} and {short(other, 3)}."""
+    }); after 30,000 steps it is {spread(eces(AS_WRITTEN), 3)}. At
+        full observation it is {short(one, 3)} and {short(other, 3)}."""
 
 
 def the_start() -> str:
     sigmas = [geometric_sigma(setting) for setting in (SHORT_RUNS, FROM_MINUS_2, AS_WRITTEN)]
-    return f"""Started at −2, near the size of the residuals, 10,000 steps are enough: {
+    return f"""From a start at −2, near the size of the residuals, 10,000 steps are enough: {
         spread(eces(FROM_MINUS_2, list(paper.PAPER)), 3)
     } in all eight regimes. The noise scales show the difference. At 0.4 observed the
         geometric mean of σ over sites and channels is {short(sigmas[0], 3)} after 10,000 steps from −5, hardly more
@@ -100,8 +100,8 @@ def the_default() -> str:
     ahead = {s: sum(below(default("xreg", r), exact("xreg", r, s), NLL) for r in paper.PAPER) for s in MADE["SETTINGS"]}
     lower = {s: all(mean(default("xreg", r), NLL) < mean(exact("xreg", r, s), NLL) for r in paper.PAPER) for s in ahead}
     assert all(lower.values())
-    return f"""Our default, at 10,000 steps, has a mean test ECE of {spread(ours, 3)} and a lower NLL than XReg with any
-        of the four settings of `paper-exact` in all eight regimes, beyond the 95% interval in
+    return f"""Our default, at 10,000 steps, has a mean test ECE of {spread(ours, 3)} and a lower NLL than XReg with
+        any of the four settings of `paper-exact` in all eight regimes, beyond the 95% interval in
         {of(ahead[AS_WRITTEN], 8)} against the paper as written (30,000 steps) and in {of(ahead[FROM_MINUS_2], 8)}
         against the start at −2 (10,000 steps)."""
 
@@ -116,9 +116,9 @@ def the_rest_of_the_papers_rows() -> str:
     return f"""MC dropout agrees with the paper: the mean absolute difference is {dropout[0]:.2f} in NLL and
         {short(dropout[1], 3)} in ECE (from −2, 10,000 steps). The ensemble does not agree. Its nearest setting (from
         −5, 10,000 steps) is off by {ensemble[0]:.2f} in NLL, more than half of it with 20 trajectories ({worst:.2f}
-        for the paper's {paper.PAPER[0.7, 20]["ensemble"][0]:.2f}), and with more steps it overfits further. At full
-        observation its ECE is {spread(full, 3)} in our runs and {short(paper.PAPER[FULLY]["ensemble"][1], 3)} in the
-        paper. What the paper did differently there is not known."""
+        against the paper's {paper.PAPER[0.7, 20]["ensemble"][0]:.2f}), and with more steps it overfits further. At
+        full observation its ECE is {spread(full, 3)} in our runs and {short(paper.PAPER[FULLY]["ensemble"][1], 3)} in
+        the paper. What the paper did differently there is not known."""
 
 
 def the_likelihood() -> str:
@@ -167,9 +167,10 @@ def the_mask() -> str:
 
 def the_cost() -> str:
     updates = reg_updates(TrainConfig())
-    return f"""The paper's formula, 1 + (C_reg/C_train)/k_reg, gives {overhead(5):.2f} for an update of ρ every 5 steps
-        with the costs measured here. Our default also updates ρ after every step of the last tenth, {updates:.2f} reg
-        updates a step in place of 0.2, and its overhead by the same formula is {by_the_formula(updates):.2f}"""
+    return f"""The paper's formula, 1 + (C_reg/C_train)/k_reg, gives {overhead(5):.2f} for an update of ρ every 5
+        steps with the costs measured here. Our default also updates ρ after every step of the last tenth,
+        {updates:.2f} reg updates a step in place of 0.2, and its overhead by the same formula is
+        {by_the_formula(updates):.2f}"""
 
 
 def test_the_file_of_the_papers_training_has_its_settings():

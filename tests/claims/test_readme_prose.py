@@ -15,6 +15,7 @@ CLAIMS: list[Claim] = [
 # Numbers that say what something is and nothing of how well it does.
 NAMED = (
     "trains three groups of parameters at once",
+    "one-step predictions from inputs",
     "Trajectories in one to three dimensions",
     "makes one HTML page",
     "further scenarios in one and two dimensions",

@@ -90,8 +90,8 @@ def calibration() -> str:
 def likelihood() -> str:
     assert on(ahead, "dropout", "xreg", NLL) == [GRAY_SCOTT]
     return f"""- **In likelihood** `xreg` is ahead of dropout on {WORDS[len(on(ahead, "xreg", "dropout", NLL))]} and
-        behind it on Gray–Scott. Against the plain ensemble it is ahead on {named(on(ahead, "xreg", "ensemble", NLL))},
-        behind on {named(on(ahead, "ensemble", "xreg", NLL))}, level on
+        behind it on Gray–Scott. Against the plain ensemble it is ahead on
+        {named(on(ahead, "xreg", "ensemble", NLL))}, behind on {named(on(ahead, "ensemble", "xreg", NLL))}, level on
         {WORDS[len(on(level, "xreg", "ensemble", NLL))]}."""
 
 
@@ -112,7 +112,7 @@ def gray_scott() -> str:
     assert level(group, "xreg", "unregularized", ECE)
     assert mean(group["unregularized"], ECE) < mean(group["xreg"], ECE)
     return f"""- **Not on Gray–Scott**: there its ECE is {xreg}, with error bars that are too wide, like those of the
-        others (dropout {dropout}, ensemble {ensemble}). One network alone has {single}, with
+        others (dropout {dropout}, ensemble {ensemble}). A single unregularized network has {single}, with
         {WORDS[sum(wide["unregularized"])]} of its {WORDS[group["xreg"].seeds]} seeds too wide and one too narrow:
         that is level with `xreg`, and nominally better."""
 
@@ -143,7 +143,7 @@ def the_strongest_rival() -> str:
     assert on(ahead, "xreg", conformal, NLL) == [TURBULENCE]
     assert not on(ahead, "xreg", scaled, NLL)
     return f"""- **With conformal quantiles on top, the ensemble is the strongest baseline**: as well calibrated as
-        `xreg` or better, with the NLL ahead on {named(on(ahead, conformal, "xreg", NLL))}, level on
+        `xreg` or better, and in NLL ahead on {named(on(ahead, conformal, "xreg", NLL))}, level on
         {named(on(level, conformal, "xreg", NLL))}, behind on decaying turbulence. It costs three trainings and a
         further step, and its quantiles do not split into two parts. With a temperature of σ instead
         (`+sigma-temperature`) the ensemble's NLL is nowhere behind `xreg`'s, and ahead on

@@ -35,7 +35,7 @@ NAMED = (
     "one observed fraction with one number of trajectories",
     "beyond the 95% interval of the difference",
     '"±" is a 95% interval',
-    "lets XReg learn from 50 trajectories",
+    "XReg learns from 50 trajectories",
     "one of seven [further scenarios]",
     "## The two parts",
 )

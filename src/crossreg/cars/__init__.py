@@ -8,5 +8,5 @@ study         `crossreg car`: trains all methods (training, vertex_mean), scores
               test cars and predictions (stored)
 prediction    `crossreg predict` on the folder of a car experiment
 
-Imports whatever stands before it, `runs` and `designs` included, but not `export`, `report` or `cli`.
+May import everything except `export`, `report` and `cli`.
 """

@@ -120,7 +120,7 @@ class Predict(_Quiet):
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout(_Quiet):
-    """Forecast many steps ahead with error bars, and score the forecasts of the test trajectories by lead time.
+    """Forecast many steps ahead with error bars, and score the forecasts of the test trajectories by lead.
 
     Scores are printed and written to rollout.json in the folder of the run. With --input and --output, fields of your
     own are forecast instead.
@@ -133,8 +133,7 @@ class Rollout(_Quiet):
     particles: int = 60
     """Model instances that each forecast follows."""
     leads: str | None = None
-    """Lead times to keep, separated by commas, as in 1,10,50. By default some of them, the last included; with --input,
-    all."""
+    """Leads (steps ahead) to keep, separated by commas, as in 1,10,50. By default some of them; with --input, all."""
     data: Path | None = None
     """Where the run's data files are now, if they have moved."""
     input: Path | None = None
@@ -188,11 +187,11 @@ class Quickstart(_Quiet):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(_Trains):
-    """Train and score many trials as a few compiled programs; if interrupted, run the same command again."""
+    """Train and score many methods and seeds, and compare them; if interrupted, run the same command again."""
 
     name: tyro.conf.Positional[str]
     """A named sweep: paper-observed, paper-train-size, paper (both of these), paper-regimes, paper-exact (the regimes
-    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, scenario, or grid."""
+    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, rollouts, scenario, or grid."""
     out: Path
     """Folder of the sweep. It must be new, empty, or hold an earlier sweep, whose finished rows are kept."""
     methods: str | None = None

@@ -1,4 +1,4 @@
-"""Safe reading and writing of files, which may come from anybody.
+"""Safe reading and writing of files from any source.
 
     regular.py       regular files only: no links, no pipes
     whole.py         files and folders that are written whole or not at all; reading JSON
@@ -9,5 +9,5 @@
     memory.py        how much memory is available
     cache_folder.py  the folder of cached data and compiled programs
 
-May import `errors` only. What files of trajectories mean is in `data/formats`.
+May import `errors` only. Formats of trajectory files are in `data/formats`.
 """

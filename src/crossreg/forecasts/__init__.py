@@ -1,10 +1,10 @@
-"""Forecasts: a predictor is fed its own output, with a predictive distribution at every lead time.
+"""Forecasts: a predictor is fed its own output, and gives a predictive distribution at every lead.
 
 - `rollout.py`: the function to start from, `xr.rollout`; particles and trajectories in one compiled loop
 - `particles.py`: how each kind of predictor takes one step of all its particles
 - `forecast.py`: the result, a mixture at every lead
 - `windows.py`: forecasts of stretches of held-out trajectories, with the truth at their leads
-- `growth.py`: how much wider a predictor's forecasts have to be by lead, fitted to such windows
+- `growth.py`: how much wider a predictor's forecasts have to be at each lead, fitted to such windows
 - `scores.py`: scores by lead
 
 Imports data, nn, predictive, predictors and metrics.

@@ -1,4 +1,4 @@
-"""The result of a rollout: a predictive distribution at every lead time."""
+"""The result of a rollout: a predictive distribution at every lead."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -52,16 +52,16 @@ class Limits(NamedTuple):
 
 
 class Forecast(eqx.Module):
-    """A predictive distribution at every lead time of a rollout, as [`rollout`][crossreg.rollout] returns it.
+    """A predictive distribution at every lead of a rollout, as [`rollout`][crossreg.rollout] returns it.
 
     Its fields have shape (lead, batch, channel, *space) and are in the units of the data.
 
     Attributes:
-        predictive: The distribution, with the lead time as the first axis of its fields.
+        predictive: The distribution, with the lead as the first axis of its fields.
         lost_at: The step at which each particle left `limits` or was no longer finite, or 0 if it never did. Lost
             particles stay in the distribution; `lost` counts them.
         limits: The range in which particles are expected to stay.
-        leads: The lead times that are kept, in steps; the first step has lead time 1.
+        leads: The leads that are kept; the first step has lead 1.
         names: The names of the channels, where they are known.
 
     Example:

@@ -57,7 +57,7 @@ def rollout(
         particles: The number of particles, of all members together. A network without noise inside has one.
         key: One key, or one key for each trajectory, whose noise then does not depend on the rest of the batch. The
             default is `jax.random.key(0)`.
-        leads: The lead times to keep, between 1 and `steps`; by default all of them. Memory grows with their number.
+        leads: The leads to keep, between 1 and `steps`; by default all of them. Memory grows with their number.
         mask: The observed points of the inputs: of all fields, (*space); of each field, (batch, 1, *space); or of each
             field at each step, (step, batch, 1, *space). In place of 1, the last two may have the number of channels.
             The default is the mask of the batch, if `x0` is one, and otherwise every point. Where a batch has some

@@ -1,4 +1,4 @@
-r"""Scores of forecasts by lead time.
+r"""Scores of forecasts by lead.
 
 Of the mixture at each lead: RMSE, spread over skill, CRPS, ECE and coverage, and the histogram of the PIT. Of joint
 samples: energy score, variogram score and power spectrum. Beside them stands what climatology and persistence score.
@@ -121,7 +121,7 @@ def score_by_lead(
     progress: Callable[[int], None] | None = None,
     **how: Any,
 ) -> dict[str, Any]:
-    """Score forecasts of a split by lead time, each from the first field of its trajectory.
+    """Score forecasts of a split by lead, each from the first field of its trajectory.
 
     Args:
         predictor: A surrogate, a `Fit`, a `Run` or any predictor.

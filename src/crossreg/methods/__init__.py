@@ -1,7 +1,7 @@
 """The methods that are compared.
 
-A trained method is a change of a config: where noise acts, which split its size is learned on, and how many samples
-training draws. All methods run through the same training loop and end in the same mixture.
+A trained method is a change of a config: where noise acts, on which split its size is learned, and how many samples
+training draws. All methods use the same training loop and predict the same kind of mixture.
 
 `names.py` is the only registry, where a baseline is added: it turns a name such as `dropout-0.2+temperature` into a
 `Method`. `xreg.py`, `unregularized.py`, `dropout.py` and `fixed_noise.py` hold the changes of the config, `early.py`

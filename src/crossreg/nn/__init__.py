@@ -1,6 +1,6 @@
 """Networks: noise sites, layers and heads, and the surrogates that are built from them.
 
-- `groups.py`: the types `Psi` and `Rho`, which say who learns a parameter: θ, ψ or ρ.
+- `groups.py`: the types `Psi` and `Rho`, which say what group a parameter is in: θ, ψ or ρ.
 - `bounds.py`, `noise.py`: bounded log σ, and the noise sites that multiply features by 1 + σε.
 - `pointwise.py`, `spectral.py`, `heads.py`: the layers.
 - `surrogate.py`: `Surrogate`, and `predict`, which samples it.

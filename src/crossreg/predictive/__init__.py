@@ -1,4 +1,4 @@
-"""Predictive distributions: what a model says of a field, and nothing of how it came to it.
+"""Predictive distributions, whatever they were computed by.
 
 - `mixture.py`: `Mixture`, a Gaussian mixture at every point.
 - `recalibrated.py`: `Recalibrated`, a mixture with new levels.

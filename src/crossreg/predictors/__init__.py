@@ -1,7 +1,7 @@
 """Predictors: anything that turns a batch into a predictive distribution, and wrappers that recalibrate one.
 
 - `predictor`: the type, and a surrogate as one
-- `ensemble`, `persistence`: several models pooled; the input again
+- `ensemble`: several models pooled; `persistence`: the input again
 - `temperature`, `conformal`, `correlation`: fitted to held-out pairs after training
 - `batches`: all pairs of a split in batches of one shape
 

@@ -1,4 +1,4 @@
-"""What a person reads of finished work: tables, figures and pages. Nothing here trains or scores.
+"""What people read: tables, figures and pages. Nothing here trains or scores.
 
 looks.py        colours of methods and their order, for tables, figures and pages alike
 tables/         where a table is made: the tables of a sweep, its verdicts, scores as text (of cars: cars/table.py)

@@ -1,6 +1,6 @@
 """The speed layer: faster ways to values and gradients that plain JAX computes too.
 
-`paths.py` names the ways; `draws.py` has keys and normal numbers at little cost; `gelu.py` and `products.py` have
+`paths.py` names these ways; `draws.py` has keys and normal numbers at little cost; `gelu.py` and `products.py` have
 pointwise work and matrix products with gradients written out; `pending.py` has fields whose pointwise work is put off
 until a later stage takes it in; `fused.py` has kernels for a GPU. Other packages import the names below from here, and
 nothing from the modules. The modules import nothing else of `crossreg`.

@@ -19,7 +19,7 @@ _SPREADS = (0.2, 3.0)
 
 
 def lead_curves(lines: Sequence[Line], path: Path, *, where: str = "") -> list[Path]:
-    """Draw spread over skill, ECE and CRPS against the lead time: means over seeds, and their 95% intervals as bands.
+    """Draw spread over skill, ECE and CRPS against the lead: means over seeds, and their 95% intervals as bands.
 
     Args:
         lines: The lines of one regime, with scores of forecasts.

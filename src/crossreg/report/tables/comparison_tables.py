@@ -77,7 +77,7 @@ def in_sample_note(rows: Iterable[Row]) -> str:
     """Return the line below a table that explains its daggers; empty where it has none."""
     if not any(cell.text.endswith(IN_SAMPLE) for row in rows for cell in row if isinstance(cell, Cell)):
         return ""
-    return f"{IN_SAMPLE} In-sample: the method was trained, chosen or calibrated on these trajectories. Never judged."
+    return f"{IN_SAMPLE} In-sample: the method was trained, chosen or calibrated on these trajectories. Not compared."
 
 
 def common_setting(lines: Sequence[Line]) -> str:

@@ -1,4 +1,4 @@
-"""Scores of forecasts by lead time: of a run as text, and of a sweep as cells."""
+"""Scores of forecasts by lead: of a run as text, and of a sweep as cells."""
 
 import csv
 import io
