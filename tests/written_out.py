@@ -56,14 +56,6 @@ def crps_loss(means, variances, y):
     return to_truth - within / 2
 
 
-def own_crps_loss(means, variances, y):
-    """The CRPS of the mixture itself: two draws may be of the same component."""
-    count = len(means)
-    pairs = [(s, r) for s in range(count) for r in range(count)]
-    within = sum(mean_absolute(means[s] - means[r], variances[s] + variances[r]) for s, r in pairs) / count**2
-    return jnp.mean(mean_absolute(y - means, variances), axis=0) - within / 2
-
-
 def scaled_loss(means, variances, y):
     to_truth, within = distances(means, variances, y)
     return to_truth / within + jnp.log(within) / 2

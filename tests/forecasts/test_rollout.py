@@ -315,26 +315,38 @@ def test_redrawing_gives_every_step_an_instance_of_its_own():
 # --- particles that leave ---------------------------------------------------------------------------------------------
 
 
-def test_particles_that_leave_the_range_are_counted_and_step_on_from_its_end():
-    doubling = dataclasses.replace(linear_model(0.0), stages=(lambda h: 2 * h,))
-    x0 = np.ones((3, 1, POINTS), np.float32) * np.asarray([0.9, -1.9, 0.1], np.float32)[:, None, None]
-    limits = Limits(np.asarray([-4.0]), np.asarray([2.0]))
-    forecast = rollout(doubling, x0, 5, limits=limits)
-    # 0.9 → 1.8 → 3.6, 2 → 4; −1.9 → −3.8 → −7.6, −4 → −8; 0.1 · 2⁵ = 3.2
+def test_particles_are_held_to_the_limits_and_those_far_beyond_are_lost():
+    growing = dataclasses.replace(linear_model(0.0), stages=(lambda h: 5 * h,))
+    x0 = np.ones((3, 1, POINTS), np.float32) * np.asarray([0.9, -1.9, 0.01], np.float32)[:, None, None]
+    limits = Limits(np.asarray([-4.0]), np.asarray([2.0]))  # lost below −10 and above 8
+    forecast = rollout(growing, x0, 5, limits=limits)
+    # 0.9 → 4.5, 2 → 10; −1.9 → −9.5, −4 → −20; 0.01 · 5⁴ = 6.25, 2 → 10
+    by_lead = np.asarray([[4.5, 10, 10, 10, 10], [-9.5, -20, -20, -20, -20], [0.05, 0.25, 1.25, 6.25, 10]]).T
+    close(forecast.mean, np.broadcast_to(by_lead[:, :, None, None], forecast.mean.shape))
     np.testing.assert_array_equal(forecast.lost_at, [[2, 2, 5]])
     np.testing.assert_array_equal(forecast.lost, [0, 2, 2, 2, 3])
-    close(forecast.mean[1], 4 * x0)
-    for lead in (2, 4):
-        close(forecast.mean[lead][:2, 0, 0], np.asarray([4.0, -8.0]))
-    close(forecast.mean[4][2], 32 * x0[2])
-    np.testing.assert_array_equal(rollout(doubling, x0, 5, limits=limits, leads=[1, 4]).lost, [0, 2])
-    assert "2 lost" in repr(rollout(doubling, x0, 5, limits=limits, leads=[1, 4]))
+    close(forecast.held_share, np.asarray([2, 2, 2, 3, 3]) / 3)
+    some = rollout(growing, x0, 5, limits=limits, leads=[1, 4])
+    np.testing.assert_array_equal(some.lost, [0, 2])
+    close(some.held_share, np.asarray([2, 3]) / 3)
+    assert "2 lost" in repr(some)
+
+
+def test_the_share_that_is_held_is_that_of_values():
+    """Two of twelve points of one of two fields are beyond the limits."""
+    same = linear_model(0.0)
+    same = dataclasses.replace(same, stages=(lambda h: h,))
+    x0 = np.zeros((2, 1, POINTS), np.float32)
+    x0[1, 0, :2] = 1.5, -1.2
+    forecast = rollout(same, x0, 2, limits=Limits(*np.asarray([[-1.0], [1.0]])))
+    close(forecast.held_share, np.asarray([2 / 24, 0]))
+    close(forecast.mean[1, 1, 0, :3], np.asarray([1.0, -1.0, 0.0]))
 
 
 def test_a_lost_particle_stays_lost_and_one_that_is_no_number_is_lost():
-    back = dataclasses.replace(linear_model(0.0), stages=(lambda h: jnp.where(jnp.abs(h) > 2.9, 0.0, 2 * h),))
+    back = dataclasses.replace(linear_model(0.0), stages=(lambda h: jnp.where(jnp.abs(h) > 2.9, 0.0, 4 * h),))
     limits = Limits(np.asarray([-3.0]), np.asarray([3.0]))
-    forecast = rollout(back, np.full((1, 1, POINTS), 1.6, np.float32), 4, limits=limits)
+    forecast = rollout(back, np.full((1, 1, POINTS), 2.5, np.float32), 4, limits=limits)
     np.testing.assert_array_equal(forecast.lost, [1, 1, 1, 1])
     assert float(jnp.abs(forecast.mean[1]).max()) == 0  # it came back
     bad = dataclasses.replace(linear_model(0.0), stages=(lambda h: jnp.where(h > 3, jnp.nan, 2 * h),))
@@ -364,9 +376,9 @@ def test_each_channel_has_limits_of_its_own_in_the_fields_units():
         linear_model(0.0, channels=2), stages=(lambda h: 2 * h,), units=Units((10.0, 0.0), (5.0, 1.0))
     )
     x0 = np.stack([np.full(POINTS, 15.0), np.full(POINTS, 1.0)])[None].astype(np.float32)
-    # 15 = 10 + 5·1 → 20 → 30, and 1 → 2 → 4
-    for high, lost in (((21.0, 3.0), [0, 1]), ((21.0, 9.0), [0, 1]), ((31.0, 3.0), [0, 1]), ((31.0, 5.0), [0, 0])):
-        limits = Limits(np.asarray([-9.0, -9.0]), np.asarray(high))
+    # 15 = 10 + 5·1 → 20 → 30, and 1 → 2 → 4; lost beyond 28 or 48, and beyond 17.5, 3.7 or 9.5
+    for high, lost in (((21.0, 3.0), [0, 1]), ((21.0, 9.0), [0, 1]), ((31.0, 2.1), [0, 1]), ((31.0, 5.0), [0, 0])):
+        limits = Limits(np.asarray([14.0, 0.5]), np.asarray(high))
         np.testing.assert_array_equal(rollout(model, x0, 2, limits=limits).lost, lost)
 
 

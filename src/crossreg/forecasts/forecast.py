@@ -14,12 +14,14 @@ from crossreg.predictive.in_units import InUnits, Predictive
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictive.recalibrated import Recalibrated
 
+# Particles are held to the range of known fields and this share of its width on either side.
+HELD = 0.1
 # What a forecast is scored against, at every lead.
 Field = Float[Array | np.ndarray, "lead batch channel *space"]
 
 
 class Limits(NamedTuple):
-    """The range that particles are expected to stay in, for each channel, in the fields' units.
+    """The range that particles are held to, for each channel, in the fields' units.
 
     Attributes:
         low: The lower end, for each channel.
@@ -45,7 +47,10 @@ class Limits(NamedTuple):
             The range, for each channel.
         """
         values = np.moveaxis(np.asarray(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)
+        missing = np.isnan(values).all(axis=1)
+        values[missing] = 0.0
         low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
+        low[missing], high[missing] = -np.inf, np.inf  # nothing is known of this channel
         size = np.maximum(np.abs(low), np.abs(high))
         width = np.where(high > low, high - low, np.where(size > 0, size, 1.0))  # a constant field has a size at least
         return cls(low - widths * width, high + widths * width)
@@ -58,9 +63,10 @@ class Forecast(eqx.Module):
 
     Attributes:
         predictive: The distribution, with the lead as the first axis of its fields.
-        lost_at: The step at which each particle left `limits` or was no longer finite, or 0 if it never did. Lost
-            particles stay in the distribution; `lost` counts them.
-        limits: The range in which particles are expected to stay.
+        beyond: The share of each particle's values, at every lead, that are beyond `limits`.
+        lost_at: The step at which each particle was beyond `limits` by more than their width or was no longer finite,
+            or 0 if it never was. Lost particles stay in the distribution; `lost` counts them.
+        limits: The range that particles are held to: in place of a prediction beyond it, the next step reads its end.
         leads: The leads that are kept; the first step has lead 1.
         names: The names of the channels, where they are known.
 
@@ -74,6 +80,7 @@ class Forecast(eqx.Module):
     """
 
     predictive: Predictive
+    beyond: Float[Array, "particle lead batch"]
     lost_at: Int[Array, "particle batch"]
     limits: Limits
     leads: tuple[int, ...] = eqx.field(static=True)
@@ -112,6 +119,11 @@ class Forecast(eqx.Module):
         """The number of particles, over all trajectories, that are lost by each lead."""
         lost_at = np.asarray(self.lost_at)
         return np.asarray([np.sum((lost_at > 0) & (lost_at <= lead)) for lead in self.leads])
+
+    @property
+    def held_share(self) -> Float[np.ndarray, " lead"]:
+        """The share of all particles' values, at every lead, that the next step does not read as they are."""
+        return np.asarray(self.beyond, np.float64).mean(axis=(0, 2))
 
     def quantile(self, level: float) -> Float[Array, "lead batch channel *space"]:
         """Return the value below which the distribution has the probability `level`, at every lead."""

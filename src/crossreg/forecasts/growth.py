@@ -7,10 +7,11 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
+from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs
 from crossreg.errors import InputError
-from crossreg.forecasts.forecast import components
+from crossreg.forecasts.forecast import HELD, Limits, components
 from crossreg.forecasts.windows import first_pairs, forecasts_of
 from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.surrogate import Surrogate, Trained
@@ -21,8 +22,9 @@ from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.grown import Grown
 from crossreg.predictors.predictor import Predictor, as_predictor
 
-# Points and windows that the growth is fitted to: two numbers need no more. Their largest size.
-_POINTS, _WINDOWS, _MOST = 2**13, 64, 5.0
+# Points and windows that the growth is fitted to: two numbers need no more. Their largest size. Pairs that the range
+# of the fields is taken from.
+_POINTS, _WINDOWS, _MOST, _PAIRS = 2**13, 64, 5.0, 4096
 
 
 def fit_growth(
@@ -53,7 +55,9 @@ def fit_growth(
     leads = range(1, horizon + 1)
     at_points, moments = [], []
     each = max(1, _POINTS // (horizon * len(first)))
-    how = {"first": first, "particles": particles, "key": calibration_key()}
+    known = pairs[evenly_spaced(int(pairs.num_pairs), _PAIRS)]
+    limits = Limits.around(jnp.where(known.weight > 0, known.y, jnp.nan), HELD)
+    how = {"first": first, "particles": particles, "key": calibration_key(), "limits": limits}
     for window in forecasts_of(predictor, pairs, leads, horizon, **how):
         predictive = window.forecast.predictive
         if isinstance(getattr(predictive, "standard", predictive), Recalibrated):

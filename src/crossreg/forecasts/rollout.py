@@ -23,7 +23,7 @@ from crossreg.predictors.predictor import Predictor
 # The number of values that are stepped together, of all particles: it bounds memory, and fits into a CPU's cache. It
 # changes numbers by rounding alone, since each particle has its own noise.
 _VALUES_PER_CALL = {"cpu": 2**17, "accelerator": 2**24}
-# By default, a particle is lost once it is this many widths of the range of the first fields outside that range.
+# By default, the limits are the range of the first fields, with this many of its widths on either side.
 _WIDTHS = 10.0
 
 
@@ -66,12 +66,13 @@ def rollout(
             in training. If not, it hides points of `x0` alone.
         redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
             average out, so the forecast is overconfident wherever a model errs in the same way at each step.
-        limits: The range in which particles are expected to stay. The default is the range of `x0`, widened by ten of
-            its widths on both sides.
+        limits: The range that particles are held to: in place of a prediction beyond it, the next step reads its end.
+            `Fit.rollout` and `Run.rollout` know the range of the training data; here, the default is the range of
+            `x0`, widened by ten of its widths on both sides.
         names: Names of the channels.
 
     Returns:
-        The forecast; its `lost` counts the particles that have left the limits by each lead.
+        The forecast; its `lost` counts the particles that have been far beyond the limits by each lead.
 
     Raises:
         InputError: If the predictor cannot step these fields, or an argument is out of range.
@@ -99,11 +100,11 @@ def rollout(
     limits = Limits.around(batch.x, _WIDTHS) if limits is None else limits
     if len(limits.low) != batch.x.shape[1] or len(limits.high) != batch.x.shape[1]:
         raise InputError(f"limits have {len(limits.low)} channels: the fields have {batch.x.shape[1]}")
-    parts, lost_at = zip(
+    parts, beyond, lost_at = zip(
         *(_roll_member(member, batch.x, masks, kept, limits, hide_own, redraw) for member in members), strict=True
     )
     predictive = recalibrate(pooled(parts), jnp.asarray(kept))
-    return Forecast(predictive, jnp.concatenate(lost_at), limits, kept, tuple(names))
+    return Forecast(predictive, jnp.concatenate(beyond), jnp.concatenate(lost_at), limits, kept, tuple(names))
 
 
 def checked_leads(leads: Sequence[int] | None, steps: int, particles: int) -> tuple[int, ...]:
@@ -154,8 +155,12 @@ def _masks(batch: Batch, mask, steps: int) -> Bool[Array, "step batch #channel *
 
 def _roll_member(
     member: Member, x0, masks, leads: tuple[int, ...], limits: Limits, hide_own: bool, redraw: bool
-) -> tuple[Mixture | InUnits, Int[Array, "particle batch"]]:
-    """Roll out the particles of one member, in chunks of at most `_VALUES_PER_CALL` values."""
+) -> tuple[Mixture | InUnits, Float[Array, "particle lead batch"], Int[Array, "particle batch"]]:
+    """Roll out the particles of one member, in chunks of at most `_VALUES_PER_CALL` values.
+
+    Returns:
+        Their mixture, the share of values beyond the limits, and when particles were lost.
+    """
     particles, size = member.keys.shape
     on_cpu = jax.default_backend() == "cpu"
     together = max(1, _VALUES_PER_CALL["cpu" if on_cpu else "accelerator"] // math.prod(x0.shape[1:]))
@@ -174,7 +179,7 @@ def _roll_member(
         for first in range(0, particles, of_particles):
             begin_p = min(first, particles - of_particles)
             own = slice(begin_p, begin_p + of_particles)
-            mixture, lost = _roll(
+            rolled = _roll(
                 member._replace(keys=member.keys[own, chosen]),
                 jnp.arange(particles)[own],
                 state[chosen],
@@ -184,21 +189,22 @@ def _roll_member(
                 hide_own,
                 redraw,
             )
-            columns.append(jax.tree.map(lambda a, new=first - begin_p: a[new:], (mixture, lost)))
-        row = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *columns)
-        rows.append((jax.tree.map(lambda a, new=start - begin: a[:, :, new:], row[0]), row[1][:, start - begin :]))
-    mixtures, lost = zip(*rows, strict=True)
-    mixture = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *mixtures)
+            columns.append(jax.tree.map(lambda a, new=first - begin_p: a[new:], rolled))
+        by_lead, lost = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *columns)
+        rows.append((jax.tree.map(lambda a, new=start - begin: a[:, :, new:], by_lead), lost[:, start - begin :]))
+    by_lead, lost = zip(*rows, strict=True)
+    mixture, beyond = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *by_lead)
     if member.growth is not None:
         mixture = jax.vmap(member.growth, in_axes=(1, 0), out_axes=1)(mixture, jnp.asarray(leads))
     predictive = mixture if member.units is None else InUnits(mixture, *member.units)
-    return predictive, jnp.concatenate(lost, axis=1)
+    return predictive, beyond, jnp.concatenate(lost, axis=1)
 
 
 class _State(NamedTuple):
-    """All particles between two steps: their last mixture, and the step at which each was lost."""
+    """All particles between two steps: their last mixture, the share of its values beyond the limits, and lost ones."""
 
     mixture: Mixture
+    beyond: Float[Array, "particle batch"]
     lost_at: Int[Array, "particle batch"]
     step: Int[Array, ""]
 
@@ -213,8 +219,13 @@ def _roll(
     limits: tuple[Array, Array],
     hide_own: bool,
     redraw: bool,
-) -> tuple[Mixture, Int[Array, "particle batch"]]:
-    """Return the mixture at the leads that are `gaps` apart, (particle, lead, batch, channel, *space)."""
+) -> tuple[tuple[Mixture, Float[Array, "particle lead batch"]], Int[Array, "particle batch"]]:
+    """Return the mixture at the leads that are `gaps` apart, (particle, lead, batch, channel, *space).
+
+    With it, the share of its values beyond the limits; and the step at which each particle was lost.
+    """
+    low, high = limits
+    field_axes = tuple(range(2, x0.ndim + 1))
 
     def mask_of(step) -> Mask:
         if masks is None:
@@ -224,7 +235,7 @@ def _roll(
 
     def held(means, step):
         """Return what the next step reads: the limit in place of a prediction beyond it, which is no field."""
-        return jnp.where(step > 0, jnp.clip(means, *limits), means)
+        return jnp.where(step > 0, jnp.clip(means, low, high), means)
 
     def advance(state: _State) -> _State:
         mask = mask_of(state.step)
@@ -239,21 +250,23 @@ def _roll(
         if member.quiet is not None and (instances := state.mixture.instance_means) is not None:
             quiet = member.quiet(held(instances, state.step), keys, numbers, mask)
             mixture = eqx.tree_at(lambda m: m.instance_means, mixture, quiet.means, is_leaf=lambda node: node is None)
-        low, high = limits
-        # Of a value that is not a number, both comparisons are false.
-        inside = jnp.all((mixture.means >= low) & (mixture.means <= high), axis=tuple(range(2, mixture.means.ndim)))
+        # Of a value that is not a number, all comparisons are false.
+        is_within = (mixture.means >= low) & (mixture.means <= high)
+        width = high - low
+        is_near = jnp.all((mixture.means >= low - width) & (mixture.means <= high + width), axis=field_axes)
         step = state.step + 1
-        lost_at = jnp.where((state.lost_at == 0) & ~inside, step, state.lost_at)
-        return _State(mixture, lost_at, step)
+        lost_at = jnp.where((state.lost_at == 0) & ~is_near, step, state.lost_at)
+        return _State(mixture, jnp.mean(~is_within, axis=field_axes), lost_at, step)
 
-    def to_next_lead(state: _State, gap) -> tuple[_State, Mixture]:
+    def to_next_lead(state: _State, gap) -> tuple[_State, tuple[Mixture, Array]]:
         state = jax.lax.fori_loop(0, gap, lambda _, state: advance(state), state)
-        return state, state.mixture
+        return state, (state.mixture, state.beyond)
 
     particles = member.keys.shape[0]
     start = jnp.broadcast_to(x0, (particles, *x0.shape))
     zeros = jnp.zeros_like(start)
     instances = None if member.quiet is None else start
-    state = _State(Mixture(start, zeros, zeros, instances), jnp.zeros(member.keys.shape, jnp.int32), jnp.asarray(0))
-    state, mixtures = jax.lax.scan(to_next_lead, state, gaps)
-    return jax.tree.map(lambda array: jnp.moveaxis(array, 0, 1), mixtures), state.lost_at
+    none = jnp.zeros(member.keys.shape)
+    state = _State(Mixture(start, zeros, zeros, instances), none, none.astype(jnp.int32), jnp.asarray(0))
+    state, by_lead = jax.lax.scan(to_next_lead, state, gaps)
+    return jax.tree.map(lambda array: jnp.moveaxis(array, 0, 1), by_lead), state.lost_at

@@ -139,9 +139,10 @@ def score_by_lead(
         `crps_climatology`, `crps_persistence`, `ece_mix`, `energy_score`, `variogram_score`, and `valid_share`, the
         share of forecasts whose error is below half the climate's spread. For each lead, lists: `coverage` of central
         intervals of level 0.1 … 0.9, `rank_histogram` (shares of 20 bins of the PIT), `spectrum_truth`, `spectrum_mean`
-        and `spectrum_samples` (power by wavenumber, of fields without a gap). And `lost`, how many particles are out of
-        range by each lead, with `out_of_range`, their number in the end, of `particles_in_all`; `forecasts`, their
-        number.
+        and `spectrum_samples` (power by wavenumber, of fields without a gap). `held_share`, the share of the
+        particles' values that are beyond the limits at each lead, where the next step reads the limit; and `lost`, how
+        many particles were far out of range by each lead, with `out_of_range`, their number in the end, of
+        `particles_in_all`; `forecasts`, their number.
 
     Raises:
         InputError: If trajectories are shorter than the last lead, or the predictor does not step these fields.
@@ -158,12 +159,13 @@ def score_by_lead(
     first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
-    parts, lost, total = [], 0, 0
+    parts, lost, held, total = [], 0, np.zeros(len(leads)), 0
     scale = np.ones(pairs.field_shape[0])
     how |= {"first": first, "particles": particles, "key": key, "progress": progress}
     for number, window in enumerate(forecasts_of(predictor, pairs, leads, steps, **how)):
         parts.append(jax.device_get(_sums(window, climate, jax.random.fold_in(key, number))))
         lost = lost + window.forecast.lost
+        held = held + window.forecast.held_share * window.forecast.lost_at.size
         total += window.forecast.lost_at.size
         predictive = window.forecast.predictive
         scale = np.asarray(predictive.scale, np.float64).reshape(-1) if isinstance(predictive, InUnits) else scale
@@ -171,6 +173,7 @@ def score_by_lead(
     with np.errstate(invalid="ignore"):  # where nothing counts, the score is NaN
         summary = _summary(sums, scale, list(leads))
     return summary | {
+        "held_share": (held / total).tolist(),
         "lost": np.asarray(lost).tolist(),
         "out_of_range": int(np.asarray(lost)[-1]),
         "particles_in_all": total,

@@ -127,8 +127,9 @@ def forecast_fields(
 
     Returns:
         `mean`, `std`, `std_predictive` and `std_generalization`, (lead, batch, channel, *space); `quantiles` with a
-        leading axis of levels, `samples`, if any, with one of samples; `levels`, `leads`, and `out_of_range`, the
-        number of particles that are out of range by each lead.
+        leading axis of levels, `samples`, if any, with one of samples; `levels`, `leads`, and for each lead
+        `held_share`, the share of the particles' values that are beyond the limits, and `out_of_range`, the number of
+        particles that were far beyond them.
     """
     check_levels(levels)
     if samples < 0:
@@ -158,12 +159,14 @@ def forecast_fields(
             arrays["quantiles"] = jnp.stack([forecast.quantile(level) for level in levels])
             if samples:
                 arrays["samples"] = forecast.samples(samples, key=jax.random.fold_in(keys[0], samples))
-            parts.append(({name: np.asarray(array) for name, array in arrays.items()}, forecast.lost))
+            beyond = np.array([forecast.held_share * len(index), forecast.lost])
+            parts.append(({name: np.asarray(array) for name, array in arrays.items()}, beyond))
             display.update(int(index[-1]) + 1, x.shape[0])
     axis = {name: array.ndim - x.ndim for name, array in parts[0][0].items()}
     arrays = {name: np.concatenate([part[name] for part, _ in parts], axis=axis[name]) for name in axis}
-    lost = sum(lost for _, lost in parts)
-    return arrays | {"levels": np.asarray(levels), "leads": np.asarray(leads), "out_of_range": np.asarray(lost)}
+    held, lost = np.sum([beyond for _, beyond in parts], axis=0)
+    arrays |= {"held_share": held / x.shape[0], "out_of_range": lost.astype(int)}
+    return arrays | {"levels": np.asarray(levels), "leads": np.asarray(leads)}
 
 
 def forecast_file(

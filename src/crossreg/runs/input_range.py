@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from crossreg.data.pairs import AbstractPairs, Pairs
 from crossreg.data.units import Units
 from crossreg.errors import InputError, warn
-from crossreg.forecasts.forecast import Limits
+from crossreg.forecasts.forecast import HELD, Limits
 from crossreg.nn.build import scale_pairs
 
 # How far beyond the range, in units of its width, a value may lie before there is a warning, and before it is refused.
@@ -43,8 +43,8 @@ class InputRange(NamedTuple):
 
     @property
     def limits(self) -> Limits:
-        """The range that the particles of a rollout are expected to stay in: this one, and its width on either side."""
-        return Limits.around(np.asarray([self.low, self.high])[:, :, None], 1.0)
+        """The range that the particles of a rollout are held to: this one, and a tenth of its width on either side."""
+        return Limits.around(np.asarray([self.low, self.high])[:, :, None], HELD)
 
 
 def input_range(pairs: AbstractPairs) -> InputRange:

@@ -49,8 +49,9 @@ def reg_updates_per_step(config: Config) -> float:
         return 0.0
     settling = train.reg_updates_until(train.steps) - train.reg_updates_until(train.settled_after)
     if train.reg_horizon > 1:
-        # At K leads, and once more for the gradient: a third of an update is its forward pass.
-        settling *= train.reg_horizon * train.rollout_batch_size / train.batch_size * 4 / 3
+        # Of more particles, at K leads, and once more for the gradient: a third of an update is its forward pass.
+        each = train.rollout_batch_size * train.evaluation_samples / (train.batch_size * train.num_samples)
+        settling *= train.reg_horizon * each * 4 / 3
     return (train.reg_updates_until(train.settled_after) + settling) / train.steps
 
 

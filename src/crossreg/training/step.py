@@ -24,7 +24,7 @@ from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.forecasts.particles import SurrogateStep, affine_of, seen_in, standardized_fields
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict, sample_keys
-from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, RegLoss, batch_mean, log_scale
+from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, RegLoss, log_scale
 from crossreg.predictive.in_units import standardized
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.packed import Packed
@@ -313,10 +313,12 @@ def _rollout_step(
 ) -> TrainState:
     r"""Update ρ by $\nabla_\rho \frac1K \sum_{k=1}^K \mathcal L_{reg}$ of the mixtures at the leads k of rollouts.
 
-    The growth by lead has a loss of its own, see `_rollout_loss`.
+    Of few particles, spreading them about their own mean is not spreading a distribution about its mean: with 10 in
+    place of 30, forecasts came out 10% too wide. With 10, and a growth learned by the CRPS of the mixture of these 10,
+    the growth took over from the noise: spread over skill was 0.6 in place of 0.9 at leads 30 to 50.
     """
     step_keys = keys_of(task.key, REG_STREAM, step)
-    horizon, size, num_samples = config.reg_horizon, config.rollout_batch_size, config.num_samples
+    horizon, size, num_samples = config.reg_horizon, config.rollout_batch_size, config.evaluation_samples
     windows = _draw_windows(task.reg, step_keys, horizon, size, num_samples, share)
     objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
 
@@ -369,10 +371,7 @@ def _rollout_loss(
 ) -> Float[Array, ""]:
     r"""Return $\frac1K \sum_{k=1}^K \mathcal L$ of the mixtures at the leads k of forecasts.
 
-    The objectives of ρ are those of infinitely many particles, of which these are a draw. The growth by lead stretches
-    the particles that there are about their own mean, so that it is learned by the CRPS of their mixture: by the fair
-    CRPS, ten particles that need no growth would be stretched by 1.24. For the gradient, the particles at each lead are
-    kept, and what a step computes is computed again.
+    For the gradient, the particles at each lead are kept, and what a step computes is computed again.
     """
     x, y, mask, weight, keys = windows
     network = dataclasses.replace(model, units=None, growth=None)
@@ -385,11 +384,8 @@ def _rollout_loss(
     def to_next(particles, at_lead):
         lead, y, mask, weight = at_lead
         mixture = advance(particles, keys, number, mask)
-        if model.growth is None:
-            return mixture.means, share.of(objective(mixture, y, weight), weight)
-        loss = objective(jax.lax.stop_gradient(model.growth)(mixture, lead), y, weight)
-        of_growth = batch_mean(model.growth(jax.lax.stop_gradient(mixture), lead).crps(y), weight)
-        return mixture.means, share.of(loss + of_growth - jax.lax.stop_gradient(of_growth), weight)
+        grown = mixture if model.growth is None else model.growth(mixture, lead)
+        return mixture.means, share.of(objective(grown, y, weight), weight)
 
     particles = jnp.broadcast_to(start, (len(number), *start.shape))
     leads = jnp.arange(1, y.shape[0] + 1)

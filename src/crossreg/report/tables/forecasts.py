@@ -38,6 +38,7 @@ _COLUMNS = (
     ("persistence", "crps_persistence", "{:.4g}"),
     ("energy score", "energy_score", "{:.4g}"),
     ("valid", "valid_share", "{:.0%}"),
+    ("held", "held_share", "{:.2%}"),
     ("out of range", "lost", "{}"),
 )
 
@@ -56,8 +57,9 @@ def lead_table(scores: Mapping[str, Any]) -> str:
     said = (
         f"{scores['forecasts']} forecasts of {scores['steps']} steps, {scores['particles']} particles each. Where error"
         " bars hold, spread/skill is 1 and ECE 0.\nThe CRPS stands beside that of climatology and persistence. valid:"
-        " forecasts whose error is below half the climate's spread.\nout of range: particles beyond the range of the"
-        f" training data by more than its width, of {scores['particles_in_all']} in all forecasts."
+        " forecasts whose error is below half the climate's spread.\nheld: values of particles beyond the range of the"
+        " training data, in whose place the next step reads the end of the range.\nout of range: particles beyond it by"
+        f" more than its width, of {scores['particles_in_all']} in all forecasts."
     )
     return "\n".join([head, "-" * len(head), *body, said])
 
