@@ -1,6 +1,7 @@
 """`crossreg rollout`: what it prints and writes, against the forecast object and `crossreg predict`."""
 
 import json
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -153,14 +154,16 @@ def test_the_share_of_held_values_is_that_of_all_fields(folder, x, monkeypatch):
     train = run.load_data().train
     seen = np.asarray(train[np.arange(int(train.num_pairs))].x)[..., run.mask]
     low, high = seen.min(axis=(0, 2)), seen.max(axis=(0, 2))
+    assert run.limits is not None
     np.testing.assert_allclose(run.limits.low, low - 0.1 * (high - low), rtol=1e-5)
     np.testing.assert_allclose(run.limits.high, high + 0.1 * (high - low), rtol=1e-5)
+    mask = run.mask
     run = run._replace(model=eqx.tree_at(lambda m: m.heads.mean.weight, run.model, run.model.heads.mean.weight * 4))
-    how = {"steps": 4, "particles": 5, "leads": [1, 4]}
-    whole = forecast_fields(run, x, run.mask, **how)["held_share"]
+    how: dict[str, Any] = {"steps": 4, "particles": 5, "leads": [1, 4]}
+    whole = forecast_fields(run, x, mask, **how)["held_share"]
     assert 0.01 < whole.min() < whole.max() < 0.99
     monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 2 * 5)
-    np.testing.assert_allclose(forecast_fields(run, x, run.mask, **how)["held_share"], whole, rtol=1e-3)
+    np.testing.assert_allclose(forecast_fields(run, x, mask, **how)["held_share"], whole, rtol=1e-3)
 
 
 def test_leads_at_times_of_train_are_not_warned_of(folder, capsys):
