@@ -191,8 +191,8 @@ class Sweep(_Trains):
 
     name: tyro.conf.Positional[str]
     """A named sweep: paper-observed, paper-train-size, paper (both of these), paper-regimes, paper-exact (the regimes
-    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, rollouts, rollouts-equal-data (the
-    same methods on 60 trajectories in all), scenario, or grid."""
+    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, rollouts, rollouts-equal-data (its
+    methods, with 60 trajectories each), scenario, or grid."""
     out: Path
     """Folder of the sweep. It must be new, empty, or hold an earlier sweep, whose finished rows are kept."""
     methods: str | None = None
