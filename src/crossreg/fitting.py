@@ -16,7 +16,7 @@ from crossreg.config.settings import RegObjective
 from crossreg.data.dataset import Data, SplitName
 from crossreg.data.pairs import AbstractPairs, Batch, GridPairs
 from crossreg.errors import InputError, did_you_mean
-from crossreg.forecasts.forecast import Forecast
+from crossreg.forecasts.forecast import Forecast, Limits
 from crossreg.forecasts.rollout import rollout
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
@@ -64,6 +64,11 @@ class Fit(NamedTuple):
     def diverged(self) -> bool:
         """Whether training met a number that is not finite."""
         return bool(self.history) and self.history[-1]["diverged_at"] >= 0
+
+    @property
+    def limits(self) -> Limits:
+        """The range that the particles of a rollout are held to: that of the inputs of train, and a tenth beyond."""
+        return input_range(self.data.train).limits
 
     def predict(
         self,
@@ -117,7 +122,7 @@ class Fit(NamedTuple):
         """
         known = input_range(self.data.train)
         check_inputs(x0.x if isinstance(x0, Batch) else x0, self.data.train.field_shape, known, "x0")
-        own: dict[str, Any] = {"limits": known.limits, "names": self.data.names}
+        own: dict[str, Any] = {"names": self.data.names}
         if not isinstance(x0, Batch):
             own["mask"] = self.data.train.run_mask
         return rollout(self, x0, steps, particles, **own | how)

@@ -68,7 +68,7 @@ def test_the_scores_of_test_trajectories_are_printed_and_written(folder, capsys)
     stored = json.loads((folder / "rollout.json").read_text())
     run = load_run(folder)
     data = run.load_data()
-    how = {"climate": climatology_of(data.train), "particles": 7, "limits": run.limits}
+    how = {"climate": climatology_of(data.train), "particles": 7}  # a run knows its limits
     wanted = score_by_lead(run, data.test, [1, 4, 5], steps=5, **how)
     assert stored == json.loads(json.dumps(wanted)) | {"steps": 5, "particles": 7, "reg_horizon": 3}
     assert stored["leads"] == [1, 4, 5]

@@ -103,7 +103,10 @@ def _at_points(fields, each: int):
 
 
 def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
-    """Return the growth of the spread with the lowest mean CRPS, that of the mixture of the particles that there are.
+    """Return the growth of the spread with the lowest CRPS, that of the mixture of the particles that there are.
+
+    Of each lead it is the share of what it is without growth: errors at far leads are many times those at lead 1, and
+    the mean over leads would forget the first ones.
 
     The fair CRPS, that of infinitely many, has its minimum elsewhere, since particles are stretched about their own
     mean: for three of them that need no growth, at a factor of √6.
@@ -113,7 +116,7 @@ def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
     """
     leads = jnp.arange(1, truth.shape[0] + 1)
 
-    def loss_of(spread: Float[Array, "2"], mixture, truth, weight):
+    def losses(spread: Float[Array, "2"], mixture, truth, weight):
         growth = eqx.tree_at(lambda g: g.spread, start, spread)
 
         @jax.checkpoint
@@ -122,16 +125,16 @@ def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
             return batch_mean(growth(at, lead).crps(y), w)
 
         by_lead = jax.tree.map(lambda array: jnp.moveaxis(array, 1, 0), mixture)
-        return jnp.mean(jax.lax.map(at_lead, (leads, by_lead, truth, weight)))
+        return jax.lax.map(at_lead, (leads, by_lead, truth, weight))
 
-    value_and_grad = jax.jit(jax.value_and_grad(loss_of))
-    size = float(value_and_grad(start.spread, mixture, truth, weight)[0])
-    if not np.isfinite(size):
+    sizes = jax.jit(losses)(start.spread, mixture, truth, weight)
+    if not jnp.isfinite(sizes).all():
         raise InputError("fit_growth: the forecasts of the held-out trajectories are not finite")
+    value_and_grad = jax.jit(jax.value_and_grad(lambda spread, *arrays: jnp.mean(losses(spread, *arrays) / sizes)))
 
     def relative(spread):
         value, gradient = value_and_grad(jnp.asarray(spread, jnp.float32), mixture, truth, weight)
-        return float(value) / size, np.asarray(gradient, np.float64) / size
+        return float(value), np.asarray(gradient, np.float64)
 
     best = scipy.optimize.minimize(relative, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(-_MOST, _MOST)] * 2)
     return eqx.tree_at(lambda g: g.spread, start, jnp.asarray(best.x, jnp.float32))

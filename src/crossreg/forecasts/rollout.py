@@ -23,7 +23,7 @@ from crossreg.predictors.predictor import Predictor
 # The number of values that are stepped together, of all particles: it bounds memory, and fits into a CPU's cache. It
 # changes numbers by rounding alone, since each particle has its own noise.
 _VALUES_PER_CALL = {"cpu": 2**17, "accelerator": 2**24}
-# By default, the limits are the range of the first fields, with this many of its widths on either side.
+# Where the predictor has no limits, they are the range of the first fields and this many of its widths beyond.
 _WIDTHS = 10.0
 
 
@@ -67,8 +67,8 @@ def rollout(
         redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
             average out, so the forecast is overconfident wherever a model errs in the same way at each step.
         limits: The range that particles are held to: in place of a prediction beyond it, the next step reads its end.
-            `Fit.rollout` and `Run.rollout` know the range of the training data; here, the default is the range of
-            `x0`, widened by ten of its widths on both sides.
+            A `Fit` and a `Run` know theirs. For other predictors the default is the range of `x0`, widened by ten of
+            its widths on both sides.
         names: Names of the channels.
 
     Returns:
@@ -97,6 +97,7 @@ def rollout(
     members, recalibrate = members_of(predictor, particles, keys, batch)
     if mask is None and not bool(batch.mask.all()):
         masks = seen_in(batch.x, batch.mask, members[0].units)[None]
+    limits = getattr(predictor, "limits", None) if limits is None else limits
     limits = Limits.around(batch.x, _WIDTHS) if limits is None else limits
     if len(limits.low) != batch.x.shape[1] or len(limits.high) != batch.x.shape[1]:
         raise InputError(f"limits have {len(limits.low)} channels: the fields have {batch.x.shape[1]}")
