@@ -259,6 +259,16 @@ def difference(a: Line, b: Line, score: str) -> Interval | None:
     return Interval(gap, float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees) * np.sqrt(variance)))
 
 
+def paired_difference(a: Line, b: Line, score: str) -> Interval | None:
+    """Return the mean of a − b over seeds that both have, with Student's 95% interval; None for fewer than two seeds.
+
+    It suits lines whose runs share more than the seed, such as forecasts of the same trajectories from the same data.
+    """
+    mine, others = a.by_seed.get(score, {}), b.by_seed.get(score, {})
+    gaps = [value - others[seed] for seed, value in mine.items() if seed in others]
+    return interval(gaps) if len(gaps) > 1 else None
+
+
 def regimes(lines: Sequence[Line]) -> list[list[Line]]:
     """Return the lines of each regime together."""
     groups: dict[str, list[Line]] = {}
