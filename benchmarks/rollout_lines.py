@@ -134,18 +134,15 @@ def as_runs(rows: Iterable[Row]) -> list[dict[str, Any]]:
     runs: dict[str, dict[str, Any]] = {}
     for row in rows:
         about = {k: v for k, v in row.items() if k not in _OF_LEAD}
-        run = runs.setdefault(
-            run_of(row),
-            about
-            | {
-                "changes": {"one_pool": True} if row["study"] == "rollouts-equal-data" else {},
-                "steps": row.get("steps", default_steps(row["study"])),
-                "diverged": row.get("diverged", False),
-                "rollouts": {name: [] for name in ("leads", "lost", *SCORES)},
-            },
-        )
-        for name, values in run["rollouts"].items():
-            values.append(row[_NAMED.get(name, name)])
+        told = {
+            "changes": {"one_pool": True} if row["study"] == "rollouts-equal-data" else {},
+            "steps": row.get("steps", default_steps(row["study"])),
+            "diverged": row.get("diverged", False),
+            "rollouts": {name: [] for name in ("leads", "lost", *SCORES)},
+        }
+        run = runs.setdefault(run_of(row), about | told)
+        for name in ("leads", "lost", *SCORES):
+            run["rollouts"][name].append(row[_NAMED.get(name, name)])
     return list(runs.values())
 
 

@@ -83,7 +83,7 @@ def _set_leads(axis: Axes, title: str) -> None:
 
 def _draw_beside(axis: Axes, lines: Sequence[Line], reference: Line, looks: Mapping[str, Mapping[str, Any]]) -> None:
     """Draw each CRPS over that of a method; the axis ends where the last means within some factors do."""
-    axis.axhline(1.0, lw=1.3, **looks[reference.method] | {"marker": None})
+    axis.axhline(1.0, lw=1.3, **{**looks[reference.method], "marker": None})
     means = [1.0]
     for line in (line for line in lines if line is not reference):
         ratios: dict[int, Interval] = {}

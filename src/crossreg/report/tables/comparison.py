@@ -194,7 +194,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
             for name in LEAD_SCORES:
                 for lead, value in zip(forecasts.get("leads", ()), forecasts.get(name, ()), strict=True):
                     if value is not None:
-                        line.by_seed.setdefault(at_lead(name, lead), {})[seeds] = value
+                        line.by_seed.setdefault(at_lead(name, lead), {})[seeds] = float(value)
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
     if len({line.split[1] for line in lines.values()}) == 1:  # a size that all lines share tells none apart
         lines = {
