@@ -23,6 +23,7 @@ def goals(found: Sequence[Setting]) -> list[str]:
     rows.append(_goal_of_particles(found))
     rows.append(_goal_of_speed("1,000 × 200 × 30", "1,000 particles × 200 steps × 30 trajectories, H200", 2, gpu=True))
     rows.append(_goal_of_speed("60 × 100 × 30", "60 particles × 100 steps × 30 trajectories, two cores", 30, gpu=False))
+    rows.append(_goal_of_cost(1.3))
     return piped([[short(cell) for cell in row] for row in rows]).splitlines()
 
 
@@ -98,3 +99,17 @@ def _goal_of_speed(case: str, words: str, most: int, *, gpu: bool) -> list[str]:
     if not there:
         return _unknown(goal)
     return [goal, f"{there[0][0]:.2g} s", "yes" if there[0][0] <= most else "no"]
+
+
+def _goal_of_cost(most: float) -> list[str]:
+    """Compare the time of a training with rollouts on an H200 with that of one without, as `--training` stores them."""
+    known = json.loads(SPEED.read_text()) if SPEED.exists() else {}
+    there = [times["training"] for device, times in known.items() if "training" in times and "H200" in device]
+    goal = (
+        f"a training whose ρ learns from rollouts, against one from single steps, H200: at most {most:g} times as long"
+    )
+    if not there:
+        return _unknown(goal)
+    ours, single = (there[0][method][0] for method in (SINGLE, "xreg"))
+    said = f"{ours / single:.2f} times: {ours:.0f} s for {single:.0f} s, {there[0]['steps']:,} steps"
+    return [goal, said, "yes" if ours <= most * single else "no"]

@@ -134,7 +134,7 @@ def by_setting(found: Sequence[Setting]) -> list[str]:
     for setting in found:
         alt = f"Spread/skill, ECE and CRPS against the lead, {setting.title.replace('`', '')}"
         seeds = sorted({line.seeds for line in setting.lines.values()})
-        about = f"{' or '.join(map(str, seeds))} seeds."
+        about = f"{' or '.join(map(str, seeds))} seeds; {setting.particles:,} particles in all forecasts of a run."
         parts += [f"### {setting.title}", "", about, "", f"![{alt}](figures/rollouts/{setting.slug}.png)", ""]
         for ours in (m for m in OURS if m in setting.lines):
             parts += [*gap_table(setting, ours), ""]
