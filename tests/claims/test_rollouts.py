@@ -298,13 +298,16 @@ def test_the_summary_and_the_goals_say_what_the_rows_say(setting, monkeypatch, t
     assert reached[4:6] == ["not measured"] * 2  # there is no `xreg`
     assert reached[6:] == ["yes", *["not measured"] * 3]
     (tmp_path / "docs" / "results").mkdir(parents=True)
-    times = {
-        "NVIDIA H200": {"1,000 × 200 × 30": {"forecast": [2.3, 2.4]}},
-        "x": {"60 × 100 × 30": {"forecast": [9, 9]}},
-    }
+    cases, training = (
+        ("1,000 × 200 × 30", "60 × 100 × 30"),
+        {"steps": 10_000, "xreg": [40, 41], "xreg-rollout": [50, 51]},
+    )
+    times = {"NVIDIA H200": {cases[0]: {"forecast": [2.3, 2.4]}, cases[1]: {"forecast": [1, 1]}, "training": training}}
+    times["some processor"] = {cases[1]: {"forecast": [9, 9]}, "training": training | {"xreg": [1, 1]}}
     (tmp_path / "docs" / "results" / "rollout_speed.json").write_text(json.dumps(times))
-    goals = [[cell.strip() for cell in line.strip("|").split("|")] for line in GOALS["goals"]([setting])[-2:]]
-    assert [row[1:] for row in goals] == [["2.3 s", "no"], ["9 s", "yes"]]
+    goals = [[cell.strip() for cell in line.strip("|").split("|")] for line in GOALS["goals"]([setting])[-3:]]
+    measured = [row[1:] for row in goals]
+    assert measured == [["2.3 s", "no"], ["9 s", "yes"], ["1.25 times: 50 s for 40 s, 10,000 steps", "yes"]]
 
 
 def test_a_summary_of_another_setting_alone_has_no_headline():
