@@ -356,7 +356,7 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
 
 
 # Settings that came later, whose default is what was done before.
-_LATER = ("lead_growth", "reg_horizon", "rollout_steps")
+_LATER = ("lead_growth", "reg_horizon", "rollout_steps", "train_objective", "train_rollout_steps")
 
 
 def _other_defaults(made: dict[str, Any]) -> str:

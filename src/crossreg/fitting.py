@@ -99,7 +99,7 @@ class Fit(NamedTuple):
     ) -> Forecast:
         """Forecast fields many steps ahead.
 
-        Particles are expected to stay within the range of the inputs of train, and its width on either side.
+        Particles are held to the range of the inputs of train, and a tenth of its width on either side.
 
         Args:
             x0: The fields to start from, or a batch, which brings its masks along. Fields are hidden by the mask of the

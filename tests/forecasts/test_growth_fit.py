@@ -20,7 +20,7 @@ from crossreg.data.split import POOL_SIZE, TEST_POOL
 from crossreg.data.trajectories import Trajectories
 from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.forecasts import windows
+from crossreg.forecasts import growth, windows
 from crossreg.forecasts.forecast import components
 from crossreg.forecasts.growth import fit_growth
 from crossreg.forecasts.rollout import rollout
@@ -93,6 +93,18 @@ def test_three_particles_that_need_no_growth_are_left_as_they_are():
 
     found = fit_growth(three, data.reg, 1, particles=3).growth.factors(jnp.asarray([1]))[1]
     np.testing.assert_allclose(found, 1, atol=0.1)
+
+
+def test_the_pairs_say_to_which_range_particles_are_held(monkeypatch):
+    """That of the targets that were measured, and a tenth of its width on either side."""
+    data, found = true_fields(0.0, 0.0), []
+    y = np.asarray(data.reg[np.arange(int(data.reg.num_pairs))].y)
+    real = growth.forecasts_of
+    monkeypatch.setattr(growth, "forecasts_of", lambda *args, **how: found.append(how["limits"]) or real(*args, **how))
+    fit_growth(MODEL, data.reg, HORIZON, particles=3)
+    low, high = y.min(axis=(0, 2)), y.max(axis=(0, 2))
+    np.testing.assert_allclose(found[0].low, low - 0.1 * (high - low), rtol=1e-6)
+    np.testing.assert_allclose(found[0].high, high + 0.1 * (high - low), rtol=1e-6)
 
 
 UNITS = Units((300.0, -4.0), (25.0, 0.5))

@@ -211,8 +211,8 @@ def plain() -> tuple[Surrogate, Data]:
 def test_scores_do_not_depend_on_how_windows_are_divided(plain, monkeypatch):
     """But for those of drawn samples, each part of which has draws of its own."""
     model, data = plain
-    limits = Limits(np.asarray([270.0, -9.0]), np.asarray([370.0, 9.0]))
-    how = {"steps": STEPS, "climate": climatology_of(data.train), "particles": PARTICLES, "limits": limits}
+    limits = Limits(np.asarray([275.0, -4.5]), np.asarray([325.0, -3.5]))
+    how = {"steps": STEPS, "climate": climatology_of(data.train), "particles": PARTICLES, "limits": limits, "seed": 3}
     whole = score_by_lead(model, data.test, LEADS, **how)
     assert score_by_lead(model, data.test, LEADS, **how) == whole
     monkeypatch.setattr(windows, "_MOST_VALUES", 2 * 24 * len(LEADS) * PARTICLES)
@@ -232,12 +232,14 @@ def test_particles_lost_are_those_of_the_forecast(plain):
     model, data = plain
     first = np.arange(ROWS) * data.test.pairs_per_row
     keys = jax.vmap(lambda number: jax.random.fold_in(evaluation_key(3), number))(jnp.asarray(first))
-    limits = Limits(np.asarray([270.0, -9.0]), np.asarray([370.0, 9.0]))
+    limits = Limits(np.asarray([275.0, -4.5]), np.asarray([325.0, -3.5]))
     forecast = rollout(model, data.test[first], STEPS, PARTICLES, key=keys, leads=LEADS, limits=limits)
     how = {"steps": STEPS, "climate": climatology_of(data.train), "particles": PARTICLES, "limits": limits, "seed": 3}
     scores = score_by_lead(model, data.test, LEADS, **how)
     assert scores["lost"] == forecast.lost.tolist()
     assert scores["out_of_range"] == forecast.lost[-1] > 0
+    np.testing.assert_allclose(scores["held_share"], forecast.held_share, rtol=1e-6)
+    assert 0.01 < scores["held_share"][-1] < 0.9
 
 
 def with_gaps(data: Data, *places) -> Data:

@@ -1,6 +1,7 @@
 """`crossreg rollout`: what it prints and writes, against the forecast object and `crossreg predict`."""
 
 import json
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -91,7 +92,7 @@ def test_one_step_is_what_predict_gives(folder, x, tmp_path, capsys):
         flags = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / f"{command}.npz"), "--quiet"]
         assert main([command, str(folder), *flags, "--levels", "0.3", "0.8", *how]) == 0
     predicted, forecast = (np.load(tmp_path / f"{name}.npz") for name in ("predict", "rollout"))
-    assert set(forecast) == {*predicted, "leads", "out_of_range"}
+    assert set(forecast) == {*predicted, "leads", "held_share", "out_of_range"}
     for name in ("mean", "std", "std_predictive", "std_generalization"):
         np.testing.assert_allclose(forecast[name][0], predicted[name], rtol=1e-4, atol=1e-5, err_msg=name)
     assert forecast["quantiles"].shape == (2, 1, *x.shape)
@@ -144,6 +145,25 @@ def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeyp
     run_forecast = run.rollout(np.where(run.mask, x, 0), 4, 5, leads=[2, 4])
     assert run_forecast.mean.shape == whole["mean"].shape
     assert whole["mean"].shape == (2, *x.shape)
+
+
+def test_the_share_of_held_values_is_that_of_all_fields(folder, x, monkeypatch):
+    """Of fields that are forecast in two parts; the limits are those of the inputs on train, and a tenth beyond."""
+    run = load_run(folder)
+    assert run.mask is not None
+    train = run.load_data().train
+    seen = np.asarray(train[np.arange(int(train.num_pairs))].x)[..., run.mask]
+    low, high = seen.min(axis=(0, 2)), seen.max(axis=(0, 2))
+    assert run.limits is not None
+    np.testing.assert_allclose(run.limits.low, low - 0.1 * (high - low), rtol=1e-5)
+    np.testing.assert_allclose(run.limits.high, high + 0.1 * (high - low), rtol=1e-5)
+    mask = run.mask
+    run = run._replace(model=eqx.tree_at(lambda m: m.heads.mean.weight, run.model, run.model.heads.mean.weight * 4))
+    how: dict[str, Any] = {"steps": 4, "particles": 5, "leads": [1, 4]}
+    whole = forecast_fields(run, x, mask, **how)["held_share"]
+    assert 0.01 < whole.min() < whole.max() < 0.99
+    monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 2 * 5)
+    np.testing.assert_allclose(forecast_fields(run, x, mask, **how)["held_share"], whole, rtol=1e-3)
 
 
 def test_leads_at_times_of_train_are_not_warned_of(folder, capsys):
@@ -206,20 +226,45 @@ def test_what_cannot_be_forecast_from_is_one_line(folder, message, x, tmp_path, 
     assert not (tmp_path / "y.npz").exists()
 
 
-def test_a_model_that_explodes_is_one_line(folder, x, tmp_path, capsys, monkeypatch):
-    """Nothing is written; it is said up to which lead the forecast is finite."""
+@pytest.mark.parametrize("factor", [1e15, np.nan])
+def test_a_model_that_explodes_is_one_line(folder, x, tmp_path, capsys, monkeypatch, factor):
+    """Nothing is written; it is said that all particles are out of range."""
     run = load_run(folder)
-    model = eqx.tree_at(lambda m: m.heads.mean.weight, run.model, run.model.heads.mean.weight * 1e15)
+    model = eqx.tree_at(lambda m: m.heads.mean.weight, run.model, run.model.heads.mean.weight * factor)
     monkeypatch.setattr("crossreg.runs.run_folder.load_run", lambda _: run._replace(model=model))
     np.save(tmp_path / "x.npy", x)
-    flags = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz", "--steps", "6", "--quiet"]
-    assert "the mean of the forecast is not finite, since particles left the range" in refused(
-        capsys, "rollout", folder, *flags
-    )
+    flags = ["--input", tmp_path / "x.npy", "--output", tmp_path / "y.npz", "--steps", "6", "--particles", "7"]
+    left = "this is no forecast: of 21 particles, 21 left the range of the training data"
+    assert refused(capsys, "rollout", folder, *flags, "--quiet").endswith(f"{left}\n")
     assert not (tmp_path / "y.npz").exists()
     capsys.readouterr()
     assert main(["rollout", str(folder), "--particles", "3", "--json", "--quiet"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["out_of_range"] == scores["particles_in_all"] == 12
+    assert min(scores["held_share"]) > 0.9
     assert scores["valid_share"][-1] == 0
-    assert scores["rmse"][-1] is None
+    assert scores["rmse"][-1] is None or scores["rmse"][-1] > 1e10
+
+
+@pytest.mark.parametrize("lost", [10, 11])
+def test_a_forecast_of_which_most_particles_are_lost_is_refused(folder, x, tmp_path, monkeypatch, lost, capsys):
+    """At half of 21 particles or fewer, there is a warning."""
+    run = load_run(folder)
+    real = forecasting.forecast_fields
+
+    def with_lost(*args, **how):
+        return real(*args, **how) | {"out_of_range": np.asarray([0, 0, lost])}
+
+    monkeypatch.setattr(forecasting, "forecast_fields", with_lost)
+    np.save(tmp_path / "x.npy", x)
+    source, target = tmp_path / "x.npy", tmp_path / "y.npz"
+    if lost == 11:
+        with pytest.raises(
+            InputError, match="of 21 particles, 11 left the range of the training data; up to lead 2, n"
+        ):
+            forecasting.forecast_file(run, source, target, steps=3, particles=7)
+        assert not target.exists()
+    else:
+        forecasting.forecast_file(run, source, target, steps=3, particles=7)
+        assert "left the range of the training data: 10 of 21 (out_of_range" in capsys.readouterr().err
+        np.testing.assert_array_equal(np.load(target)["out_of_range"], [0, 0, 10])

@@ -127,6 +127,19 @@ def test_what_a_step_draws():
     assert work("dropout").variates == drawn("dropout")
 
 
+def test_what_rollouts_take_in_train_updates():
+    """Half a batch of them, each of K steps, with a forward pass more for the gradient; on reg, of 12 particles."""
+    how = {"steps": 200, "settle": 0.3, "k_reg": 7, "batch_size": 6, "num_samples": 4, "evaluation_samples": 12}
+    config = Config().replace(**how)
+    after = (200 - 140) // config.train.k_settled
+    assert cost.reg_updates_per_step(config) == pytest.approx((140 // 7 + after) / 200)
+    on_reg = config.replace(reg_horizon=5)
+    assert cost.reg_updates_per_step(on_reg) == pytest.approx((140 // 7 + after * 5 * (3 * 12) / (6 * 4) * 4 / 3) / 200)
+    on_train = config.replace(train_rollout_steps=5)
+    work, plain = (cost.work_of(c, (24,), "cpu").updates for c in (on_train, config))
+    assert work - plain == pytest.approx((5 * 3 / 6 * 4 / 3 - 1) * 60 / 200)
+
+
 def test_what_scoring_takes_in_train_steps():
     """Forward passes of all pairs of the three splits, a third of what a step takes for each of its own."""
     sizes = {"train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5}

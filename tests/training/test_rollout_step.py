@@ -269,7 +269,10 @@ def test_theta_and_psi_get_the_gradient_of_the_mean_over_leads(objective, data):
 
         np.testing.assert_allclose(after.train_loss, loss(vector), rtol=1e-6)
         # The step before is one of single pairs.
+        alone = dataclasses.replace(config, train_rollout_steps=1)
+        single = jax.jit(lambda state: train_step(state, parts.static, task, jnp.asarray(15), alone))(init_state(model))
         assert abs(float(before.train_loss) - float(after.train_loss)) > 1e-3
+        np.testing.assert_allclose(before.theta_psi.vector, single.theta_psi.vector, rtol=1e-12)
         assert_equal(after.rho, before.rho)
         if objective == "likelihood":
             return

@@ -140,7 +140,7 @@ class Rollout(_Quiet):
     """NPY file of fields to start from, of shape (batch, channel, *space)."""
     output: Path | None = None
     """With --input: NPZ file to write, with the arrays mean, std, std_predictive, std_generalization, quantiles,
-    levels, leads and out_of_range."""
+    levels, leads, held_share and out_of_range."""
     levels: tuple[float, ...] = (0.05, 0.5, 0.95)
     """With --input: levels of the quantiles, each in (0, 1)."""
     samples: int = 0
@@ -191,7 +191,8 @@ class Sweep(_Trains):
 
     name: tyro.conf.Positional[str]
     """A named sweep: paper-observed, paper-train-size, paper (both of these), paper-regimes, paper-exact (the regimes
-    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, rollouts, scenario, or grid."""
+    of paper and paper-regimes, with the paper's own settings), equal-data, ablation, rollouts, rollouts-equal-data (its
+    methods, with 60 trajectories each), scenario, or grid."""
     out: Path
     """Folder of the sweep. It must be new, empty, or hold an earlier sweep, whose finished rows are kept."""
     methods: str | None = None

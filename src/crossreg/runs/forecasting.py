@@ -175,6 +175,7 @@ def forecast_file(
     target: Path,
     *,
     steps: int = STEPS,
+    particles: int = 60,
     mask_file: Path | None = None,
     no_mask: bool = False,
     **how: Any,
@@ -186,6 +187,7 @@ def forecast_file(
         source: The file of the fields to start from, (batch, channel, *space).
         target: The file to write, which must not exist.
         steps: How many steps ahead.
+        particles: Particles of each forecast.
         mask_file: An NPY file that says where inputs are observed, in place of the run's mask.
         no_mask: Whether all points are observed.
         **how: Further arguments of `forecast_fields`.
@@ -194,23 +196,26 @@ def forecast_file(
         Its arrays.
 
     Raises:
-        InputError: If the fields do not fit the run, or the forecast is not finite.
+        InputError: If the fields do not fit the run, if most particles left the range of the training data, or if the
+            forecast is not finite.
     """
     if target.exists():
         raise InputError(f"output {target}: exists already; name another file, or remove it")
     x, mask, warnings = read_fields(run, source, mask_file, no_mask)
-    arrays = forecast_fields(run, x, mask, steps=steps, **how)
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            leads = arrays["leads"][: np.argmax(arrays["out_of_range"] > 0)]
-            until = f"; up to lead {leads[-1]}, none did" if leads.size else ""
-            raise InputError(
-                f"input {source}: the {name} of the forecast is not finite, since particles left the range of the"
-                f" training data{until}"
-            )
+    arrays = forecast_fields(run, x, mask, steps=steps, particles=particles, **how)
+    lost, total = arrays["out_of_range"], x.shape[0] * particles
+    is_finite = all(np.isfinite(array).all() for array in arrays.values())
+    if not is_finite or 2 * lost[-1] > total:
+        leads = arrays["leads"][: np.argmax(lost > 0)]
+        until = f"; up to lead {leads[-1]}, none did" if leads.size else ""
+        raise InputError(
+            f"input {source}: this is no forecast: of {total} particles, {lost[-1]} left the range of the training"
+            f" data{until}"
+        )
     write_arrays(target, arrays)
-    if lost := int(arrays["out_of_range"][-1]):
-        warnings.append(f"particles that left the range of the training data: {lost} (out_of_range has them by lead)")
+    if lost[-1]:
+        left = f"particles that left the range of the training data: {lost[-1]} of {total}"
+        warnings.append(f"{left} (out_of_range has them by lead)")
     for warning in warnings:
         print(f"crossreg: {warning}", file=sys.stderr)
     return arrays

@@ -126,7 +126,7 @@ class Run(NamedTuple):
 
     @property
     def limits(self) -> Limits | None:
-        """The range that the particles of a rollout are expected to stay in; None where it was not stored."""
+        """The range that the particles of a rollout are held to; None where it was not stored."""
         return None if self.input_range is None else self.input_range.limits
 
     def rollout(

@@ -58,8 +58,8 @@ def lead_table(scores: Mapping[str, Any]) -> str:
         f"{scores['forecasts']} forecasts of {scores['steps']} steps, {scores['particles']} particles each. Where error"
         " bars hold, spread/skill is 1 and ECE 0.\nThe CRPS stands beside that of climatology and persistence. valid:"
         " forecasts whose error is below half the climate's spread.\nheld: values of particles beyond the range of the"
-        " training data, in whose place the next step reads the end of the range.\nout of range: particles beyond it by"
-        f" more than its width, of {scores['particles_in_all']} in all forecasts."
+        " training data and a tenth of its width, in whose place the next step\nreads this limit. out of range:"
+        f" particles beyond the limits by more than their width, of {scores['particles_in_all']} in all forecasts."
     )
     return "\n".join([head, "-" * len(head), *body, said])
 
