@@ -10,7 +10,7 @@ from crossreg.designs import paper
 from crossreg.metrics.intervals import Interval, interval
 from crossreg.report.figures.drawing import calibration_panels
 from crossreg.report.figures.sweep import std_mu_curves
-from crossreg.report.tables.comparison import Line, collect, difference, signed, with_interval
+from crossreg.report.tables.comparison import Line, collect, difference, paired_difference, signed, with_interval
 from crossreg.report.tables.comparison_tables import as_markdown, common_setting, sections
 from crossreg.report.tables.verdicts import against_default
 from paper_deviations import ABLATIONS, DEVIATIONS
@@ -135,9 +135,9 @@ def table_of_regimes(rows: Mapping[str, Rows]) -> list[str]:
 
 def paired(rows: Mapping[str, Rows], regime: Regime, score: str) -> Interval:
     """The default with the whole gradient less that with the cut one, seed by seed."""
-    new, old = (line_of(rows[name], "xreg", regime, 10_000).by_seed[score] for name in ("gradient", "paper"))
-    assert new.keys() == old.keys()
-    found = interval([value - old[seed] for seed, value in new.items()])
+    new, old = (line_of(rows[name], "xreg", regime, 10_000) for name in ("gradient", "paper"))
+    assert new.by_seed[score].keys() == old.by_seed[score].keys()
+    found = paired_difference(new, old, score)
     assert found is not None
     return found
 

@@ -194,7 +194,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
             for name in LEAD_SCORES:
                 for lead, value in zip(forecasts.get("leads", ()), forecasts.get(name, ()), strict=True):
                     if value is not None:
-                        line.by_seed.setdefault(at_lead(name, lead), {})[seeds] = value
+                        line.by_seed.setdefault(at_lead(name, lead), {})[seeds] = float(value)
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
     if len({line.split[1] for line in lines.values()}) == 1:  # a size that all lines share tells none apart
         lines = {
@@ -257,6 +257,16 @@ def difference(a: Line, b: Line, score: str) -> Interval | None:
         return Interval(gap, 0.0)
     degrees = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (x, y), strict=True))
     return Interval(gap, float(stats.t.ppf(0.5 + CONFIDENCE / 2, degrees) * np.sqrt(variance)))
+
+
+def paired_difference(a: Line, b: Line, score: str) -> Interval | None:
+    """Return the mean of a − b over seeds that both have, with Student's 95% interval; None for fewer than two seeds.
+
+    It suits lines whose runs share more than the seed, such as forecasts of the same trajectories from the same data.
+    """
+    mine, others = a.by_seed.get(score, {}), b.by_seed.get(score, {})
+    gaps = [value - others[seed] for seed, value in mine.items() if seed in others]
+    return interval(gaps) if len(gaps) > 1 else None
 
 
 def regimes(lines: Sequence[Line]) -> list[list[Line]]:
