@@ -34,7 +34,7 @@ def pytest_collection_finish() -> None:
 def _room_for_programs():
     """A file of tests may take a third of the memory maps that a process can have; without any left, XLA crashes."""
     yield
-    release_programs(share=0.1)
+    release_programs(share=0.2)
 
 
 @pytest.fixture(scope="session", params=["stand-ins", *(["real"] if REAL_CARS.is_dir() else [])])
