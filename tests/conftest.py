@@ -1,6 +1,7 @@
 """Shared by all tests: the environment, and fixtures of small made-up fields."""
 
 import environment  # noqa: F401, I001 before JAX is imported
+import quick_checks  # noqa: F401 before the package is imported
 
 import gc
 from pathlib import Path
