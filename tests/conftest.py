@@ -1,21 +1,11 @@
-"""Shared by all tests: where compiled programs and real data are kept, and fixtures of small made-up fields."""
+"""Shared by all tests: the environment, and fixtures of small made-up fields."""
 
-import os
-from importlib.metadata import version
+import environment  # noqa: F401, I001 before JAX is imported
+import quick_checks  # noqa: F401 before the package is imported
+
+import gc
 from pathlib import Path
 
-_KEPT = Path(__file__).parents[1] / ".venv" / "test-cache"
-os.environ["CROSSREG_CACHE"] = str(_KEPT / "data")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_KEPT / "jax")
-# Programs here run for milliseconds: what counts is how soon they are compiled. The last two take a training's program
-# from 4.0 to 1.7 seconds of CPU time: one piece of code instead of many, and the older way to write fusions, which
-# newer versions no longer have (and XLA ends a process that asks for what it does not know).
-_QUICK = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
-if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):
-    _QUICK.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(_QUICK))
-
-import jax
 import pytest
 
 from car_files import REAL_CARS, write_stand_ins
@@ -29,18 +19,23 @@ from crossreg.machine.memory_maps import release_programs
 from long_tests import skip_long
 from travelling_waves import HORIZON, TEST_HORIZON, make_trajectories
 
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip_long(items)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: it is not looked through for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _room_for_programs():
     """A file of tests may take a third of the memory maps that a process can have; without any left, XLA crashes."""
     yield
-    release_programs(share=0.1)
+    release_programs(share=0.2)
 
 
 @pytest.fixture(scope="session", params=["stand-ins", *(["real"] if REAL_CARS.is_dir() else [])])

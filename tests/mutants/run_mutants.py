@@ -11,7 +11,8 @@ there exactly once (`old`), what is put in its place (`new`), and the tests that
 
 Each mutant is tried in a copy of the working tree, never in the tree itself. It is killed if at least one of its tests
 fails. A mutant that survives, or that breaks the import of a test file in place of failing a test, is an error. Before,
-all of these tests are run in the copy as it is: one that fails there would kill every mutant, and say nothing.
+all of these tests are run in the copies as they are: one that fails there would kill every mutant, and say nothing.
+Each run is a process of its own, forked from one that has imported the libraries alone (`runner.py`).
 
     python tests/mutants/run_mutants.py                  # all of them
     python tests/mutants/run_mutants.py --every 10       # a tenth, evenly spaced
@@ -19,15 +20,18 @@ all of these tests are run in the copy as it is: one that fails there would kill
 """
 
 import argparse
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -96,28 +100,74 @@ def _write(path: Path, text: str) -> None:
     os.utime(path, (later, later))
 
 
-def run_tests(tests: Iterable[str], copy: Path, *options: str, seconds: float | None = None):
-    """Run tests in a copy of the tree."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
-    # Bytecode is kept between mutants: compiling all files anew takes a third of a short test's time.
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""}
-    return subprocess.run(
-        command, check=False, cwd=copy, env=environment, capture_output=True, text=True, timeout=seconds
-    )
+class Runner:
+    """Runs tests in a copy of the tree, in a process for each run that has the libraries already."""
+
+    def __init__(self, copy: Path):
+        self.copy, self._log = copy, copy.parent / f"{copy.name}.log"
+        # Bytecode is kept between mutants: compiling all files anew takes a third of a short test's time.
+        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+        self._process = subprocess.Popen(
+            [sys.executable, copy / "tests" / "mutants" / "runner.py"],
+            cwd=copy,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _answer(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+    def run(self, tests: Iterable[str], *, seconds: float | None = None) -> tuple[int | None, str]:
+        """Return pytest's exit status, None if it took longer, and what it printed."""
+        assert self._process.stdin is not None
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", *tests]
+        print(json.dumps({"arguments": arguments, "log": str(self._log)}), file=self._process.stdin, flush=True)
+        process, late = self._answer(), threading.Event()
+
+        def end() -> None:
+            late.set()
+            os.killpg(process, signal.SIGKILL)
+
+        timer = threading.Timer(threading.TIMEOUT_MAX if seconds is None else seconds, end)
+        timer.daemon = True
+        timer.start()
+        status = self._answer()
+        timer.cancel()
+        return None if late.is_set() else status, self._log.read_text(errors="replace")
+
+    def close(self) -> None:
+        """End the process; no run is under way."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
-def try_mutant(mutant: Mutant, copy: Path) -> tuple[Verdict, str]:
+def run_unchanged(tests: Iterable[str], runners: Sequence[Runner]) -> str:
+    """Run tests in the copies as they are, each file in one of them; return what those printed that failed."""
+    files: dict[str, list[str]] = {}
+    for test in tests:
+        files.setdefault(test.partition("::")[0], []).append(test)
+    shares = [[test for file in list(files)[n :: len(runners)] for test in files[file]] for n in range(len(runners))]
+    with ThreadPoolExecutor(len(runners)) as pool:
+        runs = list(pool.map(lambda runner, share: runner.run(share) if share else (0, ""), runners, shares))
+    return "".join(said[-4000:] for status, said in runs if status)
+
+
+def try_mutant(mutant: Mutant, runner: Runner) -> tuple[Verdict, str]:
     """Run a mutant's tests in a copy of the tree with the change made, and undo the change."""
-    path = copy / mutant.file
+    path = runner.copy / mutant.file
     text = path.read_text()
     _write(path, mutant.applied_to(text))
     try:
-        run = run_tests(mutant.tests, copy, seconds=_SECONDS)
-    except subprocess.TimeoutExpired:
-        return "timed out", f"after {_SECONDS} s"
+        status, said = runner.run(mutant.tests, seconds=_SECONDS)
     finally:
         _write(path, text)
-    return _PYTEST_VERDICTS.get(run.returncode, "broken"), run.stdout[-2000:] + run.stderr[-500:]
+    if status is None:
+        return "timed out", f"after {_SECONDS} s"
+    return _PYTEST_VERDICTS.get(status, "broken"), said[-2500:]
 
 
 def main() -> int:
@@ -127,21 +177,26 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="mutants that are tried at the same time")
     args = parser.parse_args()
     mutants = [m for m in read_mutants() if args.match in "\n".join((m.file, m.old, m.new, *m.tests))][:: args.every]
-    with copies_of_the_tree(args.workers) as copies, ThreadPoolExecutor(args.workers) as pool:
+    with (
+        copies_of_the_tree(args.workers) as copies,
+        ThreadPoolExecutor(args.workers) as pool,
+        ExitStack() as stack,
+    ):
+        runners = [stack.enter_context(closing(Runner(copy))) for copy in copies]
         tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
-        if mutants and (unchanged := run_tests(tests, copies[0], "-n", str(args.workers))).returncode:
-            print(f"tests fail without any change:\n{unchanged.stdout[-4000:]}{unchanged.stderr[-500:]}")
+        if failed := run_unchanged(tests, runners):
+            print(f"tests fail without any change:\n{failed}")
             return 1
-        free: SimpleQueue[Path] = SimpleQueue()
-        for copy in copies:
-            free.put(copy)
+        free: SimpleQueue[Runner] = SimpleQueue()
+        for runner in runners:
+            free.put(runner)
 
         def attempt(mutant: Mutant) -> tuple[Verdict, str]:
-            copy = free.get()
+            runner = free.get()
             try:
-                return try_mutant(mutant, copy)
+                return try_mutant(mutant, runner)
             finally:
-                free.put(copy)
+                free.put(runner)
 
         failures = 0
         for number, (mutant, (verdict, said)) in enumerate(zip(mutants, pool.map(attempt, mutants), strict=True), 1):

@@ -18,7 +18,7 @@ def start() -> Starter:
     def start(devices: int, *arguments: str | Path) -> subprocess.Popen:
         flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
         command = [sys.executable, *map(str, arguments)]
-        environment = os.environ | {"XLA_FLAGS": flags, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
+        environment = os.environ | {"XLA_FLAGS": flags}
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     return start

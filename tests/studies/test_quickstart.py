@@ -27,7 +27,22 @@ def small(monkeypatch, tiny, cached_waves):
     monkeypatch.setattr(module, "Config", lambda: tiny)
 
 
-def test_summary_figures_and_runs(small, tiny, tmp_path, capsys):
+def _draw_nothing(what, path: Path, **_) -> list[Path]:
+    """Files with the names of a figure, which takes half of a quickstart to draw."""
+    paths = [path.with_name(f"{path.name}{ending}") for ending in (".pdf", ".png")]
+    for made in paths:
+        made.write_bytes(f"{path.name} of {len(what)}".encode())
+    return paths
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures of a few bytes, where what counts is whose files they are."""
+    for name in ("calibration_curves", "space_time_maps"):
+        monkeypatch.setattr(figures, name, _draw_nothing)
+
+
+def test_summary_figures_and_runs(small, tiny, tmp_path, capsys, request):
     out = tmp_path / "quickstart"
     module.quickstart(out, steps=10)
     summary = json.loads((out / "summary.json").read_text())
@@ -52,6 +67,7 @@ def test_summary_figures_and_runs(small, tiny, tmp_path, capsys):
         for split in ("test", "reg", "train"):
             assert scores[split] == evaluate(predictor, getattr(data, split))
 
+    request.getfixturevalue("undrawn")
     module.quickstart(out, steps=10, progress=False)
     assert json.loads((out / "summary.json").read_text()) == summary
 
@@ -106,7 +122,7 @@ def _state(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_only_what_the_manifest_lists_is_replaced(small, tiny, tmp_path, monkeypatch):
+def test_only_what_the_manifest_lists_is_replaced(small, tiny, undrawn, tmp_path, monkeypatch):
     out = tmp_path / "quickstart"
     module.quickstart(out, steps=10, progress=False)
     listed = read_manifest(out) or {}
@@ -150,7 +166,7 @@ def test_the_manifest_of_something_else_is_not_its_own(made, small, tiny, tmp_pa
     assert _state(out) == before
 
 
-def test_one_that_was_stopped_is_replaced_and_its_removal_too(small, tmp_path, monkeypatch):
+def test_one_that_was_stopped_is_replaced_and_its_removal_too(small, undrawn, tmp_path, monkeypatch):
     """Wherever it is stopped: as it trains, as it scores, as it removes."""
     out = tmp_path / "quickstart"
     places = ("train_side_by_side", "record_json", "compute_test_fields", "calibration_curves", "space_time_maps")
@@ -186,7 +202,7 @@ def test_one_that_was_stopped_is_replaced_and_its_removal_too(small, tmp_path, m
     assert set(_state(out)) == whole
 
 
-def test_what_others_have_put_there_stays(small, tmp_path):
+def test_what_others_have_put_there_stays(small, undrawn, tmp_path):
     """A page and figures that our own commands write among its files, and files of the user's."""
     out = tmp_path / "quickstart"
     out.mkdir()
@@ -212,7 +228,7 @@ def test_what_others_have_put_there_stays(small, tmp_path):
     assert load_yaml(out / "xreg" / "config.yaml").train.steps == 11
 
 
-def test_a_kill_as_a_file_takes_its_place_is_survived(small, tmp_path, monkeypatch):
+def test_a_kill_as_a_file_takes_its_place_is_survived(small, undrawn, tmp_path, monkeypatch):
     """Just before, and just after."""
     out, replace = tmp_path / "quickstart", os.replace
 
@@ -235,9 +251,9 @@ def test_a_kill_as_a_file_takes_its_place_is_survived(small, tmp_path, monkeypat
             with monkeypatch.context() as patch:
                 patch.setattr(os, "replace", killed)
                 with pytest.raises(KilledError):
-                    module.quickstart(out, steps=2, progress=False)
+                    module.quickstart(out, steps=10, progress=False)
             assert (out / name).exists() == after
-    module.quickstart(out, steps=2, progress=False)
+    module.quickstart(out, steps=10, progress=False)
     assert set(_state(out)) == {*(read_manifest(out) or {}), "lock", "manifest.json"}
 
 

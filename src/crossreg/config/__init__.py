@@ -8,7 +8,9 @@
 May import `errors` and `files`. Imports neither JAX nor NumPy, so that `crossreg --help` answers at once.
 """
 
+import copy
 import dataclasses
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,14 +88,19 @@ def all_settings(config: Config) -> dict[str, Any]:
     return {name: value for part in to_dict(config).values() for name, value in part.items()}
 
 
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return all_settings(Config())
+
+
 def default_settings() -> dict[str, Any]:
     """Return every field of a config at its default."""
-    return all_settings(Config())
+    return copy.deepcopy(_defaults())
 
 
 def changed_fields(config: Config) -> dict[str, Any]:
     """Return the fields that are not at their defaults; they identify a run, whatever fields later versions add."""
-    defaults = default_settings()
+    defaults = _defaults()
     return {name: value for name, value in all_settings(config).items() if value != defaults[name]}
 
 
