@@ -12,6 +12,7 @@ Runs that diverged are refused too, unless `--diverged` asks for them: then they
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from publish import RESULTS, made_by, rounded
 from rollout_lines import SCORES, STUDIES, run_of
 
 ROWS, MADE = RESULTS / "rollouts.jsonl", RESULTS / "rollouts.json"
-LEADS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 75, 100)
+LEADS = (1, 2, 5, 10, 20, 30, 40, 50, 75, 100)
 _COLUMNS = ("study", "scenario", "observed_fraction", "train_size", "reg_size")
 # Settings that every sweep of a study shares, or that are columns.
 _UNTOLD = ("rollout_steps", "one_pool", *_COLUMNS)
@@ -74,23 +75,30 @@ def by_lead(row: Mapping[str, Any], study: str, leads: Sequence[int] = LEADS) ->
     return rows
 
 
-def read_folder(folder: Path, *, diverged: bool = False, leads: Sequence[int] = LEADS) -> list[Row]:
+def read_folder(
+    folder: Path, *, diverged: bool = False, finished: bool = False, leads: Sequence[int] = LEADS
+) -> list[Row]:
     """Return the published rows of a finished sweep of forecasts.
 
     Args:
         folder: The folder of the sweep.
         diverged: Whether runs that diverged are published, without scores.
+        finished: Whether, of a sweep that was cut off, the methods are published of which every seed is finished.
         leads: The leads that are published.
 
     Raises:
         InputError: If the sweep is another one or not finished, or a run failed or was not scored.
     """
     rows, total = asked_rows(folder)
-    name = json.loads((folder / PLAN).read_text())["name"]
+    plan = json.loads((folder / PLAN).read_text())
+    name = plan["name"]
     study = "rollouts" if name == "grid" else name  # one fraction of it, or some settings
     if study not in STUDIES:
         raise InputError(f"{folder}: holds the sweep {study}; expected {' or '.join(STUDIES)}")
-    if len(rows) < total:
+    if finished:
+        counts = Counter(row["method"] for row in rows)
+        rows = [row for row in rows if counts[row["method"]] == max(counts.values()) >= plan["seeds"]]
+    elif len(rows) < total:
         raise InputError(f"{folder}: {total - len(rows)} of {total} runs are not finished")
     failed = [f"{row['method']} with seed {row['seed']}" for row in rows if row["diverged"]]
     if failed and not diverged:
@@ -145,15 +153,19 @@ def provenance_of(folder: Path) -> dict[str, Any]:
     return made | {"command": " ".join([command, *words, "--out DIR"])}
 
 
-def store(folders: Sequence[Path], *, diverged: bool = False, leads: Sequence[int] = LEADS) -> None:
-    """Publish the rows of finished sweeps, and beside them how they were made.
+def store(folders: Sequence[Path], **how: Any) -> None:
+    """Publish the rows of sweeps, and beside them how they were made.
+
+    Args:
+        folders: The folders of the sweeps.
+        **how: Further arguments of `read_folder`.
 
     Raises:
         InputError: As `read_folder`; then nothing is written.
     """
     rows, made = read(), json.loads(MADE.read_text()) if MADE.exists() else []
     for folder in folders:
-        new = read_folder(folder, diverged=diverged, leads=leads)
+        new = read_folder(folder, **how)
         rows, about = merged(rows, new), provenance_of(folder)
         made = [one for one in made if any(one[k] != about[k] for k in ("command", "config", "data"))] + [about]
         print(f"{folder}: {len({run_of(row) for row in new})} runs")
@@ -171,6 +183,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--page", action="store_true", help="write the page, its figures, and the front pages' block")
     parser.add_argument("--diverged", action="store_true", help="publish runs that diverged, without scores")
+    parser.add_argument("--finished", action="store_true", help="of a sweep that was cut off, the finished methods")
     parser.add_argument("--leads", default=",".join(map(str, LEADS)), help="the leads that are published")
     arguments = parser.parse_args()
     if not arguments.folders and not arguments.page:
@@ -178,7 +191,7 @@ def main() -> None:
     try:
         if arguments.folders:
             leads = [int(lead) for lead in arguments.leads.split(",")]
-            store(arguments.folders, diverged=arguments.diverged, leads=leads)
+            store(arguments.folders, diverged=arguments.diverged, finished=arguments.finished, leads=leads)
         if arguments.page:
             rollouts_page.write(read(), json.loads(MADE.read_text()) if MADE.exists() else [])
     except InputError as error:
