@@ -1,5 +1,6 @@
 """`crossreg rollout`: what it prints and writes, against the forecast object and `crossreg predict`."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -13,6 +14,7 @@ from crossreg.cli.main import main
 from crossreg.errors import InputError
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.build import model_like
+from crossreg.nn.noise import is_stochastic
 from crossreg.runs import forecasting
 from crossreg.runs.final_scores import leads_until
 from crossreg.runs.forecasting import forecast_fields
@@ -244,6 +246,19 @@ def test_a_model_that_explodes_is_one_line(folder, x, tmp_path, capsys, monkeypa
     assert min(scores["held_share"]) > 0.9
     assert scores["valid_share"][-1] == 0
     assert scores["rmse"][-1] is None or scores["rmse"][-1] > 1e10
+
+
+def test_a_network_without_noise_has_one_particle(folder, x, tmp_path, capsys, monkeypatch):
+    """One that explodes is refused, however many particles were asked for."""
+    run = load_run(folder)
+    model = dataclasses.replace(run.model, stages=tuple(s for s in run.model.stages if not is_stochastic(s)))
+    exploding = eqx.tree_at(lambda m: m.heads.mean.weight, model, 1e15 * model.heads.mean.weight)
+    np.save(tmp_path / "x.npy", x)
+    with pytest.raises(InputError, match="of 3 particles, 3 left the range of the training data"):
+        forecasting.forecast_file(run._replace(model=exploding), tmp_path / "x.npy", tmp_path / "y.npz", steps=2)
+    monkeypatch.setattr("crossreg.runs.run_folder.load_run", lambda _: run._replace(model=model))
+    assert main(["rollout", str(folder), "--quiet"]) == 0
+    assert "4 forecasts of 5 steps, 1 particle each" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("lost", [10, 11])

@@ -79,8 +79,8 @@ def score_rollouts(
         progress: Whether to show how many trajectories are forecast.
 
     Returns:
-        The scores of `score_by_lead`, in which a number that is not finite is None, with `steps`, `particles` and
-        `reg_horizon`.
+        The scores of `score_by_lead`, in which a number that is not finite is None, with `steps`, `reg_horizon`, and
+        `particles`, the number that each forecast has: 1 for a network without noise inside.
 
     Raises:
         InputError: If test trajectories have fewer steps.
@@ -94,8 +94,8 @@ def score_rollouts(
         if run.limits is not None:
             how["limits"] = run.limits
         scores = rollout_scores(run.model, data, steps, leads=leads, **how)
-    of_run = {"steps": steps, "particles": particles, "reg_horizon": run.config.train.reg_horizon}
-    return of_run | scores
+    own = scores["particles_in_all"] // scores["forecasts"]
+    return {"steps": steps, "particles": own, "reg_horizon": run.config.train.reg_horizon} | scores
 
 
 def forecast_fields(
@@ -203,7 +203,7 @@ def forecast_file(
         raise InputError(f"output {target}: exists already; name another file, or remove it")
     x, mask, warnings = read_fields(run, source, mask_file, no_mask)
     arrays = forecast_fields(run, x, mask, steps=steps, particles=particles, **how)
-    lost, total = arrays["out_of_range"], x.shape[0] * particles
+    lost, total = arrays["out_of_range"], x.shape[0] * (particles if run.model.is_stochastic else 1)
     is_finite = all(np.isfinite(array).all() for array in arrays.values())
     if not is_finite or 2 * lost[-1] > total:
         leads = arrays["leads"][: np.argmax(lost > 0)]

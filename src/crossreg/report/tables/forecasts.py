@@ -54,8 +54,9 @@ def lead_table(scores: Mapping[str, Any]) -> str:
         values = ((scores[name][place], form) for _, name, form in _COLUMNS)
         rows.append([str(lead), *("–" if value is None else form.format(value) for value, form in values)])
     head, *body = aligned(rows).split("\n")
+    particles = f"{scores['particles']} particle{'' if scores['particles'] == 1 else 's'}"
     said = (
-        f"{scores['forecasts']} forecasts of {scores['steps']} steps, {scores['particles']} particles each. Where error"
+        f"{scores['forecasts']} forecasts of {scores['steps']} steps, {particles} each. Where error"
         " bars hold, spread/skill is 1 and ECE 0.\nThe CRPS stands beside that of climatology and persistence. valid:"
         " forecasts whose error is below half the climate's spread.\nheld: values of particles beyond the range of the"
         " training data and a tenth of its width, in whose place the next step\nreads this limit. out of range:"
