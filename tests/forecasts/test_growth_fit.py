@@ -184,3 +184,19 @@ def test_forecasts_that_are_not_finite_are_refused():
     bad = eqx.tree_at(lambda m: m.heads.mean.weight, MODEL, jnp.full((CHANNELS, CHANNELS), 1e30))
     with pytest.raises(InputError, match="not finite"):
         fit_growth(bad, true_fields(0.0, 0.0).reg, 3, particles=5)
+
+
+def test_every_lead_counts_alike():
+    """Errors at one lead that are a thousand times as large change nothing, though no growth fits all leads."""
+    rng = np.random.default_rng(2)
+    means, truth = rng.normal(size=(5, 3, 40, 1, 8)), rng.normal(size=(3, 40, 1, 8))
+    truth = truth * np.asarray([3.0, 0.5, 2.0])[:, None, None, None]
+    found = []
+    for size in (1.0, 1000.0):
+        scale = np.asarray([1.0, 1.0, size])[:, None, None, None]
+        mixture = Mixture(jnp.asarray(means * scale), jnp.full(means.shape, 1e-4) * scale**2, jnp.zeros(means.shape))
+        start = LeadGrowth.start(jnp.asarray([1e12]))
+        weight = jnp.ones(truth.shape)
+        found.append(growth._fitted(start, mixture, jnp.asarray(truth * scale), weight).spread)
+    np.testing.assert_allclose(found[1], found[0], atol=2e-3)
+    assert abs(found[0][1]) > 0.1

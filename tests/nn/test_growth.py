@@ -192,3 +192,11 @@ def test_a_lead_of_a_rollout_is_the_growth_of_the_rollout_without(units):
     fixed = eqx.tree_at(lambda m: m.growth, grown, LeadGrowth.start(jnp.asarray(CLIMATE)))
     same = rollout(fixed, x, 5, 6, key=KEY, leads=leads)
     np.testing.assert_allclose(same.std, expected.std, rtol=1e-5)
+
+
+def test_a_distribution_without_variance_or_climate_stays_a_number():
+    zeros = jnp.zeros((2, 1, 1, 4))
+    growth = LeadGrowth(jnp.asarray([0.3, 0.1]), jnp.asarray([0.7, 0.2]), jnp.zeros(1))
+    found = growth(Mixture(jnp.ones((2, 1, 1, 4)), zeros, zeros), 3)
+    np.testing.assert_array_equal(found.mean, 1)
+    np.testing.assert_array_equal(found.variance, 0)

@@ -128,7 +128,8 @@ def _fitted(start: LeadGrowth, mixture: Mixture, truth, weight) -> LeadGrowth:
         return jax.lax.map(at_lead, (leads, by_lead, truth, weight))
 
     sizes = jax.jit(losses)(start.spread, mixture, truth, weight)
-    if not jnp.isfinite(sizes).all():
+    # Squares overflow before means do.
+    if not (jnp.isfinite(sizes).all() and jnp.isfinite(mixture.variance).all()):
         raise InputError("fit_growth: the forecasts of the held-out trajectories are not finite")
     value_and_grad = jax.jit(jax.value_and_grad(lambda spread, *arrays: jnp.mean(losses(spread, *arrays) / sizes)))
 

@@ -53,11 +53,12 @@ class LeadGrowth(Rho):
         """Widen a mixture of standardised fields, k steps ahead."""
         s, c = self.factors(lead)
         climate = jax.lax.stop_gradient(self.climate).reshape(-1, *(1,) * (mixture.means.ndim - 3))
-        grown = eqx.tree_at(lambda m: m.vars_predictive, mixture, _towards(climate, mixture.vars_predictive, s**2))
-        variance = grown.variance
-        return grown.tempered(jnp.sqrt(_towards(climate, variance, c**2) / variance))
+        wider = mixture.vars_predictive * _times(climate, mixture.vars_predictive, s**2)
+        grown = eqx.tree_at(lambda m: m.vars_predictive, mixture, wider)
+        return grown.tempered(jnp.sqrt(_times(climate, grown.variance, c**2)))
 
 
-def _towards(climate: Float[Array, "channel *ones"], variance: Float[Array, "*shape"], factor: Float[Array, ""]):
-    """g(v, q)."""
-    return factor * variance / (1 + jnp.maximum(factor - 1, 0.0) * jnp.minimum(variance / climate, 1.0))
+def _times(climate: Float[Array, "channel *ones"], variance: Float[Array, "*shape"], factor: Float[Array, ""]):
+    """Return g(v, q)/v, which is q where there is no variance."""
+    share = jnp.minimum(variance / jnp.maximum(climate, jnp.finfo(climate.dtype).tiny), 1.0)
+    return factor / (1 + jnp.maximum(factor - 1, 0.0) * share)
