@@ -262,6 +262,11 @@ def test_chunks_change_nothing(values, monkeypatch):
     close(rollout(function, x0, 2, 7, key=KEY).particles, rollout(TWO, x0, 2, 7, key=KEY).particles)
 
 
+def test_a_field_of_whole_numbers_is_one_of_floats():
+    x0 = np.round(10 * fields(2))
+    np.testing.assert_array_equal(rollout(MODEL, x0.astype(int), 3, 4).mean, rollout(MODEL, x0, 3, 4).mean)
+
+
 def test_only_the_leads_asked_for_are_kept():
     x0 = fields(2)
     full, few = rollout(MODEL, x0, 7, 4, key=KEY), rollout(MODEL, x0, 7, 4, key=KEY, leads=[2, 3, 7])
@@ -419,6 +424,9 @@ BAD = {
     "mask has shape (3, 2, 12)": {"mask": np.ones((3, 2, POINTS), bool)},
     "mask: expected only 0 (hidden) and 1 (observed)": {"mask": np.full(POINTS, 0.5)},
     "mask has shape (2, 3, 1, 12)": {"mask": np.ones((2, 3, 1, POINTS), bool)},
+    "particles is True: must be a whole number": {"particles": True},
+    "x0 is complex": {"x0": np.zeros((3, 1, POINTS), np.complex64)},
+    "key: expected a key": {"key": jax.random.PRNGKey(0)},
     "key has shape (2,)": {"key": jax.random.split(KEY, 2)},
     "limits have 2 channels": {"limits": Limits(np.zeros(2), np.ones(2))},
     "which has no components to follow": {
@@ -441,3 +449,20 @@ def test_scores_by_lead_refuse_what_rollout_refuses(asked, data):
     arguments = {"leads": [1, 2], "climate": climatology_of(data.train), "particles": 2} | asked
     with pytest.raises(InputError, match=r"(particles is 0: must be at least 1|leads is)"):
         score_by_lead(MODEL, data.test, **arguments)
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "of_first"), [(4, 2), (5, 3), (8, 4), (12, 6), (20, 10)])
+def test_samples_are_of_all_members_alike(number, of_first):
+    """One member of two triples the field at each step."""
+    model = linear_model(1e-3)
+    triple = eqx.tree_at(lambda m: m.heads.mean.weight, model, 3 * model.heads.mean.weight)
+    ensemble = EnsemblePredictor([model, triple], 8)
+    x0 = np.ones((1, 1, POINTS), np.float32)
+    samples = np.asarray(
+        rollout(ensemble, x0, 3, 8, limits=Limits(np.full(1, -99.0), np.full(1, 99.0))).samples(number)
+    )
+    assert samples.shape == (number, 3, 1, 1, POINTS)
+    assert np.sum(samples[:, -1].mean((1, 2, 3)) < 5) == of_first

@@ -146,13 +146,14 @@ class Forecast(eqx.Module):
     def samples(
         self, number: int | None = None, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "sample lead batch channel *space"]:
-        """Draw whole fields: sample i is particle i with its σ drawn at every point, the same particle at every lead.
+        """Draw whole fields: each sample is a particle with its σ drawn at every point, the same one at every lead.
 
         σ is drawn independently at each point. In forecasts that were learned from rollouts, nearly all of the
         spread is between particles, so that a correlation of these draws in space changed no score.
 
         Args:
-            number: How many samples; by default one of each particle. Of more, particles serve again.
+            number: How many samples; by default one of each particle. Fewer are of evenly spaced particles, so that all
+                members of an ensemble have their share; of more, particles serve again.
             key: The key of the draws. The default is `jax.random.key(0)`.
 
         Returns:
@@ -167,7 +168,7 @@ class Forecast(eqx.Module):
         number = standard.num_samples if number is None else number
         if number < 1:
             raise InputError(f"number is {number}: must be at least 1")
-        mixture = jax.tree.map(lambda array: array[jnp.arange(number) % array.shape[0]], standard)
+        mixture = jax.tree.map(lambda array: array[_evenly(number, array.shape[0])], standard)
         drawn = draw(mixture, jax.random.key(0) if key is None else key)
         if isinstance(self.predictive, InUnits):
             return self.predictive.offset + self.predictive.scale * drawn
@@ -199,6 +200,12 @@ class Forecast(eqx.Module):
         if y.shape != expected:
             raise InputError(f"y has shape {y.shape}; expected {expected}, (lead, batch, channel, *space)")
         return y
+
+
+def _evenly(number: int, size: int) -> Int[np.ndarray, " number"]:
+    """Return so many of the first whole numbers up to `size`: all of them in turn, then evenly spaced ones."""
+    rest = number % size
+    return np.append(np.arange(number - rest) % size, np.arange(rest) * size // max(rest, 1))
 
 
 def _listed(leads: tuple[int, ...]) -> str:

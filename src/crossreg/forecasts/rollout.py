@@ -29,7 +29,7 @@ _WIDTHS = 10.0
 
 def rollout(
     predictor: Surrogate | Trained | Predictor,
-    x0: Float[Array | np.ndarray, "..."] | Batch,
+    x0: Shaped[Array | np.ndarray, "..."] | Batch,
     steps: int,
     particles: int = 60,
     *,
@@ -91,6 +91,8 @@ def rollout(
     if masks is not None and not isinstance(x0, Batch) and not masks[0].any(axis=tuple(range(1, masks.ndim - 1))).all():
         raise InputError("mask: hides every point of a field; expected at least one 1 (observed) in the first step")
     key = jax.random.key(0) if key is None else key
+    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
+        raise InputError("key: expected a key, as `jax.random.key(0)` is one, or one for each field")
     if key.ndim and key.shape != batch.x.shape[:1]:
         raise InputError(f"key has shape {key.shape}: expected one key, or one for each of {batch.x.shape[0]} fields")
     keys = key if key.ndim else jax.random.split(key, batch.x.shape[0])
@@ -111,13 +113,20 @@ def rollout(
 def checked_leads(leads: Sequence[int] | None, steps: int, particles: int) -> tuple[int, ...]:
     """Return the leads to keep, by default all of them; raise InputError where nothing can be forecast."""
     for name, number in (("steps", steps), ("particles", particles)):
+        if not _is_whole(number):
+            raise InputError(f"{name} is {number}: must be a whole number")
         if number < 1:
             raise InputError(f"{name} is {number}: must be at least 1")
     kept = tuple(range(1, steps + 1)) if leads is None else tuple(leads)
-    if not kept or list(kept) != sorted(set(kept)) or kept[0] < 1 or kept[-1] > steps:
+    are_whole = all(map(_is_whole, kept))
+    if not kept or not are_whole or list(kept) != sorted(set(kept)) or kept[0] < 1 or kept[-1] > steps:
         said = ",".join(map(str, kept)) or "empty"
         raise InputError(f"leads is {said}: must be increasing whole numbers from 1 to the number of steps, {steps}")
-    return kept
+    return tuple(map(int, kept))
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def _start(x0) -> Batch:
@@ -131,6 +140,9 @@ def _start(x0) -> Batch:
         raise InputError(f"x0 has shape {x.shape}; expected (batch, channel, *space)")
     if not x.size:
         raise InputError(f"x0 is empty: it has shape {x.shape}")
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise InputError("x0 is complex; expected real fields")
+    x = x.astype(jnp.result_type(x.dtype, jnp.float32))  # a step of whole numbers would have none to go to
     if not bool(jnp.isfinite(x).all()):
         raise InputError("x0 is not finite everywhere; set hidden points to 0, or to the offset of their channel")
     seen = jnp.ones((x.shape[0], 1, *x.shape[2:]), bool)
