@@ -6,7 +6,18 @@ from pathlib import Path
 
 from crossreg.report.tables.comparison import at_lead, paired_difference
 from crossreg.report.tables.layout import piped
-from rollout_lines import ENSEMBLE, SINGLE, Setting, best_baseline, crps_gap, headline, mean_at, out_of_range, range_of
+from rollout_lines import (
+    ENSEMBLE,
+    SINGLE,
+    Setting,
+    best_baseline,
+    crps_gap,
+    headline,
+    in_all,
+    mean_at,
+    out_of_range,
+    range_of,
+)
 from rollout_tables import OURS, SHOWN, TABLES, listed, measured, of_leads, percent, short, to
 
 SPEED = Path("docs/results/rollout_speed.json")
@@ -85,7 +96,7 @@ def _goal_of_particles(found: Sequence[Setting]) -> list[str]:
     if not lines:
         return _unknown(goal)
     lost = {f"{s.title}, `{line.method}`: {out_of_range(line):,}": out_of_range(line) for s, line in lines}
-    total = sum(s.particles * (line.seeds - line.diverged) for s, line in lines)
+    total = sum(in_all(s, line) for s, line in lines)
     where = [words for words, count in lost.items() if count]
     said = f"{sum(lost.values()):,} of {total:,} in all settings"
     return [goal, said, f"no: {'; '.join(where)}" if where else "yes"]

@@ -48,7 +48,7 @@ class Setting(NamedTuple):
         sizes: The numbers of trajectories in words, empty where they are the usual ones.
         changes: The settings that neither the study nor the scenario has.
         lines: A line for each method, the climatology among them.
-        particles: Particles in all forecasts of each run.
+        particles: Particles in all forecasts of a run, by method: a network without noise inside has one in each.
     """
 
     study: str
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
     sizes: str
     changes: dict[str, Any]
     lines: dict[str, Line]
-    particles: int
+    particles: dict[str, int]
 
     @property
     def title(self) -> str:
@@ -117,7 +117,7 @@ def _setting(rows: Sequence[Row]) -> Setting:
         _sizes(first),
         changes,
         lines,
-        max(row["particles_in_all"] for row in rows),
+        {row["method"]: row["particles_in_all"] for row in rows},
     )
 
 
@@ -212,6 +212,11 @@ def headline(found: Sequence[Setting]) -> Setting | None:
     """Return the setting that the summary begins with: `diff_ks`, fully observed, with the usual trajectories."""
     plain = [s for s in found if (s.study, s.scenario, s.observed_fraction) == ("rollouts", "diff_ks", 1)]
     return next((s for s in plain if not s.sizes and not s.changes), None)
+
+
+def in_all(setting: Setting, line: Line) -> int:
+    """Return how many particles there are in all forecasts of a method, over all seeds that ended well."""
+    return setting.particles[line.method] * (line.seeds - line.diverged)
 
 
 def out_of_range(line: Line) -> int:

@@ -131,10 +131,14 @@ def _gap_cell(gap: Interval | None) -> Cell:
 def by_setting(found: Sequence[Setting]) -> list[str]:
     """Return a figure and the comparisons with the baselines, setting by setting."""
     parts = []
+    every = dict.fromkeys(method for setting in found for method in setting.lines)
     for setting in found:
         alt = f"Spread/skill, ECE and CRPS against the lead, {setting.title.replace('`', '')}"
         seeds = sorted({line.seeds for line in setting.lines.values()})
-        about = f"{' or '.join(map(str, seeds))} seeds; {setting.particles:,} particles in all forecasts of a run."
+        counted = " or ".join(f"{count:,}" for count in sorted(set(setting.particles.values())))
+        about = f"{' or '.join(map(str, seeds))} seeds; by method, {counted} particles in all forecasts of a run."
+        absent = ", ".join(f"`{method}`" for method in every if method not in setting.lines)
+        about += f" Not run here: {absent}." if absent else ""
         parts += [f"### {setting.title}", "", about, "", f"![{alt}](figures/rollouts/{setting.slug}.png)", ""]
         for ours in (m for m in OURS if m in setting.lines):
             parts += [*gap_table(setting, ours), ""]
@@ -212,8 +216,9 @@ def front(found: Sequence[Setting], prefix: str, level: str) -> list[str]:
         "",
         f"![Spread/skill, ECE and CRPS of forecasts against the lead]({prefix}figures/rollouts/front.png)",
         "",
-        f"*Forecasts on {setting.title}: means over {seeds} seeds and 95% intervals. `xreg` learned its error bars on"
-        f" single steps, `xreg-rollout` on held-out rollouts of {horizon} steps.*",
+        f"*Forecasts on {setting.title}: means over {seeds} seeds, in the figure with 95% intervals. `xreg` learned its"
+        f" error bars on single steps, `xreg-rollout` on held-out rollouts of {horizon} steps. The ensembles have three"
+        " members; `ensemble+growth` is a plain one, widened by lead on the same held-out trajectories.*",
         "",
         *piped([["spread/skill / ECE / CRPS", *(f"lead {lead}" for lead in leads)], *body]).splitlines(),
         "",

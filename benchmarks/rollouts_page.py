@@ -10,6 +10,7 @@ from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.report.figures.forecasts import lead_curves
+from crossreg.report.tables.comparison import signed
 from rollout_goals import goals
 from rollout_lines import (
     CLIMATOLOGY,
@@ -19,6 +20,7 @@ from rollout_lines import (
     counts,
     crps_gap,
     headline,
+    in_all,
     mean_at,
     out_of_range,
     range_of,
@@ -65,7 +67,8 @@ def summary(found: Sequence[Setting]) -> list[str]:
             f" {measured(bars, 2)} and ECE {measured(ece, 3)}."
         )
     ours = any(method in setting.lines for setting in found for method in OURS)
-    parts += [_against_baselines(found), *_exceptions(found), _particles(found)] if ours else []
+    parts += [_against_baselines(found), *_exceptions(found), *_of_rollouts(found)] if ours else []
+    parts += [*_of_no_use(found), _particles(found)] if ours else []
     return [part for part in parts if part]
 
 
@@ -97,7 +100,8 @@ def _against_baselines(found: Sequence[Setting]) -> str:
         ahead = [s for s in there if clearly_ahead(s, ours)]
         gaps = [crps_gap(s, ours, b, lead) for s in there for b in s.baselines for lead in s.leads if lead >= 10]
         number = counts(gaps)
-        where = f" ({'; '.join(s.title for s in ahead)})" if ahead and len(ahead) < len(there) else ""
+        titles = (f"{s.title}, with {len(s.baselines)} baselines" for s in ahead)
+        where = f" ({'; '.join(titles)})" if ahead and len(ahead) < len(there) else ""
         unknown = f"; {number.unknown} more have no finite score to compare" if number.unknown else ""
         said.append(
             f"`{ours}` is below every baseline at every lead in {len(ahead) or 'none'} of {len(there)} settings{where};"
@@ -109,16 +113,50 @@ def _against_baselines(found: Sequence[Setting]) -> str:
 
 
 def _exceptions(found: Sequence[Setting]) -> list[str]:
-    """Name the settings and baselines that are ahead of three members at leads of 10 and more."""
+    """Name the settings and baselines that are ahead of three members, beyond the interval, at any lead."""
     named = []
     for setting in (s for s in found if ENSEMBLE in s.lines):
         better = []
         for baseline in setting.baselines:
-            gaps = {lead: crps_gap(setting, ENSEMBLE, baseline, lead) for lead in setting.leads if lead >= 10}
+            gaps = {lead: crps_gap(setting, ENSEMBLE, baseline, lead) for lead in setting.leads}
             worse = [lead for lead, gap in gaps.items() if gap is not None and gap.low > 0]
             better += [f"`{baseline}` at {listed(worse)}"] if worse else []
         named += [f"{setting.title} ({', '.join(better)})"] if better else []
-    return [f"- **Where a baseline has the lower CRPS** than three members: {'; '.join(named)}."] if named else []
+    words = "- **Where a baseline has the lower CRPS** than three members, beyond the interval, at any lead"
+    return [f"{words}: {'; '.join(named)}."] if named else []
+
+
+def _of_rollouts(found: Sequence[Setting]) -> list[str]:
+    """Compare what learned from rollouts with what learned from single steps, on the same held-out trajectories."""
+    said = []
+    for ours, single in ((ENSEMBLE, "xreg-ensemble"), (SINGLE, "xreg")):
+        places = [(s, lead) for s in found if {ours, single} <= {*s.lines} for lead in s.leads if lead >= 10]
+        gaps = [crps_gap(s, ours, single, lead) for s, lead in places]
+        if known := [gap.mean for gap in gaps if gap is not None]:
+            number = counts(gaps)
+            eces = ([mean_at(s.lines[method], "ece_mix", lead) for method in (ours, single)] for s, lead in places)
+            lower = sum(mine is not None and other is not None and mine.mean < other.mean for mine, other in eces)
+            ends = " to ".join(f"{signed(round(100 * end) + 0.0, 0)}%" for end in (min(known), max(known)))
+            said.append(
+                f"`{ours}` is below `{single}` in {number.below} of {number.compared} comparisons, above in"
+                f" {number.above}, and level in the rest ({ends}), and its mean ECE is lower in {lower}"
+            )
+    words = "- **What learning from rollouts adds** to learning from single steps, at leads of 10 and more: the CRPS of"
+    return [f"{words} {'; that of '.join(said)}."] if said else []
+
+
+def _of_no_use(found: Sequence[Setting]) -> list[str]:
+    """Name the settings and leads at which the mean CRPS of ours is above that of the climatology."""
+    named = []
+    for setting in found:
+        worse = []
+        for ours in (method for method in OURS if method in setting.lines):
+            gaps = {lead: crps_gap(setting, ours, CLIMATOLOGY, lead) for lead in setting.leads}
+            leads = [lead for lead, gap in gaps.items() if gap is not None and gap.mean > 0]
+            worse += [f"`{ours}` at {listed(leads)}"] if leads else []
+        named += [f"{setting.title} ({', '.join(worse)})"] if worse else []
+    words = "- **Forecasts of no use**, whose mean CRPS is above the climatology's"
+    return [f"{words}: {'; '.join(named)}."] if named else []
 
 
 def _particles(found: Sequence[Setting]) -> str:
@@ -129,10 +167,15 @@ def _particles(found: Sequence[Setting]) -> str:
             (s, line) for s in found for m, line in s.lines.items() if m in (methods or s.lines) and m != CLIMATOLOGY
         ]
         lost = sum(out_of_range(line) for _, line in lines)
-        total = sum(s.particles * (line.seeds - line.diverged) for s, line in lines)
+        total = sum(in_all(s, line) for s, line in lines)
         diverged = sum(line.diverged for _, line in lines)
         also = f" ({diverged} runs diverged)" if diverged else ""
         parts.append(f"{lost:,} of {total:,} of {words}{also}")
+        if methods and lost:
+            share, method, title = max(
+                (out_of_range(line) / in_all(s, line), line.method, s.title) for s, line in lines
+            )
+            parts[-1] += f", at most {share:.0%} (`{method}` on {title})"
     return f"- **Particles out of range** by the last lead: {'; '.join(parts)}."
 
 

@@ -94,7 +94,7 @@ def test_a_sweep_as_it_is_run_is_published(cached_waves, tiny, results, tmp_path
     lines = [json.loads(line) for line in (tmp_path / "s" / "rows.jsonl").read_text().splitlines()]
     by = {(row["observed_fraction"], row["seed"]): row["rollouts"] for row in lines}
     assert len(by) == 2 * 2
-    assert len(found) == 2 * 2 * 4  # leads 1, 2, 3 and 5 of test trajectories with 5 steps
+    assert len(found) == 2 * 2 * 3  # leads 1, 2 and 5 of test trajectories with 5 steps; 3 is none that is published
     for row in found:
         scores = by[row["observed_fraction"], row["seed"]]
         place = scores["leads"].index(row["lead"])
@@ -308,6 +308,33 @@ def test_the_summary_and_the_goals_say_what_the_rows_say(setting, monkeypatch, t
     goals = [[cell.strip() for cell in line.strip("|").split("|")] for line in GOALS["goals"]([setting])[-3:]]
     measured = [row[1:] for row in goals]
     assert measured == [["2.3 s", "no"], ["9 s", "yes"], ["1.25 times: 50 s for 40 s, 10,000 steps", "yes"]]
+
+
+def test_the_summary_says_where_ours_falls_short():
+    """At short leads, beside error bars from single steps, and beside the climatology."""
+    crps = {
+        "xreg-rollout-ensemble": (1.2, 2.0, 7.0), "xreg-ensemble": (1.0, 2.5, 7.0), "ensemble": (1.0, 2.5, 9.0),
+    }  # fmt: skip
+    ece = {"xreg-rollout-ensemble": 0.02, "xreg-ensemble": 0.03, "ensemble": 0.1}
+    made = [
+        row | {"method": method, "crps": values[(1, 10, 50).index(row["lead"])] * (1 + 0.001 * row["seed"])}
+        | {"particles_in_all": 3 if method == "ensemble" else 240, "out_of_range": 12 * (method != "ensemble")}
+        | {"ece_mix": ece[method]}
+        for method, values in crps.items() for row in made_rows() if row["method"] == "xreg-rollout-ensemble"
+    ]  # fmt: skip
+    [found] = LINES["settings"](made)
+    said = " ".join(PAGE["summary"]([found]))
+    assert (
+        "beyond the interval, at any lead: `diff_ks`, fully observed (`ensemble` at lead 1, `climatology` at lead 50)."
+        in said
+    )
+    assert "is below `xreg-ensemble` in 1 of 2 comparisons, above in 0, and level in the rest (−20% to 0%)" in said
+    assert "its mean ECE is lower in 2." in said
+    assert "above the climatology's: `diff_ks`, fully observed (`xreg-rollout-ensemble` at lead 50)." in said
+    assert "72 of 1,440 of `xreg-rollout-ensemble` and `xreg-rollout`, at most 5% (`xreg-rollout-ensemble` on" in said
+    assert "144 of 2,898 of all methods together" in said
+    [about] = [line for line in TABLES["by_setting"]([found]) if "6 seeds" in line]
+    assert about == "6 seeds; by method, 3 or 240 particles in all forecasts of a run."
 
 
 def test_a_summary_of_another_setting_alone_has_no_headline():

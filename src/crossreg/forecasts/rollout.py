@@ -91,7 +91,7 @@ def rollout(
     if masks is not None and not isinstance(x0, Batch) and not masks[0].any(axis=tuple(range(1, masks.ndim - 1))).all():
         raise InputError("mask: hides every point of a field; expected at least one 1 (observed) in the first step")
     key = jax.random.key(0) if key is None else key
-    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key):
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise InputError("key: expected a key, as `jax.random.key(0)` is one, or one for each field")
     if key.ndim and key.shape != batch.x.shape[:1]:
         raise InputError(f"key has shape {key.shape}: expected one key, or one for each of {batch.x.shape[0]} fields")
