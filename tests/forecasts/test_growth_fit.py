@@ -101,10 +101,12 @@ def test_the_pairs_say_to_which_range_particles_are_held(monkeypatch):
     y = np.asarray(data.reg[np.arange(int(data.reg.num_pairs))].y)
     real = growth.forecasts_of
     monkeypatch.setattr(growth, "forecasts_of", lambda *args, **how: found.append(how["limits"]) or real(*args, **how))
-    fit_growth(MODEL, data.reg, HORIZON, particles=3)
+    grown = fit_growth(MODEL, data.reg, HORIZON, particles=3)
     low, high = y.min(axis=(0, 2)), y.max(axis=(0, 2))
     np.testing.assert_allclose(found[0].low, low - 0.1 * (high - low), rtol=1e-6)
     np.testing.assert_allclose(found[0].high, high + 0.1 * (high - low), rtol=1e-6)
+    assert grown.limits is found[0]
+    assert rollout(grown, np.asarray(data.reg[:1].x), 2, 3).limits is found[0]
 
 
 UNITS = Units((300.0, -4.0), (25.0, 0.5))

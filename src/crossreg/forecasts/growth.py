@@ -40,6 +40,7 @@ def fit_growth(
 
     Returns:
         The predictor with its growth, which acts on its forecasts at every lead, and on its predictions as lead 1.
+        Particles of its forecasts are held to the limits of a `Fit` or a `Run`, or else to those of the pairs.
 
     Raises:
         InputError: If the trajectories are shorter than the horizon, or the forecasts are not finite.
@@ -55,8 +56,10 @@ def fit_growth(
     leads = range(1, horizon + 1)
     at_points, moments = [], []
     each = max(1, _POINTS // (horizon * len(first)))
-    known = pairs[evenly_spaced(int(pairs.num_pairs), _PAIRS)]
-    limits = Limits.around(jnp.where(known.weight > 0, known.y, jnp.nan), HELD)
+    limits = getattr(predictor, "limits", None)
+    if limits is None:
+        known = pairs[evenly_spaced(int(pairs.num_pairs), _PAIRS)]
+        limits = Limits.around(jnp.where(known.weight > 0, known.y, jnp.nan), HELD)
     how = {"first": first, "particles": particles, "key": calibration_key(), "limits": limits}
     for window in forecasts_of(predictor, pairs, leads, horizon, **how):
         predictive = window.forecast.predictive
@@ -74,7 +77,7 @@ def fit_growth(
         )
     climate = squares / count - (total / count) ** 2
     start = LeadGrowth.start(jnp.asarray(climate, jnp.float32))
-    return Grown(as_predictor(predictor), _fitted(start, mixture, truth[0], weight[0]))
+    return Grown(as_predictor(predictor), _fitted(start, mixture, truth[0], weight[0]), limits)
 
 
 def _moments(truth, weight) -> Float[np.ndarray, "3 channel"]:

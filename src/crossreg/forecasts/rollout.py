@@ -67,8 +67,8 @@ def rollout(
         redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
             average out, so the forecast is overconfident wherever a model errs in the same way at each step.
         limits: The range that particles are held to: in place of a prediction beyond it, the next step reads its end.
-            A `Fit` and a `Run` know theirs. For other predictors the default is the range of `x0`, widened by ten of
-            its widths on both sides.
+            A `Fit`, a `Run` and what `fit_growth` returns know theirs. For other predictors the default is the range of
+            `x0`, widened by ten of its widths on both sides.
         names: Names of the channels.
 
     Returns:

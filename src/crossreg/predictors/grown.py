@@ -19,10 +19,12 @@ class Grown(eqx.Module):
     Attributes:
         predictor: Any predictor whose mixtures have components.
         growth: The factors of σ_pred and of the whole spread.
+        limits: The range that particles were held to when the growth was fitted, and are held to in forecasts.
     """
 
     predictor: Predictor
     growth: LeadGrowth
+    limits: Any = None
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
         predictive = self.predictor(batch, keys)
