@@ -51,6 +51,10 @@ paper: $(READY)
 	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg --out runs/gradient
 	$(BIN)/crossreg sweep paper --seeds 10 --methods dropout --config benchmarks/paper_training.yaml \
 	  --grid train_samples=1,10 --out runs/dropout-samples
+	$(BIN)/crossreg sweep rollouts --seeds 10 --out runs/rollouts
+	$(BIN)/crossreg sweep rollouts-equal-data --seeds 10 --out runs/rollouts-equal
+	for s in diff_ks_cons diff_kdv diff_burgers; do $(BIN)/crossreg sweep rollouts --scenario $$s --seeds 10 \
+	  --grid test_horizon=100 --out runs/rollouts-$$s; done
 	$(BIN)/python benchmarks/publish.py runs/paper paper
 	$(BIN)/python benchmarks/publish.py runs/paper-long paper --add
 	$(BIN)/python benchmarks/publish.py runs/regimes regimes
@@ -62,6 +66,8 @@ paper: $(READY)
 	$(BIN)/python benchmarks/publish.py runs/gradient gradient
 	$(BIN)/python benchmarks/publish.py runs/dropout-samples dropout_samples
 	$(BIN)/python benchmarks/publish_cars.py runs/cars
+	$(BIN)/python benchmarks/publish_rollouts.py runs/rollouts runs/rollouts-*
+	$(BIN)/python benchmarks/publish_rollouts.py --page
 
 # The speed of a step beside its peers, whose packages stand apart from everything else.
 bench: $(READY) .venv/bench/ready

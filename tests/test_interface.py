@@ -177,6 +177,11 @@ def test_a_result_and_a_run_stand_for_their_surrogate(result, run, data, tmp_pat
         assert xr.evaluate(holder, data.test, num_samples=4) == scores
         assert xr.metrics.sigma_per_site(holder) == xr.metrics.sigma_per_site(result.model)
         np.testing.assert_array_equal(rollout(holder, x[:, :2], 2, 3).mean, forecast)
+        inputs = np.asarray(data.train[np.arange(int(data.train.num_pairs))].x)
+        low, high = inputs.min((0, 2)), inputs.max((0, 2))
+        limits = rollout(holder, x[:, :2], 2, 3).limits
+        np.testing.assert_allclose(limits.low, low - 0.1 * (high - low), rtol=1e-5)
+        np.testing.assert_allclose(limits.high, high + 0.1 * (high - low), rtol=1e-5)
         for fit_to in (xr.methods.fit_conformal, xr.methods.fit_temperature):
             ours, theirs = (fit_to(model, data.reg, num_samples=4) for model in (holder, result.model))
             for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):

@@ -306,7 +306,12 @@ def the_other_experiments() -> str:
     seeds = made["settings"]["cars"]["seeds"]
     others = len({row["scenario"] for row in rows("scenarios")})
     steps = " and ".join(f"{n:,}" for n in sorted({row["steps"] for row in rows("paper")}))
+    forecasts = rows("rollouts")
+    settings = {tuple(row.get(n) for n in ("study", "scenario", "observed_fraction", "reg_steps")) for row in forecasts}
+    most = max(row["lead"] for row in forecasts)
     return f"""| [Results by experiment](results.md) | equal data, {steps} steps, other masks and seeds, the
-        {WORDS[len(REGIMES)]} regimes, the ablation | | [Further scenarios](scenarios.md) | {WORDS[others]} more
+        {WORDS[len(REGIMES)]} regimes, the ablation | | [Forecasts: results](rollouts.md) | forecasts
+        of up to {most} steps: spread/skill, ECE and CRPS by lead, of {len({row["method"] for row in forecasts})}
+        methods in {WORDS[len(settings)]} settings | | [Further scenarios](scenarios.md) | {WORDS[others]} more
         equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure
         on cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""

@@ -94,7 +94,7 @@ def test_a_sweep_as_it_is_run_is_published(cached_waves, tiny, results, tmp_path
     lines = [json.loads(line) for line in (tmp_path / "s" / "rows.jsonl").read_text().splitlines()]
     by = {(row["observed_fraction"], row["seed"]): row["rollouts"] for row in lines}
     assert len(by) == 2 * 2
-    assert len(found) == 2 * 2 * 3  # leads 1, 2 and 5 of test trajectories with 5 steps; 3 is none that is published
+    assert len(found) == 2 * 2 * 3  # leads 1, 2 and 5 of test trajectories with 5 steps
     for row in found:
         scores = by[row["observed_fraction"], row["seed"]]
         place = scores["leads"].index(row["lead"])

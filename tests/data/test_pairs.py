@@ -52,13 +52,14 @@ def test_each_split_has_the_steps_of_its_own_trajectories(trajectories, one_pool
 
 
 def test_reg_trajectories_may_be_longer_than_those_of_train(trajectories):
-    data = make_data(trajectories, dataclasses.replace(SMALL, observed_fraction=1.0, train_horizon=2, reg_steps=3))
+    data = make_data(trajectories, dataclasses.replace(SMALL, observed_fraction=1.0, train_horizon=1, reg_steps=2))
+    assert trajectories.train.shape[1] > 3  # longer than both
     assert [pairs.pairs_per_row for pairs in (data.train, data.reg, data.test)] == [
+        1,
         2,
-        3,
         trajectories.test.shape[1] - 1,
     ]
-    for pairs, array in ((data.train, trajectories.train[:7, :3]), (data.reg, trajectories.train[70:76, :4])):
+    for pairs, array in ((data.train, trajectories.train[:7, :2]), (data.reg, trajectories.train[70:76, :3])):
         np.testing.assert_array_equal(steps_of(pairs), np.stack([array[:, :-1], array[:, 1:]], axis=2))
     with pytest.raises(InputError, match="reg_steps is 3: is for scenarios"):
         DataConfig(data="u.npy", reg_steps=3)

@@ -337,6 +337,13 @@ def test_particles_are_held_to_the_limits_and_those_far_beyond_are_lost():
     assert "2 lost" in repr(some)
 
 
+def test_a_channel_of_which_nothing_is_known_is_held_to_nothing():
+    fields = np.stack([np.linspace(-1, 3, 8), np.full(8, np.nan), np.full(8, -5.0), np.zeros(8)])[None]
+    limits = Limits.around(fields, 0.5)
+    np.testing.assert_array_equal(limits.low, [-3, -np.inf, -7.5, -0.5])
+    np.testing.assert_array_equal(limits.high, [5, np.inf, -2.5, 0.5])
+
+
 def test_the_share_that_is_held_is_that_of_values():
     """Two of twelve points of one of two fields are beyond the limits."""
     same = linear_model(0.0)

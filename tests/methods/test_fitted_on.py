@@ -11,7 +11,10 @@ import pytest
 from crossreg.config import DataConfig
 from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.load import make_data
+from crossreg.data.split import POOL_SIZE, TEST_POOL
+from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import plan
+from crossreg.forecasts.growth import fit_growth
 from crossreg.methods import readout, unregularized
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
@@ -226,3 +229,19 @@ def test_stopped_early_a_model_is_the_one_of_its_lowest_nll(cached_waves, tiny, 
         # Without noise, what the loop looks at is what is scored.
         assert rows["unregularized+early", seed]["reg"]["nll"] == pytest.approx(min(nll), abs=1e-3)
         assert rows["unregularized", seed]["reg"]["nll"] == pytest.approx(nll[-1], abs=1e-3)
+
+
+@pytest.mark.parametrize(("steps", "horizon"), [(3, 3), (54, 50)])
+def test_growth_is_fitted_to_rollouts_as_long_as_reg_has_them_up_to_50(steps, horizon, monkeypatch):
+    fields = np.random.default_rng(3).normal(size=(POOL_SIZE, 55, 1, 6)).astype(np.float32)
+    config = DataConfig(train_size=3, reg_size=4, test_size=2, observed_fraction=1.0, train_horizon=2, reg_steps=steps)
+    made = make_data(Trajectories(fields, fields[: len(TEST_POOL)] + 1, {}, ""), config, check=False)
+    asked = []
+
+    def noted(predictor, pairs, steps):
+        asked.append((pairs.pairs_per_row, steps))
+        return fit_growth(predictor, pairs, steps)
+
+    monkeypatch.setattr(readout, "fit_growth", noted)
+    read_out(parse_method("persistence+growth"), [], made, 4)
+    assert asked == [(steps, horizon)]

@@ -159,6 +159,18 @@ def test_scores_do_not_depend_on_the_size_of_the_fields(size, trajectories, tiny
     assert persistence[size]["rmse"] / size == pytest.approx(persistence[1.0]["rmse"], rel=1e-4)
 
 
+def test_the_crps_on_train_is_recorded_in_the_networks_units(trajectories, tiny):
+    """It is no likelihood, whose logarithm of the scale stands beside the NLL on reg."""
+    train = dataclasses.replace(tiny.train, steps=3, train_objective="crps", evaluate_every=1)
+    losses = []
+    for factor in (1.0, 100.0):
+        data = _own(trajectories, factor)
+        result = fit(data, build_model(tiny.model, data.train, key=KEY), train, progress=False)
+        losses.append([line["train_loss"] for line in result.history])
+    assert min(losses[0]) > 0
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
+
+
 def _own(trajectories, factor):
     """Both sets of trajectories in units of their own, as a user's files have them."""
     data = make_data(trajectories, DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=0.7))

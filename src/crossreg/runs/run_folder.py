@@ -147,7 +147,7 @@ class Run(NamedTuple):
             InputError: As for `predict`, or if an argument is out of range.
         """
         self._check_inputs(x0.x if isinstance(x0, Batch) else x0, "x0")
-        own = {} if isinstance(x0, Batch) else {"mask": self.mask}
+        own: dict[str, Any] = {} if isinstance(x0, Batch) else {"mask": self.mask}
         return rollout(self, x0, steps, particles, **own | how)
 
     def load_data(self, path: Path | None = None) -> Data:
