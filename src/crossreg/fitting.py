@@ -122,10 +122,10 @@ class Fit(NamedTuple):
         """
         known = input_range(self.data.train)
         check_inputs(x0.x if isinstance(x0, Batch) else x0, self.data.train.field_shape, known, "x0")
-        own: dict[str, Any] = {"names": self.data.names}
+        own: dict[str, Any] = {"limits": known.limits, "names": self.data.names}
         if not isinstance(x0, Batch):
             own["mask"] = self.data.train.run_mask
-        return rollout(self, x0, steps, particles, **own | how)
+        return rollout(self.model, x0, steps, particles, **own | how)
 
     def evaluate(self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int = 30) -> dict[str, object]:
         """Score the model on pairs, or on a split of its data.

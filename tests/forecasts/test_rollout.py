@@ -366,6 +366,17 @@ def test_a_lost_particle_stays_lost_and_one_that_is_no_number_is_lost():
     np.testing.assert_array_equal(forecast.lost_at, [[2]])
 
 
+@pytest.mark.parametrize(("lost", "said"), [(2, ""), (3, "of 4 particles, 3 are far out of range or not finite")])
+def test_a_forecast_of_which_most_is_lost_is_warned_of(lost, said, capsys):
+    """Four fields of one particle each, some of which begin far beyond the limits and stay there."""
+    x = np.ones((4, 1, POINTS), np.float32)
+    x[:lost] = 9.0
+    quiet = dataclasses.replace(linear_model(0.0), stages=(lambda h: 1.0 * h,))
+    assert rollout(quiet, x, 1, limits=Limits(np.zeros(1), np.ones(1))).lost[-1] == lost
+    printed = capsys.readouterr().err
+    assert printed == (f"crossreg: warning: this is no forecast: {said}\n" if said else "")
+
+
 def test_a_field_to_start_from_is_read_as_it_is():
     """Also beyond the limits: one step ahead, a forecast is the prediction."""
     doubling = dataclasses.replace(linear_model(0.0), stages=(lambda h: 2 * h,))
@@ -428,6 +439,7 @@ BAD = {
     "the predictor does not step fields of shape (1, 11)": {"x0": fields(1)[..., 1:]},
     "mask has shape (5,); expected (12,), (3, 1, 12) or (3, 3, 1, 12)": {"mask": np.ones(5, bool)},
     "mask: hides every point of a field": {"mask": np.arange(3)[:, None, None] * np.ones((3, 1, POINTS), bool) > 0},
+    "observed) at each step": {"mask": np.arange(3, 0, -1)[:, None, None, None] * np.ones((3, 3, 1, POINTS)) > 1},
     "mask has shape (3, 2, 12)": {"mask": np.ones((3, 2, POINTS), bool)},
     "mask: expected only 0 (hidden) and 1 (observed)": {"mask": np.full(POINTS, 0.5)},
     "mask has shape (2, 3, 1, 12)": {"mask": np.ones((2, 3, 1, POINTS), bool)},

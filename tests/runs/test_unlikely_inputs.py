@@ -120,6 +120,8 @@ def test_a_rollout_refuses_what_a_prediction_refuses(own_run, capsys):
             has_model.rollout(1000 * x, 2, 3)
         with pytest.raises(InputError, match=r"^x0 has fields of \(7,\) points; the run was trained on \(14,\)$"):
             has_model.rollout(x[..., ::2], 2, 3)
+        with pytest.raises(InputError, match=r"^x0 has fields of \(7,\) points"):
+            xr.rollout(has_model, x[..., ::2], 2, 3)
         batch = data.test[:2]
         with pytest.raises(InputError, match=r"^x0: channel 0 reaches"):
             has_model.rollout(batch._replace(x=1000 * batch.x), 2, 3)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped
 
 from crossreg.data.pairs import Batch
-from crossreg.errors import InputError
+from crossreg.errors import InputError, warn
 from crossreg.forecasts.forecast import Forecast, Limits
 from crossreg.forecasts.particles import Mask, Member, members_of, seen_in, standardized_fields
 from crossreg.nn.surrogate import Surrogate, Trained
@@ -60,8 +60,8 @@ def rollout(
         leads: The leads to keep, between 1 and `steps`; by default all of them. Memory grows with their number.
         mask: The observed points of the inputs: of all fields, (*space); of each field, (batch, 1, *space); or of each
             field at each step, (step, batch, 1, *space). In place of 1, the last two may have the number of channels.
-            The default is the mask of the batch, if `x0` is one, and otherwise every point. Where a batch has some
-            channels of a point, those are seen.
+            The default is the mask of the batch, if `x0` is one; else the run's, for a `Fit` or a `Run`; and otherwise
+            every point. Where a batch has some channels of a point, those are seen.
         hide_own: Whether the mask also hides points of the network's own predictions, as it hides points of the fields
             in training. If not, it hides points of `x0` alone.
         redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
@@ -72,10 +72,12 @@ def rollout(
         names: Names of the channels.
 
     Returns:
-        The forecast; its `lost` counts the particles that have been far beyond the limits by each lead.
+        The forecast; its `lost` counts the particles that have been far beyond the limits by each lead. There is a
+        warning where most of them are, in the end.
 
     Raises:
-        InputError: If the predictor cannot step these fields, or an argument is out of range.
+        InputError: If the predictor cannot step these fields, or an argument is out of range. A `Fit` and a `Run` also
+            refuse another grid than that of their data, and values far outside the range of the inputs of train.
 
     Example:
         ```python
@@ -84,12 +86,39 @@ def rollout(
         forecast.mean, forecast.std  # (3, batch, channel, *space) each
         ```
     """
+    own_rollout = getattr(predictor, "rollout", None)
+    if own_rollout is not None:  # of a Fit or a Run, which knows its mask, its limits, and which fields are usual
+        given = {"key": key, "leads": leads, "mask": mask, "limits": limits, "names": names or None}
+        given = {name: value for name, value in given.items() if value is not None}
+        return own_rollout(x0, steps, particles, hide_own=hide_own, redraw=redraw, **given)
+    how: dict[str, Any] = {"key": key, "leads": leads, "mask": mask, "hide_own": hide_own, "redraw": redraw}
+    forecast = follow(predictor, x0, steps, particles, limits=limits, names=names, **how)
+    if 2 * (lost := int(forecast.lost[-1])) > forecast.lost_at.size:
+        warn(f"this is no forecast: of {forecast.lost_at.size} particles, {lost} are far out of range or not finite")
+    return forecast
+
+
+def follow(
+    predictor: Surrogate | Trained | Predictor,
+    x0: Shaped[Array | np.ndarray, "..."] | Batch,
+    steps: int,
+    particles: int,
+    *,
+    key: PRNGKeyArray | Key[Array, "..."] | None = None,
+    leads: Sequence[int] | None = None,
+    mask: Shaped[Array | np.ndarray, "..."] | None = None,
+    hide_own: bool = True,
+    redraw: bool = False,
+    limits: Limits | None = None,
+    names: Sequence[str] = (),
+) -> Forecast:
+    """Return what `rollout` does, of a predictor with no more of its own than limits, and without a warning."""
     kept = checked_leads(leads, steps, particles)
     batch = _start(x0)
     masks = None if mask is None else _masks(batch, mask, steps if hide_own else 1)
-    # Windows of data, which are batches, may begin with a field of which nothing was measured.
-    if masks is not None and not isinstance(x0, Batch) and not masks[0].any(axis=tuple(range(1, masks.ndim - 1))).all():
-        raise InputError("mask: hides every point of a field; expected at least one 1 (observed) in the first step")
+    # Windows of data, which are batches, may have a field of which nothing was measured.
+    if masks is not None and not isinstance(x0, Batch) and not masks.any(axis=tuple(range(2, masks.ndim))).all():
+        raise InputError("mask: hides every point of a field; expected at least one 1 (observed) at each step")
     key = jax.random.key(0) if key is None else key
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise InputError("key: expected a key, as `jax.random.key(0)` is one, or one for each field")

@@ -14,7 +14,7 @@ from crossreg.data.pairs import AbstractPairs, GridPairs
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast
 from crossreg.forecasts.particles import affine_of, seen_in
-from crossreg.forecasts.rollout import checked_leads, rollout
+from crossreg.forecasts.rollout import checked_leads, follow
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictors.predictor import Predictor
 
@@ -104,7 +104,7 @@ def forecasts_of(
             inputs = (pairs[own + step] for step in range(own_masks))
             mask = jnp.stack([seen_in(at.x[:, :channels], at.mask, units) for at in inputs])
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
-        forecast = rollout(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
+        forecast = follow(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
         targets = [pairs[own + lead - 1] for lead in leads]
         truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
         whole = jnp.stack([_is_whole(pairs, own + lead - 1) for lead in leads])

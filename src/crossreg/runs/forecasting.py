@@ -17,7 +17,7 @@ from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
-from crossreg.forecasts.rollout import checked_leads, rollout
+from crossreg.forecasts.rollout import checked_leads, follow
 from crossreg.metrics.test_times import trained_steps
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecasts
@@ -154,7 +154,7 @@ def forecast_fields(
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
             how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
-            forecast = rollout(run, start[index], steps, particles, **how)
+            forecast = follow(run.model, start[index], steps, particles, **how)
             arrays = {name: getattr(forecast, name) for name in ("mean", "std", "std_predictive", "std_generalization")}
             arrays["quantiles"] = jnp.stack([forecast.quantile(level) for level in levels])
             if samples:

@@ -147,8 +147,10 @@ class Run(NamedTuple):
             InputError: As for `predict`, or if an argument is out of range.
         """
         self._check_inputs(x0.x if isinstance(x0, Batch) else x0, "x0")
-        own: dict[str, Any] = {} if isinstance(x0, Batch) else {"mask": self.mask}
-        return rollout(self, x0, steps, particles, **own | how)
+        own: dict[str, Any] = {"limits": self.limits}
+        if not isinstance(x0, Batch):
+            own["mask"] = self.mask
+        return rollout(self.model, x0, steps, particles, **own | how)
 
     def load_data(self, path: Path | None = None) -> Data:
         """Load the splits of the run.
