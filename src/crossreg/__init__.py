@@ -11,6 +11,28 @@ from the gradients of a held-out regularization split (reg). You get one model i
 
 Networks and noise are in `xr.nn`, baselines and calibration in `xr.methods`, scores in `xr.metrics`, forecasts of many
 steps in `xr.forecasts`, files for other runtimes in `xr.export`.
+
+The packages and modules, in their order. Each may import those before it and no others, which `make lint` checks:
+
+    errors, lazy         errors in one line; public names that are imported on first use
+    files                safe reading and writing
+    machine              devices, compiled programs, signals
+    config               the settings of a run
+    data                 from sources to trajectories, splits, masks and pairs
+    predictive           predictive distributions
+    nn                   noise sites and networks; which parameters are θ, ψ and ρ
+    objectives, routing  what is minimised; which parameters are updated on train, and which on reg
+    predictors           all that predicts: surrogates, ensembles, conformal intervals and other wrappers
+    metrics              scores
+    forecasts            rollouts of many steps
+    methods              the methods that are compared
+    training             Algorithm 1
+    designs, progress    named settings and sweeps; displays and histories of trainings
+    runs                 folders of runs, sweeps and cars, read and written
+    cars, studies        car experiments; single trainings, sweeps, workers and plans
+    export, report       files for other runtimes; tables, figures and pages
+    fitting              `xr.fit`
+    cli                  the command line
 """
 
 import importlib

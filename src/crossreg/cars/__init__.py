@@ -8,5 +8,5 @@ study         `crossreg car`: trains all methods (training, vertex_mean), scores
               test cars and predictions (stored)
 prediction    `crossreg predict` on the folder of a car experiment
 
-May import everything except `export`, `report` and `cli`.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """

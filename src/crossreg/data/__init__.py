@@ -11,7 +11,7 @@
     formats/         one module per file format; where a new format is added
     files/           your files, divided into splits: in memory, shared by a sweep, or read while training
 
-May import `errors`, `files`, `machine` and `config`.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """
 
 from typing import TYPE_CHECKING

@@ -3,5 +3,5 @@
 `presets.py` has named settings and scenarios, `paper.py` the paper's settings and numbers, `grids.py` the named sweeps
 and grids over settings, and `car_study.py` the settings of `crossreg car`.
 
-May import errors, files, config and methods.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """

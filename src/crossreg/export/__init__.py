@@ -8,6 +8,8 @@ onnx_graph  the function as an ONNX model; onnx_rules has the nodes for each ope
 tensors     the trained arrays as safetensors, and a surrogate read back from them
 check       run the written programs, and compare them with `crossreg predict`
 readme      the README of an exported folder; examples/ holds the servers copied into it
+
+May import the packages before it (`crossreg/__init__.py` has the order).
 """
 
 from typing import TYPE_CHECKING

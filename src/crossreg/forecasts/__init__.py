@@ -7,7 +7,7 @@
 - `growth.py`: how much wider a predictor's forecasts have to be at each lead, fitted to such windows
 - `scores.py`: scores by lead
 
-Imports data, nn, predictive, predictors and metrics.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """
 
 from typing import TYPE_CHECKING

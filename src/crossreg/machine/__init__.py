@@ -4,5 +4,5 @@
 - `compilation`: compiled programs are kept on disk.
 - `hosts`: several processes that train one model. `stopping`: Ctrl-C and SIGTERM.
 
-May import errors and files.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """

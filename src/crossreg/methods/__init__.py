@@ -4,10 +4,11 @@ A trained method is a change of a config: where noise acts, on which split its s
 training draws. All methods use the same training loop and predict the same kind of mixture.
 
 `names.py` is the only registry, where a baseline is added: it turns a name such as `dropout-0.2+temperature` into a
-`Method`. `xreg.py`, `unregularized.py`, `dropout.py` and `fixed_noise.py` hold the changes of the config, `early.py`
-the trained replica with its early-stopped state, and `readout.py` turns trained replicas into a predictor.
+`Method`. `xreg.py`, `unregularized.py`, `dropout.py`, `fixed_noise.py` and `train_noise.py` hold the changes of the
+config, `early.py` the trained replica with its early-stopped state, and `readout.py` turns trained replicas into a
+predictor.
 
-May import errors, files, machine, config, data, nn, predictive, objectives, routing, predictors and metrics.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,7 @@ localization.py   whether uncertainty is large where the error is: Spearman's co
 intervals.py      means over seeds with 95% intervals
 test_times.py     scores on test times within and beyond those of train
 
-Imports packages from `errors` to `predictors`.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """
 
 from typing import TYPE_CHECKING

@@ -3,11 +3,12 @@
 - `groups.py`: the types `Psi` and `Rho`, which say what group a parameter is in: θ, ψ or ρ.
 - `bounds.py`, `noise.py`: bounded log σ, and the noise sites that multiply features by 1 + σε.
 - `pointwise.py`, `spectral.py`, `heads.py`: the layers.
+- `growth.py`: how error bars grow by lead.
 - `surrogate.py`: `Surrogate`, and `predict`, which samples it.
 - `fourier.py`, `backbone.py`, `build.py`: a Fourier neural operator; any module with noise; models from a config.
 - `kernels/`: the speed layer.
 
-May import from `errors`, `files`, `machine`, `config` and `data`, and, for what `predict` returns, from `predictive`.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """
 
 from typing import TYPE_CHECKING

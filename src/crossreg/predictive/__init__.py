@@ -4,5 +4,5 @@
 - `recalibrated.py`: `Recalibrated`, a mixture with new levels.
 - `in_units.py`: `InUnits`, either of them in the units of a user's fields: where units are undone.
 
-May import from `errors` alone.
+May import `errors` alone.
 """

@@ -4,6 +4,5 @@
 - `progress_file`: `progress.json`, for `crossreg watch`.
 - `history`: reads the JSON lines of losses, scores and σ over the steps.
 
-May import what comes before it: errors, files, machine, config, data, nn, predictive, objectives, routing, predictors,
-metrics, methods, training and designs.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """

@@ -8,7 +8,9 @@ watch/          the server of `crossreg watch`
 cars/           table, figures and page of car experiments
 shared/         style and scripts of all pages
 data_check.py   text and picture of `crossreg data check`
+plan_text.py    the text of `crossreg plan`
+offline.py      what lets a page open offline: its policy, and templates
 
-`tables` imports none of the others, `figures` and the pages import `tables`. All may import the packages from `errors`
-to `cars`.
+`tables` imports none of the others, `figures` and the pages import `tables`. All may import the packages before
+`report` (`crossreg/__init__.py` has the order), but `export`.
 """

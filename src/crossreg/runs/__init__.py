@@ -9,6 +9,5 @@
 - In all folders: `safeguards/` (locks, the SHA-256 of every file, and snapshots: where they are written, and where a
   killed training resumes), and `older_names` (files of older versions).
 
-May import what comes before it: errors, files, machine, config, data, nn, predictive, objectives, routing, predictors,
-metrics, methods, training, designs and progress.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """

@@ -9,5 +9,5 @@
 - `feeding.py`, `parallel.py`: data in files, read ahead; replicas or batches divided among devices.
 - `checkpoint.py`: arrays on disk. `cost.py`: how long a training takes, from measured rates (`cost.json`).
 
-May import from everything up to `metrics` and `methods` in the order of packages.
+May import the packages before it (`crossreg/__init__.py` has the order).
 """

@@ -1,4 +1,4 @@
-r"""One step of Algorithm 1, for one replica. This is where ρ is routed to reg.
+r"""One step of Algorithm 1, for one replica: θ and ψ are updated on train, ρ on reg.
 
 `train_step` updates (θ, ψ) by the gradient of the train objective on a train batch; `reg_step` updates ρ by the
 gradient of the reg objective on a reg batch. `crossreg.routing.route` splits the model into these two parts, and each

@@ -5,4 +5,5 @@ transport   the map between the vertices of a car and the cells of the torus, of
 channels    the nine channels on the grid that the network reads, from a car and its map
 
 `cars.pairs` puts the channels of many cars and the cell of each vertex, where the prediction is read, into batches.
+May import what `cars` may, and `cars/meshes`.
 """

@@ -6,5 +6,5 @@ surface     a car in memory: vertices, outward normals, pressure, faces
 normals     normals of a surface from its triangles or its points
 likeness    compare cars to predict for with those a network was trained on
 
-Imports nothing else from `cars`.
+May import what `cars` may, and nothing else of `cars`.
 """

@@ -6,6 +6,7 @@
     streamed.py  splits too large for memory, whose pairs are read when they are needed
     pool.py      files that the runs of a sweep share, in memory
     check.py     the summary of `crossreg data check`
+    likeness.py  a warning of channels that look like points of a grid
 
 May import `formats/`, and `pairs.py`, `dataset.py`, `observation.py` and `units.py` beside it.
 """

@@ -6,7 +6,8 @@ sweep.py      figures of the rows of a sweep
 run.py        figures of one run folder or of several side by side
 write.py      draws what a folder allows: `crossreg figures`
 plan.py       time and efficiency against devices: `crossreg plan`
+forecasts.py  forecasts by lead, and at every point
 
-Imports `report.looks`, `report.tables` and packages from `errors` to `cars`; `write.py` also the walk over folders of
+Imports `report.looks`, `report.tables` and what `report` may; `write.py` also the walk over folders of
 `report.page` and the figures of `report.cars`.
 """

@@ -7,7 +7,7 @@ theme.js      the colours of the system, or those that the reader chooses
 draw.js       elements, numbers as people write them, tables, axes, and how methods look
 chart.js      line charts, histograms and dots as SVG, with values to read and curves to switch
 
-Imports from `files`, `config`, `methods` and `progress`.
+May import what `report` may, and nothing else of `report`.
 """
 
 from importlib import resources

@@ -7,6 +7,7 @@ layout.py              cells → aligned text and Markdown
 write.py               writes the files: `crossreg sweep`, `crossreg table`
 curves.py              lines that form one curve, for figures and pages
 scores.py              scores of single runs as text: `crossreg train`, `evaluate`, `quickstart`
+forecasts.py           scores of forecasts by lead, of a run and of the methods of a sweep
 
-Imports `report.looks` and packages from `errors` to `designs`; neither figures nor pages.
+May import `report/looks.py` and what `report` may; neither figures nor pages.
 """

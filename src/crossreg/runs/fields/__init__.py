@@ -4,4 +4,6 @@
 - `test_fields`: computes and loads what a run keeps of single steps.
 - `forecast_fields`: the same of forecasts, by lead.
 - `regions`: finds the blocks of space and time where the error is largest.
+
+May import what `runs` may, and of `runs` what `pyproject.toml` puts before it.
 """

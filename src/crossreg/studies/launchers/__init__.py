@@ -4,7 +4,7 @@
 `open.py` opens the launcher that is asked for: `local.py` (with `process.py`, the main program of a worker),
 `ray_core.py` or `slurm.py`, which know nothing of sweeps. The driver is `studies/sweep/distributed.py`.
 
-May import everything up to runs, and `studies/sweep/programs.py` and `scoring.py`, which workers call.
+May import what `studies` may, and `studies/sweep/programs.py` and `scoring.py`, which workers call.
 
 No imports here: `crossreg sweep --help` reads `settings.py` without JAX.
 """

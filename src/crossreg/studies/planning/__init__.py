@@ -4,5 +4,5 @@
 each device, `packing.py` divides replicas into jobs, `scheduling.py` puts jobs on devices, and `plan.py` chooses among
 the ways to run a sweep.
 
-May import everything up to runs, and `studies/sweep`.
+May import what `studies` may, and `studies/sweep`.
 """

@@ -4,5 +4,5 @@
 programs and trains them, and `scoring.py` makes rows of trained replicas. `distributed.py` is the driver of workers.
 `extract.py` copies one model into a run folder, and `fields.py` has the test fields for reports.
 
-May import everything up to runs, and `studies/launchers`.
+May import what `studies` may, and `studies/launchers`.
 """
