@@ -25,7 +25,7 @@ _PAPERS, _OURS = "paper's", "ours"
 DEVIATIONS = (
     (
         "σ_gen head", "reference regime: noise inside the network, no head", "a σ_gen head too", _PAPERS,
-        "noise inside cannot widen hard points without spoiling easy ones"
+        "noise inside cannot widen error bars at hard points only"
         " ([choices](choices.md#a-σ_gen-head-beside-the-noise-inside))",
         "{head}",
     ),
@@ -104,7 +104,7 @@ DEVIATIONS = (
     (
         "places of noise", "selected feature blocks, Fourier modes where enabled",
         "after each of four blocks and before the last GELU; no modes", _OURS, "no place has to be chosen",
-        "first block only: {block1}<br>before the heads only: {pre_head}<br>modes besides: {modes}",
+        "first block only: {block1}<br>before the heads only: {pre_head}<br>modes too: {modes}",
     ),
     (
         "bounds of σ", "none", "log σ of sites in [−8, 3], of heads in [−12, 3], smooth", _OURS,
@@ -116,7 +116,7 @@ DEVIATIONS = (
     ),
     (
         "samples that MC dropout trains on", "10", "1", _OURS,
-        "on the mixture of ten it overfits where data are scarce, and is not what the paper's rows show",
+        "on the mixture of ten it overfits where data are scarce, unlike the paper's rows",
         "on 10, with the paper's settings from −2: {samples}",
     ),
     (

@@ -219,7 +219,7 @@ def effect_of_clip(rows: Mapping[str, Rows]) -> str:
         worst = [max(scores["rmse"] for scores in one) for one in (without, limited)]
         parts.append(
             f"0.7, {size}: {_change(nll, 2, half=False)} / {_change(ece, 3, half=False)}, worst RMSE of"
-            f" {len(without)} seeds {worst[0]:.2f} for {worst[1]:.2f}"
+            f" {len(without)} seeds {worst[0]:.2f}, ours {worst[1]:.2f}"
         )
     return "; ".join(parts) + " (30,000 steps)"
 

@@ -72,7 +72,7 @@ QUESTIONS = {
     "equal_data": "Which method is best if all have the same total number of trajectories, including those held out?",
     "paper": "How good is the default in the paper's eight regimes, against every baseline?",
     "confirmation": "Is the default as good with masks and seeds on which nothing was chosen?",
-    "regimes": "What do the paper's four regimes look like: noise inside, heads alone, and no learned regularization?",
+    "regimes": "What do the paper's four regimes look like: noise inside, heads alone (twice), and unregularized?",
     "ablation": "What does each part of the default contribute?",
 }
 TITLES = {
@@ -180,7 +180,7 @@ def lead(rows: Sequence[dict[str, Any]]) -> list[str]:
         "- The defaults were chosen on these regimes, this mask and these test trajectories"
         " ([choices](choices.md)), which favours `xreg`.",
         "",
-        "Generalization noise on test with more data: means, and in how many steps they fall beyond the 95% interval:",
+        "Generalization noise on test with more data: means, and how many decreases are beyond the 95% interval:",
         "",
         f"| | observed {fractions} | trajectories {sizes} |",
         "|---|---|---|",

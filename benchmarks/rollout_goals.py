@@ -87,7 +87,7 @@ def _goal_of_one_step(setting: Setting | None, score: str) -> list[str]:
     if gap is None:
         return _unknown(goal)
     words = "yes" if gap.high < 0 else "no" if gap.low > 0 else "yes: level within the interval"
-    return [goal, f"{means[0]} for {means[1]}", words]
+    return [goal, f"{means[0]} against {means[1]}", words]
 
 
 def _goal_of_particles(found: Sequence[Setting]) -> list[str]:
@@ -122,5 +122,5 @@ def _goal_of_cost(most: float) -> list[str]:
     if not there:
         return _unknown(goal)
     ours, single = (there[0][method][0] for method in (SINGLE, "xreg"))
-    said = f"{ours / single:.2f} times: {ours:.0f} s for {single:.0f} s, {there[0]['steps']:,} steps"
+    said = f"{ours / single:.2f} times: {ours:.0f} s against {single:.0f} s, {there[0]['steps']:,} steps"
     return [goal, said, "yes" if ours <= most * single else "no"]

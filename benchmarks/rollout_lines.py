@@ -29,7 +29,11 @@ _NAMED = {"leads": "lead", "lost": "out_of_range"}
 CLIMATOLOGY = "climatology"
 # Our methods whose error bars learn from rollouts: three members, and one model.
 ENSEMBLE, SINGLE = "xreg-rollout-ensemble", "xreg-rollout"
-_IN_WORDS = {"reg_steps": "reg trajectories of {} steps", "steps": "{:,} training steps"}
+_IN_WORDS = {
+    "reg_steps": "reg trajectories of {} steps",
+    "test_horizon": "test trajectories of {} steps",
+    "steps": "{:,} training steps",
+}
 # What tells settings apart, and what tells the runs of a setting apart.
 _OF_SETTING = ("study", "scenario", "observed_fraction", "train_size", "reg_size")
 _OF_RUN = ("method", "seed")

@@ -136,7 +136,7 @@ def by_setting(found: Sequence[Setting]) -> list[str]:
         alt = f"Spread/skill, ECE and CRPS against the lead, {setting.title.replace('`', '')}"
         seeds = sorted({line.seeds for line in setting.lines.values()})
         counted = " or ".join(f"{count:,}" for count in sorted(set(setting.particles.values())))
-        about = f"{' or '.join(map(str, seeds))} seeds; by method, {counted} particles in all forecasts of a run."
+        about = f"{' or '.join(map(str, seeds))} seeds; {counted} particles in all forecasts of a run, by method."
         absent = ", ".join(f"`{method}`" for method in every if method not in setting.lines)
         about += f" Not run here: {absent}." if absent else ""
         parts += [f"### {setting.title}", "", about, "", f"![{alt}](figures/rollouts/{setting.slug}.png)", ""]

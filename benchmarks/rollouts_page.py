@@ -138,7 +138,7 @@ def _of_rollouts(found: Sequence[Setting]) -> list[str]:
             lower = sum(mine is not None and other is not None and mine.mean < other.mean for mine, other in eces)
             ends = " to ".join(f"{signed(round(100 * end) + 0.0, 0)}%" for end in (min(known), max(known)))
             said.append(
-                f"`{ours}` is below `{single}` in {number.below} of {number.compared} comparisons, above in"
+                f"`{ours}` is below that of `{single}` in {number.below} of {number.compared} comparisons, above in"
                 f" {number.above}, and level in the rest ({ends}), and its mean ECE is lower in {lower}"
             )
     words = "- **What learning from rollouts adds** to learning from single steps, at leads of 10 and more: the CRPS of"

@@ -328,7 +328,7 @@ def test_bad_settings_are_refused_with_a_line(tmp_path, capsys):
             ["--methods", "persistence"],
             "--methods persistence: the input of a car is not a pressure that",
         ),
-        (["--methods", "lucky"], "fixed-noise[-SIGMA][-all-data]\n"),
+        (["--methods", "lucky"], "train-noise[-rollout][-all-data]\n"),
         (["--methods", "xreg-all-data"], "--methods xreg-all-data: xreg needs held-out data"),
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--profile", "slow"], "--profile slow: must be one of quick, full"),
