@@ -75,6 +75,7 @@ TRAIN = {
     "train_objective": "likelihood",
     "train_rollout_steps": 1,
     "reg_horizon": 1,
+    "rollout_particles": 30,
     "rollout_steps": 0,
     "reg_objective": "scaled-crps",
     "learning_rate": 2e-3,

@@ -50,7 +50,13 @@ def test_every_flag_reaches_a_method_and_no_other_setting_does():
     without |= {"generalization_head": False, "train_samples": 7, "reg_objective": "fair", "train_objective": "crps"}
     fields = {f.name for part in (study.model, study.train) for f in dataclasses.fields(part)}
     assert values.keys() == fields - {*NO_FLAGS}
-    of_time = {"reg_horizon", "train_rollout_steps", "lead_growth", "rollout_steps"}  # a car is no step
+    of_time = {
+        "reg_horizon",
+        "rollout_particles",
+        "train_rollout_steps",
+        "lead_growth",
+        "rollout_steps",
+    }  # a car is no step
     assert without.keys() == {*NO_FLAGS} - {"seed", "predict_increment", "scored_pairs"} - of_time
     for name, value in values.items():
         assert any(change(name, value)), name

@@ -108,6 +108,8 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         ("ensemble+temperature+early", r"write it as ensemble\+early\+temperature"),
         ("ensemble+temperature+sigma-temperature", r"\+temperature and \+sigma-temperature exclude each other"),
         ("persistence+early", "cannot stop early"),
+        ("xreg-rollout+early", "xreg-rollout learns from rollouts in the end, which stopping early would undo"),
+        ("train-noise-rollout+early", "learns from rollouts in the end"),
         ("xreg,dropout,xreg", "xreg is given twice"),
         (" , ", "names no method"),
     ],

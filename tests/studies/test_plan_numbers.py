@@ -129,7 +129,7 @@ def test_what_a_step_draws():
 
 def test_what_rollouts_take_in_train_updates():
     """Half a batch of them, each of K steps, with a forward pass more for the gradient; on reg, of 12 particles."""
-    how = {"steps": 200, "settle": 0.3, "k_reg": 7, "batch_size": 6, "num_samples": 4, "evaluation_samples": 12}
+    how = {"steps": 200, "settle": 0.3, "k_reg": 7, "batch_size": 6, "num_samples": 4, "rollout_particles": 12}
     config = Config().replace(**how)
     after = (200 - 140) // config.train.k_settled
     assert cost.reg_updates_per_step(config) == pytest.approx((140 // 7 + after) / 200)

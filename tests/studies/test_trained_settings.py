@@ -91,6 +91,10 @@ def test_growth_alone_needs_reg():
     config = Config().replace(**fields, reg_size=4)
     assert config.model.learns_on_reg
     assert without_idle(config).train.reg_horizon == 3
+    other = config.replace(rollout_particles=12)
+    assert without_idle(other) == without_idle(config).replace(rollout_particles=12)
+    single = other.replace(reg_horizon=1, lead_growth=False, generalization_head=True)
+    assert without_idle(single).train.rollout_particles == 30
     assert reg_updates_per_step(config) > 0
     check_learnable(config)
     with pytest.raises(InputError, match="reg_size is 0: this model learns on reg"):

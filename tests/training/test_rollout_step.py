@@ -54,7 +54,8 @@ BASE: dict[str, Any] = {
     "reg_horizon": 3,
     "batch_size": 5,
     "num_samples": 3,
-    "evaluation_samples": 4,
+    "rollout_particles": 4,
+    "evaluation_samples": 2,
 }
 
 
@@ -135,7 +136,7 @@ def written_out_loss(model, reg, key, step: int, loss, *, stream: int, horizon: 
 
     `loss` is one at every point, of the means, σ_pred² and σ_gen² of the particles, and the truth.
     """
-    size, particles = BASE["batch_size"] // 2, BASE["evaluation_samples" if stream == REG_STREAM else "num_samples"]
+    size, particles = BASE["batch_size"] // 2, BASE["rollout_particles" if stream == REG_STREAM else "num_samples"]
     key = jax.random.fold_in(jax.random.fold_in(key, stream), step)
     batch_key, noise_key = jax.random.split(key)
     index_key, mask_key = jax.random.split(batch_key)
@@ -281,6 +282,24 @@ def test_theta_and_psi_get_the_gradient_of_the_mean_over_leads(objective, data):
         gradient = np.asarray(after.train_optimizer.mu)[some] / (1 - 0.9)
     assert np.abs(gradient).max() > 1e-3
     np.testing.assert_allclose(gradient, np.asarray(wanted), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("objective", ["crps", "likelihood"])
+def test_the_record_of_a_likelihood_is_in_the_fields_units_from_rollouts_too(objective, data):
+    """It exceeds that of standardised fields by the mean of log s; a CRPS does not."""
+    units = Units((30.0, -4.0), (50.0, 0.3))
+    moved = data.train.trajectories * np.asarray(units.scale)[:, None] + np.asarray(units.offset)[:, None]
+    train = dataclasses.replace(data.train, units=units, trajectories=jnp.asarray(moved, jnp.float32))
+    config = config_of(steps=20, settle=0.25, train_objective=objective, train_rollout_steps=4).train
+    task = make_task(dataclasses.replace(data, train=train, reg=dataclasses.replace(data.reg, units=units)), seed=3)
+    model = lively(build_model(config_of().model, train, key=jax.random.key(1)), jax.random.key(2))
+    after = train_step(init_state(model), route(model).static, task, jnp.asarray(16), config)
+    own, loss_of = dataclasses.replace(model, growth=None), train_loss
+    if objective == "crps":
+        loss_of = lambda means, pred, gen, y: crps_loss(means, pred + gen, y)  # noqa: E731
+    standardized = written_out_loss(own, train, task.key, 16, loss_of, stream=TRAIN_STREAM, horizon=4)
+    more = np.log(units.scale).mean() if objective == "likelihood" else 0.0
+    np.testing.assert_allclose(after.train_loss, standardized + more, rtol=1e-4)
 
 
 # --- the draw ---------------------------------------------------------------------------------------------------------
@@ -465,6 +484,13 @@ def test_a_run_is_the_same_alone_and_among_replicas(pool):
             np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
+def test_two_particles_are_refused():
+    """Their fair CRPS falls the farther they are spread about their own mean."""
+    assert config_of(rollout_particles=3).train.rollout_particles == 3
+    with pytest.raises(InputError, match="rollout_particles is 2: must be at least 3"):
+        config_of(rollout_particles=2)
+
+
 @pytest.mark.parametrize(("name", "split"), [("reg_horizon", "reg"), ("train_rollout_steps", "train")])
 def test_trajectories_must_be_as_long_as_their_rollouts(name, split, data):
     config = config_of(**{name: 7})
@@ -484,7 +510,7 @@ def test_a_long_horizon_takes_little_more_memory_than_a_short_one():
     state, static, task = init_state(model), route(model).static, make_task(data, 0)
 
     def temporary(horizon):
-        own = dataclasses.replace(config.train, reg_horizon=horizon, batch_size=8, evaluation_samples=8)
+        own = dataclasses.replace(config.train, reg_horizon=horizon, batch_size=8, rollout_particles=8)
         step = jax.jit(lambda s, t: reg_step(s, static, task, t, own))
         return step.lower(state, jnp.asarray(20)).compile().memory_analysis().temp_size_in_bytes  # pyright: ignore[reportOptionalMemberAccess]
 

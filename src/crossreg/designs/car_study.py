@@ -40,6 +40,7 @@ NO_FLAGS = (
     "train_objective",
     "train_rollout_steps",
     "reg_horizon",
+    "rollout_particles",
     "lead_growth",
     "rollout_steps",
 )

@@ -111,6 +111,12 @@ class Method:
         """Whether a wrapper reads held-out data after training."""
         return self.early or self.growth or self.temperature or self.sigma_temperature or self.conformal
 
+    @property
+    def learns_from_rollouts(self) -> bool:
+        """Whether the end of training is on rollouts."""
+        trains = [config.train for config in self.configs(Config())]
+        return any(train.reg_horizon > 1 or train.train_rollout_steps > 1 for train in trains)
+
     def learns_on_reg(self, configs: Sequence[Config]) -> bool:
         """Return whether training or the choice among candidates uses reg.
 
@@ -227,6 +233,8 @@ def _parse_method(name: str, forms: Sequence[str]) -> Method:
     widens = [f"+{wrapper}" for wrapper in order if wrapper in ("growth", "temperature", "sigma-temperature")]
     if len(widens) > 1:
         raise InputError(f"methods {name}: {' and '.join(widens)} exclude each other")
+    if "early" in wrappers and method.learns_from_rollouts:
+        raise InputError(f"methods {name}: {base} learns from rollouts in the end, which stopping early would undo")
     if "early" in wrappers and not method.candidates:
         raise InputError(f"methods {name}: {base} is not trained, so it cannot stop early")
     if all_data and (wrappers or not method.candidates or method.learns_on_reg(method.configs(Config()))):

@@ -50,7 +50,7 @@ def reg_updates_per_step(config: Config) -> float:
     settling = train.reg_updates_until(train.steps) - train.reg_updates_until(train.settled_after)
     if train.reg_horizon > 1:
         # Of more particles, at K leads, and once more for the gradient: a third of an update is its forward pass.
-        each = train.rollout_batch_size * train.evaluation_samples / (train.batch_size * train.num_samples)
+        each = train.rollout_batch_size * train.rollout_particles / (train.batch_size * train.num_samples)
         settling *= train.reg_horizon * each * 4 / 3
     return (train.reg_updates_until(train.settled_after) + settling) / train.steps
 

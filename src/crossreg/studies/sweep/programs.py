@@ -49,6 +49,8 @@ def without_idle(config: Config) -> Config:
     What is scored after training is idle and, without learning on reg, so are the settings of ρ.
     """
     idle: tuple[str, ...] = ("rollout_steps",)
+    if config.train.reg_horizon == 1 or not config.model.learns_on_reg:
+        idle += ("rollout_particles",)
     if not config.model.learns_on_reg:
         idle += ("k_reg", "reg_horizon", "reg_objective", "generalization_head_learning_rate")
         idle += () if config.train.train_rollout_steps > 1 else ("settle",)
