@@ -86,10 +86,10 @@ def the_spread_of_the_means() -> str:
     assert means == sorted(means, reverse=True)
     gen = falls(observed, STD["generalization"]) + falls(sizes, STD["generalization"])
     assert all(gen)
-    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more
-        observed points it falls in every step; with more trajectories it falls too, though at 10,000 steps only
-        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. For
-        √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
+    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. It falls with
+        every gain in observed points; with more trajectories it falls too, though (at {sizes[0].regime["steps"]:,}
+        steps) only {WORDS[sum(falls(sizes, "test_std_mu"))]} of {WORDS[len(sizes) - 1]} falls is beyond the interval.
+        For √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
 
 
 def the_fixed_point() -> str:
@@ -116,7 +116,7 @@ def the_sizes_of_the_groups() -> str:
         *map(jax.tree.leaves, (eqx.filter(model, eqx.is_inexact_array), group_of(model))), strict=True
     ):
         sizes[group] += leaf.size
-    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
+    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, to some
         {round(sizes["theta"], -2):,} of θ."""
 
 
@@ -204,7 +204,7 @@ def what_the_index_expects() -> str:
     counts = [
         len(where("paper", lambda g, r=baseline: ahead(g, "xreg", r, NLL))) for baseline in ("dropout", "ensemble")
     ]
-    return f"""In the paper's {WORDS[regimes]} regimes, with one setting for all, the mean test ECE of XReg is below
+    return f"""In the paper's {WORDS[regimes]} regimes, with the same settings, the mean test ECE of XReg is below
         .02, and its likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
         {of(counts[1], regimes)}"""
 
