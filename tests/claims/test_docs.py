@@ -1,6 +1,7 @@
 """Sentences of the docs that sum results up: the decomposition, the method, the cost of reg updates, the index."""
 
 import itertools
+import re
 
 import equinox as eqx
 import explorations
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from claimed import (
+    ROOT,
     WORDS,
     Claim,
     ahead,
@@ -26,8 +28,13 @@ from claimed import (
 from cost_of_reg import by_the_formula, cost_ratio, overhead, reg_updates, timed
 
 import crossreg as xr
-from crossreg.config import DataConfig, ModelConfig, TrainConfig
+from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.data.files import check
+from crossreg.data.formats import open as stores
 from crossreg.data.pairs import make_pairs
+from crossreg.designs.paper import LOG_SIGMA_PRED_STARTS, TRAINING
+from crossreg.designs.presets import preset
+from crossreg.methods.names import ENSEMBLE_SIZE, config_of
 from crossreg.metrics.intervals import Interval, interval
 from crossreg.nn.groups import groups as group_of
 from crossreg.report.tables.comparison import difference, signed
@@ -220,6 +227,41 @@ def what_the_index_expects_at_equal_data() -> str:
         better likelihood where everything is observed;"""
 
 
+def what_the_presets_are() -> str:
+    assert preset("reference") == Config() == config_of("xreg", Config())
+    ours = preset("protocol")
+    start = ours.model.log_sigma_pred_start
+    assert start is not None
+    assert ours == config_of("xreg-internal-mm", Config()).replace(**TRAINING, log_sigma_pred_start=start)
+    assert start != LOG_SIGMA_PRED_STARTS[0]
+    scenario, observed = Config().data.scenario, Config().data.observed_fraction
+    part = part_of("docs/configuration.md", "| `reference` |", "| `forecasts` |")
+    assert flat(part) == f"| `reference` | all defaults: `xreg` on `{scenario}`, {observed} observed |"
+    return f"""`xreg-internal-mm`, trained as in the paper, but with log σ_pred from {signed(start, 0)} |"""
+
+
+def steps_that_are_too_small() -> str:
+    return f"(below {check._TINY_STEP}, take larger steps with `--time-stride N`)"
+
+
+def what_is_watched_of_a_store() -> str:
+    most = stores._STAMPED_CHUNKS
+    return f"for the metadata and for at most {most} evenly spaced chunks of each array and {most} folders."
+
+
+def the_variance_between_particles() -> str:
+    factor = (ENSEMBLE_SIZE + 1) / (ENSEMBLE_SIZE - 1)
+    return f"""The variance between P particles is multiplied by (P + 1)/(P − 1), since their mean has an error too. For
+        {WORDS[ENSEMBLE_SIZE]} networks without noise inside this is {factor:.0f}: spread/skill may be 1"""
+
+
+def the_commands_of_the_tutorial() -> str:
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    blocks = re.findall(r"^```sh[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    count = sum(line.startswith("crossreg ") for block in blocks for line in block.splitlines())
+    return f"{WORDS[count].capitalize()} commands lead from a file of trajectories to a page"
+
+
 CLAIMS: dict[str, list[Claim]] = {
     "docs/decomposition.md": [the_parts_with_more_trajectories, what_the_first_row_rests_on, the_spread_of_the_means],
     "docs/method.md": [the_fixed_point, the_sizes_of_the_groups],
@@ -237,6 +279,10 @@ CLAIMS: dict[str, list[Claim]] = {
         explorations.the_two_engines,
     ],
     "docs/index.md": [what_the_index_expects, what_the_index_expects_at_equal_data],
+    "docs/configuration.md": [what_the_presets_are],
+    "docs/data.md": [steps_that_are_too_small, what_is_watched_of_a_store],
+    "docs/forecasts.md": [the_variance_between_particles],
+    "docs/tutorial.md": [the_commands_of_the_tutorial],
 }
 PAIRS = [(name, claim) for name, claims in CLAIMS.items() for claim in claims]
 
