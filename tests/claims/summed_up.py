@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from cost_of_reg import timed
 from crossreg.cars.meshes.surface import Surface
 from crossreg.config import DataConfig, ModelConfig, TrainConfig
 from crossreg.data.dataset import _CALIBRATION_SHARE
-from crossreg.designs.car_study import car_study, methods_of
+from crossreg.designs.car_study import CarStudy, car_study, methods_of
 from crossreg.designs.grids import REGIMES
 from crossreg.methods.names import ENSEMBLE_SIZE
 from crossreg.report.cars import page as car_page
@@ -138,7 +139,7 @@ def equal_data_in_likelihood() -> str:
     assert everywhere == "ensemble+early+conformal"
     every = min(total for total, names in fully.items() if names >= {*ENSEMBLES})
     assert all((names >= {*ENSEMBLES}) == (total >= every) for total, names in fully.items())
-    return f"""Each case has {len(baselines)} other networks. Under partial observation none of them has a better
+    return f"""Each case has {len(baselines)} trained baselines. Under partial observation none of them has a better
         likelihood than XReg in {WORDS[len(partly) - len(exceptions)]} of {WORDS[len(partly)]} cases. The exceptions
         are the early-stopped ensembles, conformal or with a temperature, at 0.4 observed with 25 trajectories, and
         the plain ensemble at 0.7 with 80. Where everything is observed, the early-stopped conformal ensemble is
@@ -156,10 +157,11 @@ def equal_data_in_short() -> str:
     best = sum(ahead(group, "ensemble+early+conformal", "xreg", NLL) for group in fully)
     assert best == len(fully)
     lower = len(where("equal_data", lambda g: ahead(g, "ensemble", "xreg", CRPS)))
+    fractions = " and ".join(str(fraction) for fraction in sorted({at[0] for at in partly}))
     return f"""When XReg must hold out a fifth of the trajectories that others train on, no other network has a better
-        likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} partly observed cases; at full observation the
-        early-stopped conformal ensemble has a better one in all {WORDS[best]} cases. The plain ensemble
-        has the lower CRPS in {lower} of all {WORDS[len(found)]}."""
+        likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} cases at {fractions} observed; at full
+        observation the early-stopped conformal ensemble has a better one in all {WORDS[best]} cases. The plain
+        ensemble has the lower CRPS in {lower} of all {WORDS[len(found)]}."""
 
 
 def equal_data_in_calibration() -> str:
@@ -190,15 +192,17 @@ def how_equal_data_are_divided() -> str:
 
 
 def where_conformal_is_better() -> str:
-    pairs = [(group, m) for group in groups("paper").values() for m in CONFORMAL]
+    regimes = groups("paper").values()
+    pairs = [(group, m) for group in regimes for m in CONFORMAL]
     eces = [mean(group[m], ECE) for group, m in pairs]
     below = sum(mean(group[m], ECE) < mean(group["xreg"], ECE) for group, m in pairs)
     assert below == len(pairs)
     beyond = sum(ahead(group, m, "xreg", ECE) for group, m in pairs)
     assert all(ahead(groups("paper")[FULL], m, "xreg", NLL) for m in CONFORMAL if m.startswith("ensemble"))
     return f"""Fitted to the same held-out trajectories, they give dropout, ensembles and unregularized models an ECE
-        of {spread(eces, 3)} in the table's regimes: below XReg's in all {below} cases, and beyond the 95% interval in
-        {beyond}. A conformal ensemble also has a better likelihood than XReg at full observation."""
+        of {spread(eces, 3)} in the table's regimes: below XReg's in all {below} comparisons ({WORDS[len(CONFORMAL)]}
+        methods, {WORDS[len(regimes)]} regimes), and beyond the 95% interval in {beyond}. A conformal ensemble also has
+        a better likelihood than XReg at full observation."""
 
 
 def where_ensembles_are_better() -> str:
@@ -260,18 +264,23 @@ def the_page_of_cars() -> str:
     body, values = np.zeros((vertices, 3)), np.ones(vertices)
     faces = np.zeros((2 * vertices - 4, 3), int)  # of a closed surface without a hole
     car, prediction = Surface("", body, body, values, faces), Prediction(values, values, values, values)
-    methods = [method.name for method in methods_of(car_study("full"))] + ["vertex-mean"]
     predictions: tuple[Prediction, ...] = (prediction,) * count
-    run = CarRun({}, (car,) * count, dict.fromkeys(methods, predictions), {})
     room = car_page.LARGEST - car_page._REST - len(plotly_script().encode())
-    return f"""at full size {len(car_page.cars_to_embed(run, room))} of the {count}, so that the file stays below
-        {car_page.LARGEST // 10**6} MB."""
+
+    def shown(study: CarStudy) -> int:
+        methods = [method.name for method in methods_of(study)] + ["vertex-mean"]
+        run = CarRun({}, (car,) * count, dict.fromkeys(methods, predictions), {})
+        return len(car_page.cars_to_embed(run, room))
+
+    full = car_study("full")
+    return f"""with `--profile full` {shown(full)} of the {count}, so that the file stays below
+        {car_page.LARGEST // 10**6} MB. With `--methods all` it shows {shown(replace(full, methods="all"))}."""
 
 
 def the_methods() -> str:
-    return f"""nothing learned on reg; M = {ENSEMBLE_SIZE} of them pooled; {WORDS[ENSEMBLE_SIZE]} XReg models pooled
-        | | `dropout[-P]`, `dropout-reg` | MC dropout with p = {ModelConfig.dropout_rate} or P, or with the p that
-        reg chooses |"""
+    return f"""nothing learned on reg; M of these pooled (by default {ENSEMBLE_SIZE}) | | `xreg-ensemble` |
+        {WORDS[ENSEMBLE_SIZE]} XReg models pooled | | `dropout[-P]`, `dropout-reg` | MC dropout with
+        p = {ModelConfig.dropout_rate} or P, or with the p that reg chooses |"""
 
 
 def the_part_that_wrappers_keep() -> str:

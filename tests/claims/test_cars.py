@@ -62,8 +62,8 @@ def calibration() -> str:
     return f"""- With the same {scores()["train"]} train cars, at {scores()["settings"]["train"]["steps"]:,} steps,
         `xreg` has {error:.2f} of the vertex mean's error and an ECE of {ece("xreg")}; {WORDS[len(eces) - 1]} of
         {WORDS[len(eces)]} seeds have an ECE of {short(eces[-2] + 5e-4, 3)} or less, the other {short(eces[-1], 3)}.
-        Dropout's ECE is eleven times as large, the ensemble's twenty times; with the drop rate p that the reg cars
-        choose, dropout has {ece("dropout-reg")}. In CRPS, which measures accuracy too, dropout ({crps["dropout"]})
+        Dropout's ECE is eleven times as large, the ensemble's twenty times; with the drop rate p chosen on the reg
+        cars, dropout has {ece("dropout-reg")}. In CRPS, which measures accuracy too, dropout ({crps["dropout"]})
         and the ensemble ({crps["ensemble"]}) are level with `xreg` ({crps["xreg"]}), and one unregularized network is
         behind ({crps["unregularized"]})."""
 
@@ -128,7 +128,7 @@ def the_price_of_noise() -> str:
     assert all(gap(m, "relative_l2").low > 0 for m in ("unregularized", "ensemble"))
     ours, one, three = (mean(m, "relative_l2") for m in ("xreg", "unregularized", "ensemble"))
     return f"""the mean of `xreg` ({ours:.3f}) is a little worse than that of the networks without it ({one:.3f};
-        three of them {three:.3f})."""
+        three pooled {three:.3f})."""
 
 
 def equal_data() -> str:

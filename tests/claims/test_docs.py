@@ -1,12 +1,15 @@
 """Sentences of the docs that sum results up: the decomposition, the method, the cost of reg updates, the index."""
 
 import itertools
+import re
 
 import equinox as eqx
+import explorations
 import jax
 import numpy as np
 import pytest
 from claimed import (
+    ROOT,
     WORDS,
     Claim,
     ahead,
@@ -25,8 +28,13 @@ from claimed import (
 from cost_of_reg import by_the_formula, cost_ratio, overhead, reg_updates, timed
 
 import crossreg as xr
-from crossreg.config import DataConfig, ModelConfig, TrainConfig
+from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.data.files import check
+from crossreg.data.formats import open as stores
 from crossreg.data.pairs import make_pairs
+from crossreg.designs.paper import LOG_SIGMA_PRED_STARTS, TRAINING
+from crossreg.designs.presets import preset
+from crossreg.methods.names import ENSEMBLE_SIZE, config_of
 from crossreg.metrics.intervals import Interval, interval
 from crossreg.nn.groups import groups as group_of
 from crossreg.report.tables.comparison import difference, signed
@@ -86,10 +94,10 @@ def the_spread_of_the_means() -> str:
     assert means == sorted(means, reverse=True)
     gen = falls(observed, STD["generalization"]) + falls(sizes, STD["generalization"])
     assert all(gen)
-    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. With more
-        observed points it falls in every step; with more trajectories it falls too, though at 10,000 steps only
-        {WORDS[sum(falls(sizes, "test_std_mu"))]} of the {WORDS[len(sizes) - 1]} steps is beyond the interval. For
-        √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
+    return f"""The spread of the means alone, in the paper's regimes, {WORDS[sizes[0].seeds]} seeds. It falls with
+        every gain in observed points; with more trajectories it falls too, though (at {sizes[0].regime["steps"]:,}
+        steps) only {WORDS[sum(falls(sizes, "test_std_mu"))]} of {WORDS[len(sizes) - 1]} falls is beyond the interval.
+        For √U_gen, which adds σ_gen, all {WORDS[len(gen)]} are"""
 
 
 def the_fixed_point() -> str:
@@ -116,7 +124,7 @@ def the_sizes_of_the_groups() -> str:
         *map(jax.tree.leaves, (eqx.filter(model, eqx.is_inexact_array), group_of(model))), strict=True
     ):
         sizes[group] += leaf.size
-    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, beside some
+    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, to some
         {round(sizes["theta"], -2):,} of θ."""
 
 
@@ -175,7 +183,8 @@ def other_masks_among_the_choices() -> str:
     masks = sorted({row["changes"]["mask_seed"] for row in rows("confirmation")})
     seeds = sorted({row["seed"] for row in rows("confirmation")})
     return f"""With masks {masks[0]} to {masks[-1]} and seeds {seeds[0]} to {seeds[-1]}, on which nothing was
-        chosen, the default has a mean ECE of {short(float(np.mean(eces)), 4)} and none above {short(max(eces), 4)}"""
+        chosen, the default has a mean ECE of {short(float(np.mean(eces)), 4)}, and at most {short(max(eces), 4)} in any
+        regime (`results/confirmation.jsonl`)."""
 
 
 def looks_and_snapshots() -> str:
@@ -204,7 +213,7 @@ def what_the_index_expects() -> str:
     counts = [
         len(where("paper", lambda g, r=baseline: ahead(g, "xreg", r, NLL))) for baseline in ("dropout", "ensemble")
     ]
-    return f"""In the paper's {WORDS[regimes]} regimes, with one setting for all, the mean test ECE of XReg is below
+    return f"""In the paper's {WORDS[regimes]} regimes, with the same settings, the mean test ECE of XReg is below
         .02, and its likelihood is ahead of MC dropout in {of(counts[0], regimes)} and of a three-member ensemble in
         {of(counts[1], regimes)}"""
 
@@ -218,6 +227,41 @@ def what_the_index_expects_at_equal_data() -> str:
         better likelihood where everything is observed;"""
 
 
+def what_the_presets_are() -> str:
+    assert preset("reference") == Config() == config_of("xreg", Config())
+    ours = preset("protocol")
+    start = ours.model.log_sigma_pred_start
+    assert start is not None
+    assert ours == config_of("xreg-internal-mm", Config()).replace(**TRAINING, log_sigma_pred_start=start)
+    assert start != LOG_SIGMA_PRED_STARTS[0]
+    scenario, observed = Config().data.scenario, Config().data.observed_fraction
+    part = part_of("docs/configuration.md", "| `reference` |", "| `forecasts` |")
+    assert flat(part) == f"| `reference` | all defaults: `xreg` on `{scenario}`, {observed} observed |"
+    return f"""`xreg-internal-mm`, trained as in the paper, but with log σ_pred from {signed(start, 0)} |"""
+
+
+def steps_that_are_too_small() -> str:
+    return f"(below {check._TINY_STEP}, take larger steps with `--time-stride N`)"
+
+
+def what_is_watched_of_a_store() -> str:
+    most = stores._STAMPED_CHUNKS
+    return f"for the metadata and for at most {most} evenly spaced chunks of each array and {most} folders."
+
+
+def the_variance_between_particles() -> str:
+    factor = (ENSEMBLE_SIZE + 1) / (ENSEMBLE_SIZE - 1)
+    return f"""The variance between P particles is multiplied by (P + 1)/(P − 1), since their mean has an error too. For
+        {WORDS[ENSEMBLE_SIZE]} networks without noise inside this is {factor:.0f}: spread/skill may be 1"""
+
+
+def the_commands_of_the_tutorial() -> str:
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    blocks = re.findall(r"^```sh[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    count = sum(line.startswith("crossreg ") for block in blocks for line in block.splitlines())
+    return f"{WORDS[count].capitalize()} commands lead from a file of trajectories to a page"
+
+
 CLAIMS: dict[str, list[Claim]] = {
     "docs/decomposition.md": [the_parts_with_more_trajectories, what_the_first_row_rests_on, the_spread_of_the_means],
     "docs/method.md": [the_fixed_point, the_sizes_of_the_groups],
@@ -227,8 +271,18 @@ CLAIMS: dict[str, list[Claim]] = {
         the_table_of_objectives,
         the_two_forms_of_the_crps,
         other_masks_among_the_choices,
+        explorations.draws_outside_the_range,
+        explorations.runs_that_differ_in_rounding,
+        explorations.an_earlier_default_on_other_masks,
+        explorations.runs_that_learned_nothing,
+        explorations.no_setting_is_better,
+        explorations.the_two_engines,
     ],
     "docs/index.md": [what_the_index_expects, what_the_index_expects_at_equal_data],
+    "docs/configuration.md": [what_the_presets_are],
+    "docs/data.md": [steps_that_are_too_small, what_is_watched_of_a_store],
+    "docs/forecasts.md": [the_variance_between_particles],
+    "docs/tutorial.md": [the_commands_of_the_tutorial],
 }
 PAIRS = [(name, claim) for name, claims in CLAIMS.items() for claim in claims]
 

@@ -151,6 +151,7 @@ def test_settings_off_those_of_the_study_and_the_scenario_tell_rows_apart(result
     }
     titles = [setting.title for setting in LINES["settings"](stored(results))]
     assert titles[0] == "`diff_ks`, fully observed, reg trajectories of 40 steps"
+    assert f"`diff_kdv`, fully observed, test trajectories of {test_steps} steps" in titles
     assert len({setting.slug for setting in LINES["settings"](stored(results))}) == len(titles) == 6
 
 
@@ -307,7 +308,7 @@ def test_the_summary_and_the_goals_say_what_the_rows_say(setting, monkeypatch, t
     (tmp_path / "docs" / "results" / "rollout_speed.json").write_text(json.dumps(times))
     goals = [[cell.strip() for cell in line.strip("|").split("|")] for line in GOALS["goals"]([setting])[-3:]]
     measured = [row[1:] for row in goals]
-    assert measured == [["2.3 s", "no"], ["9 s", "yes"], ["1.25 times: 50 s for 40 s, 10,000 steps", "yes"]]
+    assert measured == [["2.3 s", "no"], ["9 s", "yes"], ["1.25 times: 50 s against 40 s, 10,000 steps", "yes"]]
 
 
 def test_the_summary_says_where_ours_falls_short():
@@ -328,13 +329,15 @@ def test_the_summary_says_where_ours_falls_short():
         "beyond the interval, at any lead: `diff_ks`, fully observed (`ensemble` at lead 1, `climatology` at lead 50)."
         in said
     )
-    assert "is below `xreg-ensemble` in 1 of 2 comparisons, above in 0, and level in the rest (−20% to 0%)" in said
+    assert (
+        "is below that of `xreg-ensemble` in 1 of 2 comparisons, above in 0, and level in the rest (−20% to 0%)" in said
+    )
     assert "its mean ECE is lower in 2." in said
     assert "above the climatology's: `diff_ks`, fully observed (`xreg-rollout-ensemble` at lead 50)." in said
     assert "72 of 1,440 of `xreg-rollout-ensemble` and `xreg-rollout`, at most 5% (`xreg-rollout-ensemble` on" in said
     assert "144 of 2,898 of all methods together" in said
     [about] = [line for line in TABLES["by_setting"]([found]) if "6 seeds" in line]
-    assert about == "6 seeds; by method, 3 or 240 particles in all forecasts of a run."
+    assert about == "6 seeds; 3 or 240 particles in all forecasts of a run, by method."
 
 
 def test_a_summary_of_another_setting_alone_has_no_headline():

@@ -1,5 +1,6 @@
 """What the documentation tells a reader to type, typed: the same blocks, with fewer steps and smaller fields."""
 
+import ast
 import json
 import re
 import shlex
@@ -43,6 +44,9 @@ SCENARIO = (
     r"(load\([^)]*)train_size=50",
     rf"\1train_size=7, reg_size=6, test_size=20, train_horizon={HORIZON}, test_horizon={TEST_HORIZON}",
 )
+PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+# What the first word of a command may be; `srun` runs one of these.
+PROGRAMS = ("crossreg", "make", "pip", "python", "source")
 UNET_SITES = {"lifting", *(f"down_sampling_blocks[{level}]" for level in range(4))}
 
 
@@ -81,6 +85,18 @@ def diff_ks(tmp_path, monkeypatch):
     monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path / "cache"))
     name = f"apebench-diff_ks-{POOL_SIZE}x{HORIZON}-{len(TEST_POOL)}x{TEST_HORIZON}"
     cache.write(tmp_path / "cache" / f"{name}.npz", make_trajectories(points=32, channels=1))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_line_of_a_block_is_a_line_to_type(page: str):
+    """Lines of code that were filled like prose are neither Python nor one command a line."""
+    for block in blocks_of(page):
+        if block.language == "python":
+            ast.parse(block.text)
+            continue
+        for words in commands(block.text.replace("\\\n", " ")):
+            assert words[0] in {*PROGRAMS, "srun"}, words
+            assert len([word for word in words if word in PROGRAMS]) == 1, words
 
 
 def test_the_tutorial_from_data_to_report(tmp_path, monkeypatch, capsys):
