@@ -5,8 +5,8 @@ files.py       reads single files of run folders
 rows.py        runs as rows of a sweep
 unfinished.py  incomplete runs, sweeps and car experiments, and the reasons
 data_names.py  names in place of the paths of data files
-lines.py       runs as the curves of the page
-fields.py      test trajectories as text that the page decodes
+lines.py       runs as the curves of the page, with the scores of forecasts by lead
+fields.py      test trajectories, and forecasts of them, as text that the page decodes
 parts.py       tables of the section Results, and lists, as HTML
 settings.py    the section of settings, versions and times, as HTML
 write.py       all of it in one file, each section in its place
