@@ -1,6 +1,7 @@
 """Fit one model in memory, with a progress display; the result predicts, scores, and saves itself as a run folder."""
 
 import dataclasses
+import functools
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +18,8 @@ from crossreg.data.dataset import Data, SplitName
 from crossreg.data.pairs import AbstractPairs, Batch, GridPairs
 from crossreg.errors import InputError, did_you_mean
 from crossreg.forecasts.forecast import Forecast, Limits
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.particles import hidden_value
+from crossreg.forecasts.rollout import Known, rollout
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import check_reads
 from crossreg.nn.surrogate import Surrogate, predict
@@ -25,7 +27,7 @@ from crossreg.objectives import RegLoss
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.progress.display import TrainingDisplay
-from crossreg.runs.input_range import check_inputs, input_range
+from crossreg.runs.input_range import InputRange, check_inputs, input_range
 from crossreg.studies.train import store_run
 from crossreg.training.cohort import start_cohort
 from crossreg.training.loop import train_replicas
@@ -34,7 +36,16 @@ from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
 _FIELDS = {known.name for known in dataclasses.fields(TrainConfig)}
 
 
-class Fit(NamedTuple):
+class _Fields(NamedTuple):
+    model: Surrogate
+    history: list[dict[str, Any]]
+    data: Data
+    train: TrainConfig
+    built_from: ModelConfig | None = None
+    stopped_at: int | None = None
+
+
+class Fit(_Fields):
     """A trained model with its history and the data that it was trained on. [`fit`][crossreg.fit] returns one.
 
     Attributes:
@@ -53,22 +64,20 @@ class Fit(NamedTuple):
         ```
     """
 
-    model: Surrogate
-    history: list[dict[str, Any]]
-    data: Data
-    train: TrainConfig
-    built_from: ModelConfig | None = None
-    stopped_at: int | None = None
-
     @property
     def diverged(self) -> bool:
         """Whether training met a number that is not finite."""
         return bool(self.history) and self.history[-1]["diverged_at"] >= 0
 
+    @functools.cached_property
+    def input_range(self) -> InputRange:
+        """The range of the inputs of train."""
+        return input_range(self.data.train)
+
     @property
     def limits(self) -> Limits:
         """The range that the particles of a rollout are held to: that of the inputs of train, and a tenth beyond."""
-        return input_range(self.data.train).limits
+        return self.input_range.limits
 
     def predict(
         self,
@@ -108,7 +117,7 @@ class Fit(NamedTuple):
 
         Args:
             x0: The fields to start from, or a batch, which brings its masks along. Fields are hidden by the mask of the
-                run, if it has one, at every step.
+                run at every step; without a mask for the whole run, fields need a `mask`.
             steps: How many steps ahead.
             particles: Model instances.
             **how: Further arguments of [`rollout`][crossreg.rollout], such as `key`, `leads` and `mask`.
@@ -120,12 +129,25 @@ class Fit(NamedTuple):
             InputError: If `x0` has another grid than the data, or values far outside the range of the inputs of train,
                 or an argument is out of range. Of values less far outside there is a warning.
         """
-        known = input_range(self.data.train)
-        check_inputs(x0.x if isinstance(x0, Batch) else x0, self.data.train.field_shape, known, "x0")
-        own: dict[str, Any] = {"limits": known.limits, "names": self.data.names}
-        if not isinstance(x0, Batch):
-            own["mask"] = self.data.train.run_mask
-        return rollout(self.model, x0, steps, particles, **own | how)
+        return rollout(self, x0, steps, particles, **how)
+
+    def known_of(self, x0: Float[Array | np.ndarray, "..."] | Batch) -> Known:
+        """Return what is known of fields to start a rollout from, after checks.
+
+        Args:
+            x0: The fields, or a batch.
+
+        Returns:
+            The limits, the mask of the run, what stands at hidden points, and the names of the channels.
+
+        Raises:
+            InputError: As for `rollout`.
+        """
+        train = self.data.train
+        check_inputs(x0.x if isinstance(x0, Batch) else x0, train.field_shape, self.input_range, "x0")
+        masking = train.masking if train.run_mask is None else ""
+        hidden = hidden_value(train, len(train.field_shape) - 1)
+        return Known(self.limits, train.run_mask, masking, hidden, tuple(self.data.names))
 
     def evaluate(self, pairs: AbstractPairs | SplitName = "test", *, num_samples: int = 30) -> dict[str, object]:
         """Score the model on pairs, or on a split of its data.

@@ -15,10 +15,12 @@ from crossreg.forecasts import rollout as module
 from crossreg.forecasts.forecast import Limits, components
 from crossreg.forecasts.rollout import rollout
 from crossreg.forecasts.scores import climatology_of, score_by_lead
+from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.noise import Dropout, NoNoise, gaussian_noise
 from crossreg.nn.surrogate import predict
 from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.grown import Grown
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.predictors.temperature import Tempered
 from linear_fields import LOG_SIGMA_PRED, POINTS, SIGMA, fields, flowed, linear_model
@@ -241,10 +243,10 @@ def test_each_trajectory_has_its_own_answer():
 
 def test_ten_steps_are_four_and_then_six():
     x0 = fields(3)
-    forecast = rollout(MODEL, x0, 10, 1, key=KEY)
-    first = rollout(MODEL, x0, 4, 1, key=KEY)
-    second = rollout(MODEL, first.particles[0, -1], 6, 1, key=KEY)
-    close(forecast.particles, jnp.concatenate([first.particles, second.particles], axis=1))
+    forecast = rollout(MODEL, x0, 10, 2, key=KEY)
+    first = rollout(MODEL, x0, 4, 2, key=KEY)
+    second = rollout(MODEL, first.particles[0, -1], 6, 2, key=KEY)
+    close(forecast.particles[0], jnp.concatenate([first.particles[0], second.particles[0]]))
 
 
 @pytest.mark.parametrize("values", [1, 3 * POINTS, 14 * POINTS])
@@ -405,12 +407,61 @@ def test_each_channel_has_limits_of_its_own_in_the_fields_units():
         np.testing.assert_array_equal(rollout(model, x0, 2, limits=limits).lost, lost)
 
 
-def test_the_default_range_is_that_of_the_fields_and_ten_widths_more():
+def test_the_default_range_is_that_of_each_field_and_ten_widths_more():
     x = np.zeros((2, 2, 3), np.float32)
     x[:, 0], x[1, 1, 2] = 4.0, -0.5
     limits = rollout(linear_model_of(3), x, 1).limits
-    np.testing.assert_allclose(limits.low, [4 - 40, -0.5 - 5])
-    np.testing.assert_allclose(limits.high, [4 + 40, 5])
+    np.testing.assert_allclose(limits.low, [[4 - 40, -10], [4 - 40, -0.5 - 5]])
+    np.testing.assert_allclose(limits.high, [[4 + 40, 10], [4 + 40, 5]])
+
+
+def test_a_forecast_within_default_limits_does_not_depend_on_its_companions(monkeypatch):
+    """A small field that grows, beside one that is 500 times as large."""
+    growing = dataclasses.replace(linear_model(0.0), stages=(lambda h: 3 * h,))
+    x0 = np.concatenate([0.01 * fields(1), 5 * fields(2, seed=9)])
+    alone = rollout(growing, x0[:1], 6)
+    assert alone.held_share[-1] > 0
+    close(rollout(growing, x0, 6).mean[:, :1], alone.mean)
+    monkeypatch.setattr(module, "_VALUES_PER_CALL", {"cpu": 2 * POINTS, "accelerator": 2 * POINTS})
+    close(rollout(growing, x0, 6).mean[:, :1], alone.mean)
+    close(rollout(growing, x0[::-1], 6).mean[:, -1:], alone.mean)
+
+
+def test_limits_pass_through_what_recalibrates():
+    limits = Limits(np.asarray([-3.0]), np.asarray([3.0]))
+    grown = Grown(SurrogatePredictor(MODEL, 7), LeadGrowth.start(jnp.ones(1)), limits)
+    tempered = Tempered(grown, jnp.asarray(1.2))
+    for predictor in (grown, tempered, Conformal(grown, *LEVELS), Conformal(tempered, *LEVELS)):
+        assert rollout(predictor, fields(2), 1, 5).limits is limits
+    assert rollout(Tempered(SurrogatePredictor(MODEL, 7), jnp.asarray(1.2)), fields(2), 1, 5).limits is not limits
+
+
+class Own:
+    """A predictor of a user's, whose names mean something else."""
+
+    limits = (0, 1)
+
+    def rollout(self, field):
+        return field
+
+    def __call__(self, batch, keys):
+        return predict(TWO, batch.x, key=keys, num_samples=4)
+
+
+def test_a_predictor_with_a_rollout_of_its_own_is_followed_like_any_other():
+    x0 = fields(2, channels=2)
+    close(rollout(Own(), x0, 2, 4, key=KEY).particles, rollout(TWO, x0, 2, 4, key=KEY).particles)
+
+
+@pytest.mark.parametrize("name", ["surrogate", "ensemble", "function", "tempered"])
+def test_one_particle_of_a_model_with_spread_is_refused(name):
+    with pytest.raises(InputError, match="particles is 1: one particle has no spread; expected at least 2"):
+        rollout(PREDICTORS[name], fields(2, channels=2), 2, 1)
+    two = EnsemblePredictor([linear_model(0.0, channels=2)] * 2, 2)
+    with pytest.raises(InputError, match="one particle has no spread"):
+        rollout(two, fields(2, channels=2), 2, 1)
+    assert rollout(linear_model(0.0), fields(2), 2, 1).particles.shape[0] == 1
+    assert rollout(EnsemblePredictor([linear_model(0.0)], 2), fields(2), 2, 1).particles.shape[0] == 1
 
 
 def linear_model_of(points: int):

@@ -12,10 +12,13 @@ import pytest
 
 from crossreg.cli.main import main
 from crossreg.errors import InputError
+from crossreg.forecasts import windows
+from crossreg.forecasts.rollout import Particles, start
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.build import model_like
 from crossreg.nn.noise import is_stochastic
 from crossreg.runs import forecasting
+from crossreg.runs.fields.forecast_fields import compute_forecast_fields
 from crossreg.runs.final_scores import leads_until
 from crossreg.runs.forecasting import forecast_fields
 from crossreg.runs.prediction import predict_fields
@@ -149,6 +152,75 @@ def test_a_forecast_does_not_depend_on_how_fields_are_divided(folder, x, monkeyp
     assert whole["mean"].shape == (2, *x.shape)
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_forecast_of_large_fields_is_computed_some_leads_at_a_time(folder, x, monkeypatch, at_once):
+    """With the same numbers; one program serves all fields and levels."""
+    run = load_run(folder)
+    assert run.mask is not None
+    how: dict[str, Any] = {"steps": 5, "particles": 5, "leads": [1, 3, 4, 5], "levels": (0.1, 0.5, 0.9)}
+    whole = forecast_fields(run, x, run.mask, **how)
+    found, real = [], Particles.to
+    monkeypatch.setattr(Particles, "to", lambda self, leads: found.append(len(leads)) or real(self, leads))
+    monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", at_once * x[0].size * 5)
+    parts = forecast_fields(run, x, run.mask, **how)
+    assert found == [at_once] * (len(x) * 4 // at_once)
+    for name, values in whole.items():
+        np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_fields_in_chunks_share_their_programs(folder, x, monkeypatch):
+    run = load_run(folder)
+    assert run.mask is not None
+    monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 5)
+    how: dict[str, Any] = {"steps": 3, "particles": 5, "leads": [3]}
+    forecast_fields(run, x[:2], run.mask, levels=(0.3,), **how)
+    found = []
+    monkeypatch.setattr(
+        forecasting, "start", lambda *args, **given: found.append(args[1].shape) or start(*args, **given)
+    )
+    forecast_fields(run, x, run.mask, levels=(0.1, 0.2, 0.3, 0.4), **how)
+    assert found == [(2, *x.shape[1:])] * 2  # the last chunk is padded
+
+
+def test_a_forecast_that_does_not_fit_into_memory_is_refused_before_it_is_computed(folder, x, monkeypatch):
+    """Its particles are counted too."""
+    run = load_run(folder)
+    assert run.mask is not None
+    outputs = 4 * x.size * 3 * (4 + 3)
+    monkeypatch.setattr("crossreg.files.memory.available_bytes", lambda: outputs + 4 * x.size * 3 * 60)
+    forecast_fields(run, x, run.mask, steps=3, particles=2)
+    with pytest.raises(InputError, match=r"a forecast of 3 fields of \d+ values with 60 particles at 3 leads with 3 l"):
+        forecast_fields(run, x, run.mask, steps=3, particles=60)
+
+
+def test_stored_forecasts_are_those_of_all_leads_together(folder, monkeypatch):
+    run = load_run(folder)
+    data = run.load_data()
+    whole = compute_forecast_fields(run, data, 4, particles=3)
+    found, real = [], Particles.to
+    monkeypatch.setattr(Particles, "to", lambda self, leads: found.append(leads) or real(self, leads))
+    monkeypatch.setattr(windows, "_MOST_VALUES", 1)
+    parts = compute_forecast_fields(run, data, 4, particles=3)
+    assert found == [(lead,) for _ in range(3) for lead in (1, 2, 3, 4)]
+    for name, values in whole._asdict().items():
+        if isinstance(values, np.ndarray):
+            np.testing.assert_allclose(getattr(parts, name), values, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_run_refuses_fields_without_a_mask_where_none_serves_all(folder, x):
+    run = load_run(folder)
+    with pytest.raises(InputError, match=r"^mask: none serves all fields \(60% .*\); give a `mask`, or a batch"):
+        run._replace(mask=None).rollout(x, 2, 3)
+    assert run._replace(mask=None).rollout(x, 2, 3, mask=run.mask).leads == (1, 2)
+
+
+def test_a_run_names_the_channels_of_its_forecasts(folder, x):
+    run = load_run(folder)
+    assert run.rollout(x, 1, 3).names == run.names == ()
+    assert run._replace(names=("u", "v")).rollout(x, 1, 3).names == ("u", "v")
+    assert run._replace(names=("u", "v")).rollout(x, 1, 3, names=["p", "q"]).names == ("p", "q")
+
+
 def test_the_share_of_held_values_is_that_of_all_fields(folder, x, monkeypatch):
     """Of fields that are forecast in two parts; the limits are those of the inputs on train, and a tenth beyond."""
     run = load_run(folder)
@@ -194,6 +266,7 @@ def test_stored_forecasts_are_listed_and_checked(folder):
 
 
 BAD = {
+    "--particles 1: one particle has no spread": ["--particles", "1"],
     "--levels: needs --input": ["--levels", "0.1", "0.9"],
     "--steps 0: must be from 1 to the 5": ["--steps", "0"],
     "--steps 6: must be from 1 to the 5": ["--steps", "6"],
@@ -211,6 +284,7 @@ def test_what_cannot_be_forecast_is_one_line(folder, message, capsys):
 
 
 BAD_INPUT = {
+    "--particles 1: one particle has no spread": ["--particles", "1"],
     "--data: is for the scores of test trajectories": ["--data", "waves.npy"],
     "--json: is for the scores of test trajectories": ["--json"],
     "--particles 0: must be at least 1": ["--particles", "0"],

@@ -1,6 +1,6 @@
 """The result of a rollout: a predictive distribution at every lead."""
 
-from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,7 +24,7 @@ class Limits(NamedTuple):
     """The range that particles are held to, for each channel, in the fields' units.
 
     Attributes:
-        low: The lower end, for each channel.
+        low: The lower end, for each channel, or for each trajectory and channel.
         high: The upper end.
 
     Example:
@@ -32,8 +32,8 @@ class Limits(NamedTuple):
         Limits(low=array([-2.]), high=array([4.]))
     """
 
-    low: Float[np.ndarray, " channel"]
-    high: Float[np.ndarray, " channel"]
+    low: Float[np.ndarray, "*batch channel"]
+    high: Float[np.ndarray, "*batch channel"]
 
     @classmethod
     def around(cls, fields: Float[Array | np.ndarray, "batch channel *space"], widths: float) -> "Limits":
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
         Returns:
             The range, for each channel.
         """
-        values = np.moveaxis(np.asarray(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)
+        values = np.moveaxis(np.array(fields, np.float64), 1, 0).reshape(fields.shape[1], -1)  # a copy
         missing = np.isnan(values).all(axis=1)
         values[missing] = 0.0
         low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
@@ -89,26 +89,30 @@ class Forecast(eqx.Module):
     @property
     def mean(self) -> Float[Array, "lead batch channel *space"]:
         """The mean at every lead."""
-        return _by_lead(self.predictive, lambda at: at.mean)
+        return _by_lead(self.predictive, "mean")
 
     @property
     def std(self) -> Float[Array, "lead batch channel *space"]:
         """The total standard deviation, √U_tot, at every lead."""
-        return _by_lead(self.predictive, lambda at: at.std)
+        return _by_lead(self.predictive, "std")
 
     @property
     def std_predictive(self) -> Float[Array, "lead batch channel *space"]:
         """√U_pred at every lead."""
-        return _by_lead(self.predictive, lambda at: at.std_predictive)
+        return _by_lead(self.predictive, "std_predictive")
 
     @property
     def std_generalization(self) -> Float[Array, "lead batch channel *space"]:
         """√U_gen at every lead."""
-        return _by_lead(self.predictive, lambda at: at.std_generalization)
+        return _by_lead(self.predictive, "std_generalization")
 
     @property
     def particles(self) -> Float[Array, "particle lead batch channel *space"]:
-        """The mean of each particle at every lead: the field that its next step reads, spread by the growth by lead."""
+        """The mean of each particle's Gaussian at every lead.
+
+        Without growth by lead and temperature it is the particle itself: what its next step reads, within the limits.
+        They spread it about the mean of all particles, and the next step reads what it was before.
+        """
         means = components(self.predictive).means
         if isinstance(self.predictive, InUnits):
             return self.predictive.offset + self.predictive.scale * means
@@ -129,26 +133,29 @@ class Forecast(eqx.Module):
         """Return the value below which the distribution has the probability `level`, at every lead."""
         if not 0 < level < 1:
             raise InputError(f"level is {level:g}: must lie in (0, 1)")
-        return _by_lead(self.predictive, lambda at, level: at.quantile(level), level=jnp.asarray(level))
+        if level > 0.5:  # 1 − level keeps its digits, where the level would round to 1
+            return -_by_lead(_mirrored(self.predictive), "quantile", level=jnp.asarray(1 - level))
+        return _by_lead(self.predictive, "quantile", level=jnp.asarray(level))
 
     def cdf(self, y: Field) -> Float[Array, "lead batch channel *space"]:
         """Return the distribution function at every lead; at the truth it is the PIT."""
-        return _by_lead(self.predictive, lambda at, y: at.cdf(y), self._checked(y))
+        return _by_lead(self.predictive, "cdf", self._checked(y))
 
     def log_prob(self, y: Field) -> Float[Array, "lead batch channel *space"]:
         """Return the log-density at every lead and point."""
-        return _by_lead(self.predictive, lambda at, y: at.log_prob(y), self._checked(y))
+        return _by_lead(self.predictive, "log_prob", self._checked(y))
 
     def crps(self, y: Field) -> Float[Array, "lead batch channel *space"]:
         """Return the continuous ranked probability score at every lead and point."""
-        return _by_lead(self.predictive, lambda at, y: at.crps(y), self._checked(y))
+        return _by_lead(self.predictive, "crps", self._checked(y))
 
     def samples(
         self, number: int | None = None, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "sample lead batch channel *space"]:
-        """Draw whole fields: each sample is a particle with its σ drawn at every point, the same one at every lead.
+        """Draw whole fields: each sample follows one particle, the same one at every lead.
 
-        σ is drawn independently at each point. In forecasts that were learned from rollouts, nearly all of the
+        What σ adds to it is drawn independently at each point and each lead, so that differences between leads vary
+        more than those of a trajectory. In forecasts that were learned from rollouts, nearly all of the
         spread is between particles, so that a correlation of these draws in space changed no score.
 
         Args:
@@ -168,7 +175,7 @@ class Forecast(eqx.Module):
         number = standard.num_samples if number is None else number
         if number < 1:
             raise InputError(f"number is {number}: must be at least 1")
-        mixture = jax.tree.map(lambda array: array[_evenly(number, array.shape[0])], standard)
+        mixture = jax.tree.map(lambda array: array[evenly(number, array.shape[0])], standard)
         drawn = draw(mixture, jax.random.key(0) if key is None else key)
         if isinstance(self.predictive, InUnits):
             return self.predictive.offset + self.predictive.scale * drawn
@@ -202,7 +209,7 @@ class Forecast(eqx.Module):
         return y
 
 
-def _evenly(number: int, size: int) -> Int[np.ndarray, " number"]:
+def evenly(number: int, size: int) -> Int[np.ndarray, " number"]:
     """Return so many of the first whole numbers up to `size`: all of them in turn, then evenly spaced ones."""
     rest = number % size
     return np.append(np.arange(number - rest) % size, np.arange(rest) * size // max(rest, 1))
@@ -231,8 +238,21 @@ def at_index(predictive: Predictive, index: int | Int[Array, ""]) -> Predictive:
     return eqx.tree_at(components, predictive, jax.tree.map(lambda array: array[:, index], components(predictive)))
 
 
+def _mirrored(predictive: Predictive) -> Predictive:
+    """Return the distribution of −u."""
+    mirrored = eqx.tree_at(lambda p: components(p).means, predictive, replace_fn=jnp.negative)
+    return dataclasses.replace(mirrored, offset=-mirrored.offset) if isinstance(mirrored, InUnits) else mirrored
+
+
 @eqx.filter_jit
-def _by_lead(predictive: Predictive, of: Callable[..., Array], *fields: Array, **same: Array) -> Array:
-    """Return a quantity at every lead. Leads are computed one by one: some need many times a field's memory."""
-    leads = components(predictive).means.shape[1]
-    return jax.lax.map(lambda row: of(at_index(predictive, row[0]), *row[1:], **same), (jnp.arange(leads), *fields))
+def _by_lead(predictive: Predictive, name: str, *fields: Array, **same: Array) -> Array:
+    """Return a property or what a method gives at every lead: one by one, since some need many times a field's memory.
+
+    By name, since a function that is made anew for each call would be compiled anew too.
+    """
+
+    def at_lead(row):
+        found = getattr(at_index(predictive, row[0]), name)
+        return found(*row[1:], **same) if callable(found) else found
+
+    return jax.lax.map(at_lead, (jnp.arange(components(predictive).means.shape[1]), *fields))

@@ -11,16 +11,18 @@ digits.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
+from crossreg.forecasts.forecast import components, evenly
 from crossreg.nn.growth import LeadGrowth
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, Trained, predict, predict_each, sample_keys, without_psi_noise
@@ -40,11 +42,12 @@ Affine = tuple[Float[Array, "channel *ones"], Float[Array, "channel *ones"]] | N
 
 
 class SurrogateStep(eqx.Module):
-    """One step of a surrogate: particle p is its instance with the noise of key p."""
+    """One step of a surrogate: particle p is its instance with the noise of key p. `hidden` stands at hidden points."""
 
     model: Surrogate
     reads_mask: bool = eqx.field(static=True)
     path: ComputePath = eqx.field(static=True, default="plain")
+    hidden: Float[Array, "#channel *ones"] | float = 0.0
 
     def __call__(
         self,
@@ -55,7 +58,7 @@ class SurrogateStep(eqx.Module):
     ) -> Mixture:
         """Return the mixture whose component p is particle p, one step later."""
         if mask is not None:
-            x = jnp.where(mask, x, 0.0)
+            x = jnp.where(mask, x, self.hidden)
         if self.reads_mask:
             seen = jnp.ones_like(x[:, :, :1]) if mask is None else jnp.broadcast_to(_whole(mask), x[:, :, :1].shape)
             x = jnp.concatenate([x, seen.astype(x.dtype)], axis=2)
@@ -63,12 +66,23 @@ class SurrogateStep(eqx.Module):
 
 
 class CallableStep(eqx.Module):
-    """One step of any predictor: particle p follows component p of the mixture that is predicted from its own state."""
+    """One step of any predictor: a particle follows a component of the mixtures that are predicted from its own state.
+
+    Attributes:
+        predictor: The predictor.
+        chosen: The component of each particle.
+        reads_mask: Whether the predictor reads a mask channel.
+        units: Offset and scale of the states.
+        hidden: What stands at hidden points, as a state.
+        quiet: Whether the means are those under generalization noise alone, `instance_means`.
+    """
 
     predictor: Predictor
+    chosen: Int[Array, " particle"]
     reads_mask: bool = eqx.field(static=True)
-    components: int = eqx.field(static=True)
     units: Affine = None
+    hidden: Float[Array, "#channel *ones"] | float = 0.0
+    quiet: bool = eqx.field(static=True, default=False)
 
     def __call__(
         self,
@@ -80,7 +94,7 @@ class CallableStep(eqx.Module):
         """Return the mixture whose component p is particle p, one step later."""
         particles, size = x.shape[:2]
         seen = jnp.ones((size, 1, *x.shape[3:]), bool) if mask is None else mask
-        x = jnp.where(seen, x, 0.0)
+        x = jnp.where(seen, x, self.hidden)
         fields = in_fields_units(x, self.units).reshape(-1, *x.shape[2:])
         seen = jnp.tile(_whole(seen), (particles, *(1,) * (seen.ndim - 1)))
         inputs = jnp.concatenate([fields, seen.astype(x.dtype)], axis=1) if self.reads_mask else fields
@@ -92,10 +106,12 @@ class CallableStep(eqx.Module):
         row = jnp.arange(particles * size)
 
         def own(values: Float[Array, "component row *field"]) -> Float[Array, "particle batch *field"]:
-            component = jnp.repeat(numbers % self.components, size)
+            component = jnp.repeat(self.chosen[numbers] % values.shape[0], size)
             return values[component, row].reshape(particles, size, *values.shape[2:])
 
-        return jax.tree.map(own, mixture)
+        means = mixture.instance_means if self.quiet else mixture.means
+        assert means is not None  # some function returned them when the particles were made
+        return Mixture(own(means), own(mixture.vars_predictive), own(mixture.vars_generalization))
 
 
 class Member(NamedTuple):
@@ -107,13 +123,21 @@ class Member(NamedTuple):
         keys: The key of each particle's noise, for each trajectory.
         growth: How their mixture grows by lead; None where that was not learned.
         units: Offset and scale by which states are standardised; None where they are not.
+        width: How many mixtures' components a step computes for each particle.
     """
 
     step: SurrogateStep | CallableStep
-    quiet: SurrogateStep | None
+    quiet: SurrogateStep | CallableStep | None
     keys: Key[Array, "particle batch"]
     growth: LeadGrowth | None
     units: Affine
+    width: int = 1
+
+    def with_hidden(self, values: Float[Array, "#channel *ones"]) -> "Member":
+        """Return the particles with these values, in the fields' units, at the points that a mask hides."""
+        z = standardized_fields(values, self.units)
+        step, quiet = (None if s is None else dataclasses.replace(s, hidden=z) for s in (self.step, self.quiet))
+        return self._replace(step=step, quiet=quiet)
 
 
 def _whole(mask: Bool[Array, "batch #channel *space"]) -> Bool[Array, "batch 1 *space"]:
@@ -139,6 +163,39 @@ def seen_in(fields: Float[Array, "..."], mask: Bool[Array, "..."], units: Affine
     Hidden values are 0 in the network's units. One that was measured, and is exactly 0 beside a gap, counts as hidden.
     """
     return mask | (standardized_fields(fields, units) != 0)
+
+
+def hidden_value(of: Surrogate | AbstractPairs, num_dims: int) -> Float[Array, "#channel *ones"]:
+    """Return what stands at hidden points of the fields of pairs, or of those that a model was trained on."""
+    units = affine_of(of, num_dims)
+    return jnp.zeros((1,) * (num_dims + 1)) if units is None else units[0]
+
+
+def hidden_value_in(
+    x: Float[Array, "batch channel *space"],
+    mask: Bool[Array, "batch #channel *space"],
+    known: Sequence[Float[Array, "#channel *ones"]],
+) -> Float[Array, "#channel *ones"] | None:
+    """Return what stands at the hidden points of fields, where at least one channel of each is hidden.
+
+    It is the one of the `known` values that stands at most of them, or else the most frequent value of each channel;
+    None where neither stands at all of them, since such fields are not hidden there.
+    """
+    fields, hidden = np.asarray(x), np.broadcast_to(~np.asarray(mask), x.shape)
+    most_frequent = np.zeros((x.shape[1], *(1,) * (x.ndim - 2)), fields.dtype)
+    for channel in range(x.shape[1]):
+        values, counts = np.unique(fields[:, channel][hidden[:, channel]], return_counts=True)
+        most_frequent[channel] = values[np.argmax(counts)] if counts.size else 0.0
+
+    def places(values) -> int:
+        there = (fields == np.asarray(values, fields.dtype)) & hidden
+        at_points = there if mask.shape[1] == x.shape[1] else there.any(axis=1, keepdims=True)
+        return int(there.sum()) if (at_points | np.asarray(mask)).all() else -1
+
+    for values in (max(known, key=places, default=None), most_frequent):
+        if values is not None and places(values) > 0:
+            return jnp.asarray(values)
+    return None
 
 
 def in_fields_units(z: Float[Array, "*shape"], units: Affine) -> Float[Array, "*shape"]:
@@ -217,12 +274,14 @@ def _callable_member(predictor: Predictor, particles: int, keys: Key[Array, " ba
         return eqx.filter_eval_shape(lambda x: _with_components(predictor(first._replace(x=x), keys[:1])).means, x)
 
     reads_mask = _reads_mask(reads, first)
-    seen = predictor(first._replace(x=_inputs(first, reads_mask)), keys[:1])
+    seen = _with_components(predictor(first._replace(x=_inputs(first, reads_mask)), keys[:1]))
     units = (seen.offset, seen.scale) if isinstance(seen, InUnits) else None
-    components = _with_components(seen).num_samples
-    particles = min(particles, components)
-    same = jnp.broadcast_to(keys, (particles, keys.shape[0]))  # all components come from one draw
-    return Member(CallableStep(predictor, reads_mask, components, units), None, same, None, units)
+    chosen = evenly(min(particles, seen.num_samples), seen.num_samples)
+    same = jnp.broadcast_to(keys, (chosen.size, keys.shape[0]))  # all components come from one draw
+    step = CallableStep(predictor, jnp.asarray(chosen), reads_mask, units)
+    has_quiet = components(seen).instance_means is not None
+    quiet = dataclasses.replace(step, quiet=True) if has_quiet else None
+    return Member(step, quiet, same, None, units, seen.num_samples)
 
 
 def _with_components(predictive: Predictive) -> Mixture | InUnits:

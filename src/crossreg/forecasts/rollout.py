@@ -1,8 +1,9 @@
 """Rollouts: feed a predictor its own output, and keep a predictive distribution at every lead."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,7 +14,16 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped
 from crossreg.data.pairs import Batch
 from crossreg.errors import InputError, warn
 from crossreg.forecasts.forecast import Forecast, Limits
-from crossreg.forecasts.particles import Mask, Member, members_of, seen_in, standardized_fields
+from crossreg.forecasts.particles import (
+    Mask,
+    Member,
+    Recalibrate,
+    SurrogateStep,
+    hidden_value_in,
+    members_of,
+    seen_in,
+    standardized_fields,
+)
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
@@ -23,7 +33,7 @@ from crossreg.predictors.predictor import Predictor
 # The number of values that are stepped together, of all particles: it bounds memory, and fits into a CPU's cache. It
 # changes numbers by rounding alone, since each particle has its own noise.
 _VALUES_PER_CALL = {"cpu": 2**17, "accelerator": 2**24}
-# Where the predictor has no limits, they are the range of the first fields and this many of its widths beyond.
+# Where the predictor has no limits, they are the range of each first field and this many of its widths beyond.
 _WIDTHS = 10.0
 
 
@@ -54,7 +64,9 @@ def rollout(
         x0: The fields to start from, (batch, channel, *space), in the units of the data. Hidden points are 0, or the
             offset of their channel, as in a batch of the data. A batch brings its own mask.
         steps: The number of steps ahead.
-        particles: The number of particles, of all members together. A network without noise inside has one.
+        particles: The number of particles, of all members together, at least 2. All members have equally many, so that
+            it is rounded up to a multiple of their number. A network without noise inside has one, and a function at
+            most as many as its mixtures have components; of fewer, they follow evenly spaced components.
         key: One key, or one key for each trajectory, whose noise then does not depend on the rest of the batch. The
             default is `jax.random.key(0)`.
         leads: The leads to keep, between 1 and `steps`; by default all of them. Memory grows with their number.
@@ -67,8 +79,8 @@ def rollout(
         redraw: Whether each step draws a new model instance. Errors of successive steps are then independent and
             average out, so the forecast is overconfident wherever a model errs in the same way at each step.
         limits: The range that particles are held to: in place of a prediction beyond it, the next step reads its end.
-            A `Fit`, a `Run` and what `fit_growth` returns know theirs. For other predictors the default is the range of
-            `x0`, widened by ten of its widths on both sides.
+            A `Fit`, a `Run` and what `fit_growth` returns know theirs; so does any predictor with `limits`. For others
+            the default is the range of a trajectory's own field of `x0`, widened by ten of its widths on both sides.
         names: Names of the channels.
 
     Returns:
@@ -86,16 +98,45 @@ def rollout(
         forecast.mean, forecast.std  # (3, batch, channel, *space) each
         ```
     """
-    own_rollout = getattr(predictor, "rollout", None)
-    if own_rollout is not None:  # of a Fit or a Run, which knows its mask, its limits, and which fields are usual
-        given = {"key": key, "leads": leads, "mask": mask, "limits": limits, "names": names or None}
-        given = {name: value for name, value in given.items() if value is not None}
-        return own_rollout(x0, steps, particles, hide_own=hide_own, redraw=redraw, **given)
-    how: dict[str, Any] = {"key": key, "leads": leads, "mask": mask, "hide_own": hide_own, "redraw": redraw}
-    forecast = follow(predictor, x0, steps, particles, limits=limits, names=names, **how)
+    is_known = isinstance(predictor, KnowsItsFields)
+    known = predictor.known_of(x0) if is_known else Known()
+    if mask is None and not isinstance(x0, Batch):
+        mask = known.mask
+        if mask is None and known.masking:
+            raise InputError(f"mask: none serves all fields ({known.masking}); give a `mask`, or a batch of the data")
+    how: dict[str, Any] = {"key": key, "leads": leads, "hide_own": hide_own, "redraw": redraw, "hidden": known.hidden}
+    how |= {"mask": mask, "limits": known.limits if limits is None else limits, "names": names or known.names}
+    forecast = follow(predictor, x0, steps, particles, **how)
     if 2 * (lost := int(forecast.lost[-1])) > forecast.lost_at.size:
         warn(f"this is no forecast: of {forecast.lost_at.size} particles, {lost} are far out of range or not finite")
     return forecast
+
+
+class Known(NamedTuple):
+    """What is known of the fields that a forecast starts from.
+
+    Attributes:
+        limits: The range that particles are held to.
+        mask: The mask of the run.
+        masking: Which points are observed, in words, where there are masks, and none is that of the run.
+        hidden: What stands at hidden points.
+        names: The names of the channels.
+    """
+
+    limits: Limits | None = None
+    mask: Bool[Array | np.ndarray, "*space"] | None = None
+    masking: str = ""
+    hidden: Float[Array, "#channel *ones"] | None = None
+    names: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class KnowsItsFields(Protocol):
+    """A trained model that knows the fields it was trained on: a `Fit` or a `Run`."""
+
+    def known_of(self, x0: Any) -> Known:
+        """Return what is known of fields to start from; raise InputError where they cannot be those of the model."""
+        ...
 
 
 def follow(
@@ -104,16 +145,32 @@ def follow(
     steps: int,
     particles: int,
     *,
-    key: PRNGKeyArray | Key[Array, "..."] | None = None,
     leads: Sequence[int] | None = None,
+    **how: Any,
+) -> Forecast:
+    """Return what `rollout` does, of a predictor with no more of its own than limits, and without a warning."""
+    leads = checked_leads(leads, steps, particles)
+    return start(predictor, x0, steps, particles, **how).to(leads)
+
+
+def start(
+    predictor: Surrogate | Trained | Predictor,
+    x0: Shaped[Array | np.ndarray, "..."] | Batch,
+    steps: int,
+    particles: int,
+    *,
+    key: PRNGKeyArray | Key[Array, "..."] | None = None,
     mask: Shaped[Array | np.ndarray, "..."] | None = None,
     hide_own: bool = True,
     redraw: bool = False,
     limits: Limits | None = None,
     names: Sequence[str] = (),
-) -> Forecast:
-    """Return what `rollout` does, of a predictor with no more of its own than limits, and without a warning."""
-    kept = checked_leads(leads, steps, particles)
+    hidden: Float[Array, "#channel *ones"] | None = None,
+) -> "Particles":
+    """Return the particles of a forecast at its start. Arguments are those of `rollout`.
+
+    `hidden` is what stands at hidden points of the fields; by default it is found in `x0`.
+    """
     batch = _start(x0)
     masks = None if mask is None else _masks(batch, mask, steps if hide_own else 1)
     # Windows of data, which are batches, may have a field of which nothing was measured.
@@ -125,18 +182,149 @@ def follow(
     if key.ndim and key.shape != batch.x.shape[:1]:
         raise InputError(f"key has shape {key.shape}: expected one key, or one for each of {batch.x.shape[0]} fields")
     keys = key if key.ndim else jax.random.split(key, batch.x.shape[0])
-    members, recalibrate = members_of(predictor, particles, keys, batch)
-    if mask is None and not bool(batch.mask.all()):
-        masks = seen_in(batch.x, batch.mask, members[0].units)[None]
-    limits = getattr(predictor, "limits", None) if limits is None else limits
-    limits = Limits.around(batch.x, _WIDTHS) if limits is None else limits
-    if len(limits.low) != batch.x.shape[1] or len(limits.high) != batch.x.shape[1]:
-        raise InputError(f"limits have {len(limits.low)} channels: the fields have {batch.x.shape[1]}")
-    parts, beyond, lost_at = zip(
-        *(_roll_member(member, batch.x, masks, kept, limits, hide_own, redraw) for member in members), strict=True
-    )
-    predictive = recalibrate(pooled(parts), jnp.asarray(kept))
-    return Forecast(predictive, jnp.concatenate(beyond), jnp.concatenate(lost_at), limits, kept, tuple(names))
+    members, recalibrate = members_of(predictor, max(particles, 2), keys, batch)
+    if particles == 1 and sum(len(member.keys) for member in members) > 1:
+        raise InputError("particles is 1: one particle has no spread; expected at least 2 of a model with noise inside")
+    if hidden is None:
+        hidden = _hidden_in(batch, masks, members)
+    if masks is None and not bool(batch.mask.all()):
+        masks = batch.mask[None]
+        if hidden is not None and batch.x.shape[1] > 1:  # some channels may have been measured at a hidden point
+            masks = seen_in(batch.x, batch.mask, (hidden, jnp.ones_like(hidden)))[None]
+    if hidden is not None:
+        members = [member.with_hidden(hidden) for member in members]
+    limits = _limits_of(predictor, batch.x) if limits is None else limits
+    if {np.shape(side)[-1:] for side in limits} != {batch.x.shape[1:2]}:
+        raise InputError(f"limits have {np.shape(limits.low)[-1]} channels: the fields have {batch.x.shape[1]}")
+    ones = (1,) * (batch.x.ndim - 2)
+    sides = [jnp.asarray(side, batch.x.dtype) for side in limits]
+    sides = [jnp.broadcast_to(side.reshape(*side.shape, *ones), (*batch.x.shape[:2], *ones)) for side in sides]
+    states = [_State.at(member, batch.x) for member in members]
+    return Particles(members, recalibrate, states, masks, limits, sides, hide_own, redraw, tuple(names))
+
+
+def _hidden_in(batch: Batch, masks, members: Sequence[Member]) -> Float[Array, "#channel *ones"] | None:
+    """Return what stands at the hidden points of the fields to start from, where these tell.
+
+    A network has offsets of its own, which serve fields that come with a mask and may be whole.
+    """
+    num_dims = batch.x.ndim - 2
+    zero = jnp.zeros((1,) * (num_dims + 1))
+    offsets = [zero if member.units is None else member.units[0] for member in members]
+    is_network = isinstance(members[0].step, SurrogateStep)
+    if not bool(batch.mask.all()):
+        of_function = [] if members[0].units is None else offsets
+        return hidden_value_in(batch.x, batch.mask, offsets if is_network else of_function)
+    if masks is None or is_network or members[0].units is not None:
+        return None
+    return hidden_value_in(batch.x, masks[0], [])
+
+
+def _limits_of(predictor: Any, x0: Float[Array, "batch channel *space"]) -> Limits:
+    """Return the limits that a predictor knows, or else the widened range of each trajectory's first field."""
+    known = getattr(predictor, "limits", None)
+    if isinstance(known, Limits):
+        return known
+    fields = np.asarray(x0)
+    each = [Limits.around(fields[row : row + 1], _WIDTHS) for row in range(len(fields))]
+    return Limits(*(np.stack(side) for side in zip(*each, strict=True)))
+
+
+class _State(NamedTuple):
+    """The particles of a member after some steps.
+
+    Attributes:
+        means: Their own means, which the next step reads.
+        instances: Those without the noise of ψ; None where ψ has none.
+        lost_at: The step at which each was lost, or 0.
+    """
+
+    means: Float[Array, "particle batch channel *space"]
+    instances: Float[Array, "particle batch channel *space"] | None
+    lost_at: Int[Array, "particle batch"]
+
+    @classmethod
+    def at(cls, member: Member, x0: Float[Array, "batch channel *space"]) -> "_State":
+        """Return all particles of a member at one field."""
+        z = jnp.broadcast_to(standardized_fields(x0, member.units), (len(member.keys), *x0.shape))
+        return cls(z, None if member.quiet is None else z, jnp.zeros(member.keys.shape, jnp.int32))
+
+
+@dataclasses.dataclass
+class Particles:
+    """All particles of a forecast, which `to` takes further: in parts, a long forecast needs less memory."""
+
+    members: list[Member]
+    recalibrate: Recalibrate
+    states: list[_State]
+    masks: Bool[Array, "step batch #channel *space"] | None
+    limits: Limits
+    sides: list[Float[Array, "batch channel *ones"]]
+    hide_own: bool
+    redraw: bool
+    names: tuple[str, ...]
+    step: int = 0
+
+    def to(self, leads: tuple[int, ...]) -> Forecast:
+        """Take all particles to the last of some leads, and return the forecast at these."""
+        rolled = [self._rolled(member, state, leads) for member, state in zip(self.members, self.states, strict=True)]
+        parts, beyond, self.states = (list(each) for each in zip(*rolled, strict=True))
+        self.step = leads[-1]
+        predictive = self.recalibrate(pooled(parts), jnp.asarray(leads))
+        lost_at = jnp.concatenate([state.lost_at for state in self.states])
+        return Forecast(predictive, jnp.concatenate(beyond), lost_at, self.limits, leads, self.names)
+
+    def _rolled(
+        self, member: Member, state: _State, leads: tuple[int, ...]
+    ) -> tuple[Mixture | InUnits, Float[Array, "particle lead batch"], _State]:
+        """Take the particles of one member further, in chunks of at most `_VALUES_PER_CALL` values.
+
+        Returns:
+            Their mixture, the share of values beyond the limits, and their state at the last lead.
+        """
+        particles, size, *field = state.means.shape
+        on_cpu = jax.default_backend() == "cpu"
+        values = _VALUES_PER_CALL["cpu" if on_cpu else "accelerator"]
+        together = max(1, values // (math.prod(field) * member.width))
+        of_particles = min(particles, together)
+        of_batch = min(size, max(1, together // of_particles))
+        sides = [standardized_fields(side, member.units) for side in self.sides]
+        gaps = jnp.diff(jnp.asarray((self.step, *leads)))
+        rows = []
+        for first_row in range(0, size, of_batch):
+            # The last chunk starts early enough to be full, so that one program serves all.
+            begin = min(first_row, size - of_batch)
+            chosen = slice(begin, begin + of_batch)
+            columns = []
+            for first in range(0, particles, of_particles):
+                begin_p = min(first, particles - of_particles)
+                own = slice(begin_p, begin_p + of_particles)
+                rolled = _roll(
+                    member._replace(keys=member.keys[own, chosen]),
+                    jnp.arange(particles)[own],
+                    jax.tree.map(lambda array, own=own, chosen=chosen: array[own, chosen], state),
+                    jnp.asarray(self.step),
+                    None if self.masks is None else self.masks[:, chosen],
+                    gaps,
+                    [side[chosen] for side in sides],
+                    self.hide_own,
+                    self.redraw,
+                )
+                columns.append(jax.tree.map(lambda array, new=first - begin_p: array[new:], rolled))
+            by_lead, after = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *columns)
+            new = first_row - begin
+            rows.append(
+                (
+                    jax.tree.map(lambda array, new=new: array[:, :, new:], by_lead),
+                    jax.tree.map(lambda array, new=new: array[:, new:], after),
+                )
+            )
+        by_lead, after = zip(*rows, strict=True)
+        mixture, beyond = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *by_lead)
+        after = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=1), *after)
+        if member.growth is not None:
+            mixture = jax.vmap(member.growth, in_axes=(1, 0), out_axes=1)(mixture, jnp.asarray(leads))
+        return (mixture if member.units is None else InUnits(mixture, *member.units)), beyond, after
 
 
 def checked_leads(leads: Sequence[int] | None, steps: int, particles: int) -> tuple[int, ...]:
@@ -195,54 +383,7 @@ def _masks(batch: Batch, mask, steps: int) -> Bool[Array, "step batch #channel *
     return jnp.broadcast_to(masks, (masks.shape[0], shape[0], masks.shape[2], *shape[2:]))
 
 
-def _roll_member(
-    member: Member, x0, masks, leads: tuple[int, ...], limits: Limits, hide_own: bool, redraw: bool
-) -> tuple[Mixture | InUnits, Float[Array, "particle lead batch"], Int[Array, "particle batch"]]:
-    """Roll out the particles of one member, in chunks of at most `_VALUES_PER_CALL` values.
-
-    Returns:
-        Their mixture, the share of values beyond the limits, and when particles were lost.
-    """
-    particles, size = member.keys.shape
-    on_cpu = jax.default_backend() == "cpu"
-    together = max(1, _VALUES_PER_CALL["cpu" if on_cpu else "accelerator"] // math.prod(x0.shape[1:]))
-    of_particles = min(particles, together)
-    of_batch = min(size, max(1, together // of_particles))
-    ones = (-1, *(1,) * (x0.ndim - 2))
-    low, high = (standardized_fields(jnp.asarray(side, x0.dtype).reshape(ones), member.units) for side in limits)
-    state = standardized_fields(x0, member.units)
-    gaps = jnp.diff(jnp.asarray((0, *leads)))
-    rows = []
-    for start in range(0, size, of_batch):
-        # The last chunk starts early enough to be full, so that one program serves all.
-        begin = min(start, size - of_batch)
-        chosen = slice(begin, begin + of_batch)
-        columns = []
-        for first in range(0, particles, of_particles):
-            begin_p = min(first, particles - of_particles)
-            own = slice(begin_p, begin_p + of_particles)
-            rolled = _roll(
-                member._replace(keys=member.keys[own, chosen]),
-                jnp.arange(particles)[own],
-                state[chosen],
-                None if masks is None else masks[:, chosen],
-                gaps,
-                (low, high),
-                hide_own,
-                redraw,
-            )
-            columns.append(jax.tree.map(lambda a, new=first - begin_p: a[new:], rolled))
-        by_lead, lost = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *columns)
-        rows.append((jax.tree.map(lambda a, new=start - begin: a[:, :, new:], by_lead), lost[:, start - begin :]))
-    by_lead, lost = zip(*rows, strict=True)
-    mixture, beyond = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *by_lead)
-    if member.growth is not None:
-        mixture = jax.vmap(member.growth, in_axes=(1, 0), out_axes=1)(mixture, jnp.asarray(leads))
-    predictive = mixture if member.units is None else InUnits(mixture, *member.units)
-    return predictive, beyond, jnp.concatenate(lost, axis=1)
-
-
-class _State(NamedTuple):
+class _Step(NamedTuple):
     """All particles between two steps: their last mixture, the share of its values beyond the limits, and lost ones."""
 
     mixture: Mixture
@@ -255,19 +396,20 @@ class _State(NamedTuple):
 def _roll(
     member: Member,
     numbers: Int[Array, " particle"],
-    x0: Float[Array, "batch channel *space"],
+    state: _State,
+    step: Int[Array, ""],
     masks: Bool[Array, "step batch #channel *space"] | None,
     gaps: Int[Array, " lead"],
-    limits: tuple[Array, Array],
+    limits: list[Float[Array, "batch channel *ones"]],
     hide_own: bool,
     redraw: bool,
-) -> tuple[tuple[Mixture, Float[Array, "particle lead batch"]], Int[Array, "particle batch"]]:
+) -> tuple[tuple[Mixture, Float[Array, "particle lead batch"]], _State]:
     """Return the mixture at the leads that are `gaps` apart, (particle, lead, batch, channel, *space).
 
-    With it, the share of its values beyond the limits; and the step at which each particle was lost.
+    With it, the share of its values beyond the limits; and the state at the last lead.
     """
     low, high = limits
-    field_axes = tuple(range(2, x0.ndim + 1))
+    field_axes = tuple(range(2, state.means.ndim))
 
     def mask_of(step) -> Mask:
         if masks is None:
@@ -279,7 +421,7 @@ def _roll(
         """Return what the next step reads: the limit in place of a prediction beyond it, which is no field."""
         return jnp.where(step > 0, jnp.clip(means, low, high), means)
 
-    def advance(state: _State) -> _State:
+    def advance(state: _Step) -> _Step:
         mask = mask_of(state.step)
         # Step 0 of both ways draws the same instance, so that one step is always the prediction.
         again = redraw & (state.step > 0)
@@ -298,17 +440,14 @@ def _roll(
         is_near = jnp.all((mixture.means >= low - width) & (mixture.means <= high + width), axis=field_axes)
         step = state.step + 1
         lost_at = jnp.where((state.lost_at == 0) & ~is_near, step, state.lost_at)
-        return _State(mixture, jnp.mean(~is_within, axis=field_axes), lost_at, step)
+        return _Step(mixture, jnp.mean(~is_within, axis=field_axes), lost_at, step)
 
-    def to_next_lead(state: _State, gap) -> tuple[_State, tuple[Mixture, Array]]:
+    def to_next_lead(state: _Step, gap) -> tuple[_Step, tuple[Mixture, Array]]:
         state = jax.lax.fori_loop(0, gap, lambda _, state: advance(state), state)
         return state, (state.mixture, state.beyond)
 
-    particles = member.keys.shape[0]
-    start = jnp.broadcast_to(x0, (particles, *x0.shape))
-    zeros = jnp.zeros_like(start)
-    instances = None if member.quiet is None else start
-    none = jnp.zeros(member.keys.shape)
-    state = _State(Mixture(start, zeros, zeros, instances), none, none.astype(jnp.int32), jnp.asarray(0))
-    state, by_lead = jax.lax.scan(to_next_lead, state, gaps)
-    return jax.tree.map(lambda array: jnp.moveaxis(array, 0, 1), by_lead), state.lost_at
+    zeros, none = jnp.zeros_like(state.means), jnp.zeros(member.keys.shape)
+    first = _Step(Mixture(state.means, zeros, zeros, state.instances), none, state.lost_at, step)
+    last, by_lead = jax.lax.scan(to_next_lead, first, gaps)
+    after = _State(last.mixture.means, last.mixture.instance_means, last.lost_at)
+    return jax.tree.map(lambda array: jnp.moveaxis(array, 0, 1), by_lead), after

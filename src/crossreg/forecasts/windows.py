@@ -13,8 +13,8 @@ from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.pairs import AbstractPairs, GridPairs
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import Forecast
-from crossreg.forecasts.particles import affine_of, seen_in
-from crossreg.forecasts.rollout import checked_leads, follow
+from crossreg.forecasts.particles import affine_of, hidden_value, seen_in
+from crossreg.forecasts.rollout import checked_leads, start
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictors.predictor import Predictor
 
@@ -70,6 +70,7 @@ def forecasts_of(
     particles: int,
     key: PRNGKeyArray,
     progress: Callable[[int], None] | None = None,
+    in_parts: bool = False,
     **how: Any,
 ) -> Iterator[Window]:
     """Forecast windows of a split, as many at a time as memory is meant for.
@@ -83,32 +84,37 @@ def forecasts_of(
         particles: Particles of each forecast.
         key: The key that the windows' own keys are folded from, so that none depends on its companions.
         progress: Called after each part with the number of windows in it.
+        in_parts: Whether a window may come in parts, of some leads each, where all of them are too large for memory.
         **how: Further arguments of `rollout`.
 
     Yields:
-        Windows, in order.
+        Windows, in order; with `in_parts`, leads of a window in order too.
 
     Raises:
         InputError: If there are no particles, or leads beyond the steps.
     """
     leads = checked_leads(leads, steps, particles)
-    together = max(1, _MOST_VALUES // (math.prod(pairs.field_shape) * len(leads) * particles))
+    of_lead = math.prod(pairs.field_shape) * particles
+    together = max(1, _MOST_VALUES // (of_lead * len(leads)))
+    at_once = max(1, _MOST_VALUES // of_lead) if in_parts else len(leads)
+    hidden = hidden_value(pairs, len(pairs.field_shape) - 1)
     for begin in range(0, len(first), together):
         own = first[begin : begin + together]
         batch = pairs[own]
         channels = batch.y.shape[1]
-        mask = None
-        if pairs.run_mask is None or pairs.may_have_gaps:
-            own_masks = steps if how.get("hide_own", True) else 1
-            units = affine_of(pairs, batch.x.ndim - 2)
-            inputs = (pairs[own + step] for step in range(own_masks))
-            mask = jnp.stack([seen_in(at.x[:, :channels], at.mask, units) for at in inputs])
+        # In the units of the data: those of a predictor may be others.
+        own_masks = steps if (pairs.run_mask is None or pairs.may_have_gaps) and how.get("hide_own", True) else 1
+        units = affine_of(pairs, batch.x.ndim - 2)
+        inputs = (pairs[own + step] for step in range(own_masks))
+        mask = jnp.stack([seen_in(at.x[:, :channels], at.mask, units) for at in inputs])
         keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(own))
-        forecast = follow(predictor, batch, steps, particles, key=keys, leads=leads, mask=mask, **how)
-        targets = [pairs[own + lead - 1] for lead in leads]
-        truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
-        whole = jnp.stack([_is_whole(pairs, own + lead - 1) for lead in leads])
-        yield Window(forecast, truth, weight, whole, batch.x[:, :channels])
+        followed = start(predictor, batch, steps, particles, key=keys, mask=mask, hidden=hidden, **how)
+        for first_lead in range(0, len(leads), at_once):
+            part = leads[first_lead : first_lead + at_once]
+            targets = [pairs[own + lead - 1] for lead in part]
+            truth, weight = (jnp.stack([getattr(t, name) for t in targets]) for name in ("y", "weight"))
+            whole = jnp.stack([_is_whole(pairs, own + lead - 1) for lead in part])
+            yield Window(followed.to(part), truth, weight, whole, batch.x[:, :channels])
         if progress is not None:
             progress(len(own))
 

@@ -7,7 +7,7 @@ least α. Neighbouring points of a field are not exchangeable, so on fields the 
 approximate after another wrapper that was fitted to the same held-out points.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -54,6 +54,11 @@ class Conformal(eqx.Module):
         mixture = predictive.standard if isinstance(predictive, InUnits) else predictive
         assert isinstance(mixture, Mixture)
         return with_standard(predictive, Recalibrated(mixture, self.knots, self.targets, self.tail))
+
+    @property
+    def limits(self) -> Any:
+        """The range that particles are held to in forecasts: that of the predictor inside."""
+        return getattr(self.predictor, "limits", None)
 
 
 def conformal_levels(scores: Float[np.ndarray, " point"]) -> Levels:

@@ -1,11 +1,13 @@
 """Deep ensembles: members that differ in their seeds alone, pooled as one equally weighted mixture."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+import numpy as np
+from jaxtyping import Array, Float, Key
 
 from crossreg.data.pairs import Batch
 from crossreg.errors import InputError
@@ -53,6 +55,17 @@ def member_keys(number: int, keys: Key[Array, " batch"]) -> Key[Array, " batch"]
 
 
 def pooled(parts: Sequence[Mixture | InUnits]) -> Mixture | InUnits:
-    """Return the mixture of all components of several mixtures, in the units of the first; each may have its own."""
-    components = (standardized_as(part, parts[0]) for part in parts)
-    return with_standard(parts[0], jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *components))
+    """Return the mixture of all components of several mixtures, in the units of the first; each may have its own.
+
+    Where a mixture has means under generalization noise alone, those of one without predictive noise are its means.
+    """
+    mixtures = [standardized_as(part, parts[0]) for part in parts]
+    if any(mixture.instance_means is not None for mixture in mixtures):
+        mixtures = [dataclasses.replace(mixture, instance_means=_instances(mixture)) for mixture in mixtures]
+    return with_standard(parts[0], jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *mixtures))
+
+
+def _instances(mixture: Mixture) -> Float[Array, "sample *shape"]:
+    """Return as many means under generalization noise alone as there are components, so that it keeps its share."""
+    own, number = mixture.instance_means, mixture.num_samples
+    return mixture.means if own is None else own[np.arange(number) * own.shape[0] // number]

@@ -9,7 +9,7 @@ too sure of themselves although their means are rightly spread. For a single Gau
 mean square of the z-scores.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -44,6 +44,11 @@ class Tempered(eqx.Module):
     def recalibrate(self, mixture: Mixture | InUnits) -> Mixture | InUnits:
         """Return a mixture with the fitted scale."""
         return _widened(mixture, self.temperature, self.form)
+
+    @property
+    def limits(self) -> Any:
+        """The range that particles are held to in forecasts: that of the predictor inside."""
+        return getattr(self.predictor, "limits", None)
 
 
 def _widened(mixture: Mixture | InUnits, temperature: Float[Array, ""], form: Form) -> Mixture | InUnits:

@@ -3,6 +3,7 @@
 The scores of test trajectories are written to `rollout.json`, the first of them at every point to `rollout_fields.npz`.
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.files.memory import check_room
-from crossreg.forecasts.rollout import checked_leads, follow
+from crossreg.forecasts.rollout import checked_leads, start
 from crossreg.metrics.test_times import trained_steps
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.fields.forecast_fields import compute_forecast_fields, write_forecasts
@@ -27,7 +28,10 @@ from crossreg.runs.run_folder import Run
 from crossreg.runs.safeguards.locks import locked
 
 STEPS = 50
-_VALUES_PER_CALL = 2**25
+# Values of all particles at the leads that are computed together, and how many arrays of them there are at a time:
+# means and two variances, joined from parts, and at one lead what a quantile needs.
+_VALUES_PER_CALL, _COPIES = 2**25, 6
+_MOMENTS = ("mean", "std", "std_predictive", "std_generalization")
 
 
 def forecast_test(
@@ -135,37 +139,52 @@ def forecast_fields(
     if samples < 0:
         raise InputError(f"samples is {samples}: must be at least 0")
     leads = checked_leads(leads, steps, particles)
+    # Of whole fields at all leads as many as fit; of larger fields, one at a time, at some leads at a time.
+    of_lead = x[0].size * particles
+    chunk = max(1, min(_VALUES_PER_CALL // (of_lead * len(leads)), x.shape[0]))
+    at_once = max(1, min(_VALUES_PER_CALL // of_lead, len(leads)))
     check_room(
-        4 * x.size * len(leads) * (4 + len(levels) + samples),
-        f"a forecast of {x.shape[0]} fields of {x[0].size} values at {len(leads)} leads with {len(levels)} levels",
+        4 * x.size * len(leads) * (4 + len(levels) + samples) + 4 * chunk * of_lead * (_COPIES * at_once + _COPIES),
+        f"a forecast of {x.shape[0]} fields of {x[0].size} values with {particles} particles at {len(leads)} leads with"
+        f" {len(levels)} levels",
     )
-    start = observe(run, x, mask)[:, : run.channels]
+    observed = observe(run, x, mask)[:, : run.channels]
     seen = np.isfinite(x)
     key = evaluation_key(seed)
-    chunk = max(1, min(_VALUES_PER_CALL // (x[0].size * len(leads) * particles), x.shape[0]))
-    parts = []
+    shape = (len(leads), *x.shape)
+    arrays: dict[str, np.ndarray] = {name: np.empty(shape, np.float32) for name in _MOMENTS}
+    arrays["quantiles"] = np.empty((len(levels), *shape), np.float32)
+    if samples:
+        arrays["samples"] = np.empty((samples, *shape), np.float32)
+    held, lost = np.zeros(len(leads)), np.zeros(len(leads), int)
     with CountDisplay("fields forecast", enabled=progress) as display:
         for begin in range(0, x.shape[0], chunk):
-            index = np.arange(begin, min(begin + chunk, x.shape[0]))
+            # The last chunk is padded with the last field, so that one program serves all.
+            index, size = np.minimum(np.arange(begin, begin + chunk), x.shape[0] - 1), min(chunk, x.shape[0] - begin)
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
             # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
-            if run.config.data.mask_channel and not seen[index].all():
+            if run.config.data.mask_channel and not seen.all():
                 masks = np.broadcast_to(masks, (steps, len(index), run.channels, *mask.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))
-            how = {"key": keys, "leads": leads, "mask": masks, "limits": run.limits}
-            forecast = follow(run.model, start[index], steps, particles, **how)
-            arrays = {name: getattr(forecast, name) for name in ("mean", "std", "std_predictive", "std_generalization")}
-            arrays["quantiles"] = jnp.stack([forecast.quantile(level) for level in levels])
-            if samples:
-                arrays["samples"] = forecast.samples(samples, key=jax.random.fold_in(keys[0], samples))
-            beyond = np.array([forecast.held_share * len(index), forecast.lost])
-            parts.append(({name: np.asarray(array) for name, array in arrays.items()}, beyond))
-            display.update(int(index[-1]) + 1, x.shape[0])
-    axis = {name: array.ndim - x.ndim for name, array in parts[0][0].items()}
-    arrays = {name: np.concatenate([part[name] for part, _ in parts], axis=axis[name]) for name in axis}
-    held, lost = np.sum([beyond for _, beyond in parts], axis=0)
-    arrays |= {"held_share": held / x.shape[0], "out_of_range": lost.astype(int)}
+            followed = start(run.model, observed[index], steps, particles, key=keys, mask=masks, limits=run.limits)
+            for first in range(0, len(leads), at_once):
+                part = slice(first, first + at_once)
+                forecast = followed.to(leads[part])
+                place = (..., part, slice(begin, begin + size), *(slice(None) for _ in x.shape[1:]))
+                for name in _MOMENTS:
+                    arrays[name][place] = getattr(forecast, name)[:, :size]
+                for number, level in enumerate(levels):
+                    arrays["quantiles"][number][place] = forecast.quantile(level)[:, :size]
+                if samples:
+                    drawn = forecast.samples(samples, key=jax.random.fold_in(keys[0], samples + first))
+                    arrays["samples"][place] = drawn[:, :, :size]
+                own = {"beyond": forecast.beyond[:, :, :size], "lost_at": forecast.lost_at[:, :size]}
+                forecast = dataclasses.replace(forecast, **own)
+                held[part] += forecast.held_share * size
+                lost[part] += forecast.lost
+            display.update(begin + size, x.shape[0])
+    arrays |= {"held_share": held / x.shape[0], "out_of_range": lost}
     return arrays | {"levels": np.asarray(levels), "leads": np.asarray(leads)}
 
 

@@ -30,12 +30,14 @@ from crossreg.data.checks import check_mask
 from crossreg.data.dataset import Data, SplitName
 from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
+from crossreg.data.observation import masking_in_words
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.data.units import Units
 from crossreg.errors import InputError, in_one_line
 from crossreg.files.whole import check_is_folder, read_array, read_json
 from crossreg.forecasts.forecast import Forecast, Limits
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.particles import hidden_value
+from crossreg.forecasts.rollout import Known, rollout
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import model_like
 from crossreg.nn.surrogate import Surrogate, predict
@@ -64,6 +66,7 @@ class Run(NamedTuple):
         digest: The digest of the data.
         input_range: The range of the inputs in training; None where an older version did not store it.
         axes: The letters of the axes in the data file, as far as they are known.
+        names: The names of the channels, as far as they are known.
 
     Example:
         ```python
@@ -81,6 +84,7 @@ class Run(NamedTuple):
     digest: str
     input_range: InputRange | None = None
     axes: str = ""
+    names: tuple[str, ...] = ()
 
     def predict(
         self, x: Float[Array | np.ndarray, "batch in *space"], *, key: PRNGKeyArray | None = None
@@ -135,7 +139,8 @@ class Run(NamedTuple):
         """Forecast fields many steps ahead, under the run's mask and within its limits.
 
         Args:
-            x0: The fields to start from, hidden points at 0 or the offset of their channel.
+            x0: The fields to start from, hidden points at 0 or the offset of their channel; or a batch, which brings
+                its masks along. Without a mask for the whole run, fields need a `mask`.
             steps: How many steps ahead.
             particles: Model instances.
             **how: Further arguments of [`rollout`][crossreg.rollout], such as `key`, `leads` and `mask`.
@@ -146,11 +151,24 @@ class Run(NamedTuple):
         Raises:
             InputError: As for `predict`, or if an argument is out of range.
         """
+        return rollout(self, x0, steps, particles, **how)
+
+    def known_of(self, x0: Float[Array | np.ndarray, "..."] | Batch) -> Known:
+        """Return what is known of fields to start a rollout from, after checks.
+
+        Args:
+            x0: The fields, or a batch.
+
+        Returns:
+            The limits, the run's mask, what stands at hidden points, and the names of the channels.
+
+        Raises:
+            InputError: As for `rollout`.
+        """
         self._check_inputs(x0.x if isinstance(x0, Batch) else x0, "x0")
-        own: dict[str, Any] = {"limits": self.limits}
-        if not isinstance(x0, Batch):
-            own["mask"] = self.mask
-        return rollout(self.model, x0, steps, particles, **own | how)
+        data = self.config.data
+        masking = masking_in_words(data.observed_fraction, data.mask_per, has_gaps=False) if self.mask is None else ""
+        return Known(self.limits, self.mask, masking, hidden_value(self.model, len(self.space)), self.names)
 
     def load_data(self, path: Path | None = None) -> Data:
         """Load the splits of the run.
@@ -226,7 +244,8 @@ def load_run(folder: Path | str) -> Run:
     channels = fields.channels
     like = model_like(config.model, channels + config.data.mask_channel, (channels, *fields.space), fields.units)
     model = load_model(folder / MODEL, like, identity=fields.identity)
-    return Run(config, model, channels, fields.space, mask, fields.digest, fields.input_range, fields.axes)
+    known = (fields.digest, fields.input_range, fields.axes, fields.names)
+    return Run(config, model, channels, fields.space, mask, *known)
 
 
 class RunFields(NamedTuple):

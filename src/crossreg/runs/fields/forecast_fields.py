@@ -13,7 +13,7 @@ from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import GridPairs
 from crossreg.files.whole import write_json
-from crossreg.forecasts.windows import Window, forecasts_of
+from crossreg.forecasts.windows import forecasts_of
 from crossreg.predictive.in_units import error_of
 from crossreg.progress.display import CountDisplay
 from crossreg.runs.fields.stored_fields import Planes, StoredFields, read_stored_fields, write_run_fields
@@ -51,14 +51,21 @@ def compute_forecast_fields(
     rows = range(min(_MOST_TRAJECTORIES, int(pairs.num_rows)))
     lines, planes = [], None
     with CountDisplay("forecasts stored", enabled=progress) as display:
-        for row, window in zip(rows, _windows(run, pairs, rows, leads, steps, particles), strict=True):
-            whole = _fields(window, pairs, row, leads)
-            line = (..., *(size // 2 for size in space[1:]))
-            lines.append({name: values[line] for name, values in whole.items()})
-            if row == 0 and len(space) > 1:
-                planes = _planes(whole, leads, space)
+        for row in rows:
+            whole = _of_leads(run, pairs, row, leads, steps, particles)
+            line, plane = _cuts(space)
+            wanted = {leads[0], leads[len(leads) // 2], leads[-1]} if row == 0 and len(space) > 1 else ()
+            along, planes_at = [], []
+            for lead, fields in zip(leads, whole, strict=True):
+                # Copies, since a view would keep the whole field.
+                along.append({name: values[line].copy() for name, values in fields.items()})
+                if lead in wanted:
+                    planes_at.append({name: values[plane].copy() for name, values in fields.items()})
+            lines.append(_stacked(along))
+            if planes_at:
+                planes = _planes(_stacked(planes_at), sorted(wanted), space)
             display.update(row + 1, len(rows))
-    cut: dict[str, Any] = {name: np.stack([part[name] for part in lines]) for name in lines[0]}
+    cut: dict[str, Any] = _without_gaps(_stacked(lines))
     pit = np.histogram(cut.pop("pit"), bins=_BINS, range=(0, 1))[0]
     return StoredFields(
         trajectories=np.asarray(rows),
@@ -75,28 +82,41 @@ def compute_forecast_fields(
     )
 
 
-def _windows(run: Run, pairs: GridPairs, rows, leads, steps: int, particles: int) -> Iterator[Window]:
-    """Return one forecast after the other: all leads of one may be large."""
+def _of_leads(
+    run: Run, pairs: GridPairs, row: int, leads, steps: int, particles: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the arrays of one forecast at each lead, (channel, *space): those of all leads may be large."""
     limits: dict[str, Any] = {} if run.limits is None else {"limits": run.limits}
-    for row in rows:
-        first = np.asarray([row * pairs.pairs_per_row])
-        how = {"first": first, "particles": particles, "key": evaluation_key(0)} | limits
-        yield from forecasts_of(run.model, pairs, leads, steps, **how)
+    first = row * pairs.pairs_per_row
+    how = {"first": np.asarray([first]), "particles": particles, "key": evaluation_key(0), "in_parts": True} | limits
+    for window in forecasts_of(run.model, pairs, leads, steps, **how):
+        for place, lead in enumerate(window.forecast.leads):
+            index = np.asarray([first + lead - 1])
+            known = pairs.hold(index).known(jax.numpy.asarray(index))
+            truth = jax.numpy.where(known, window.truth[place], np.nan)
+            fields = jax.device_get(_at(window.forecast.at(lead), truth))
+            seen = np.asarray(pairs[index].mask)[0, 0]
+            yield {name: values[0] for name, values in fields.items()} | {"observed": seen}
 
 
-def _fields(window: Window, pairs: GridPairs, row: int, leads) -> dict[str, np.ndarray]:
-    """Return the arrays of one forecast, (lead, …)."""
-    index = row * pairs.pairs_per_row + np.asarray(leads) - 1
-    held = pairs.hold(index)
-    known = np.asarray(held.known(jax.numpy.asarray(index)))
-    observed = np.asarray(pairs[index].mask)[:, 0]
-    parts = []
-    for place, lead in enumerate(leads):
-        truth = jax.numpy.where(known[place], window.truth[place, 0], np.nan)[None]
-        parts.append(jax.device_get(_at(window.forecast.at(lead), truth)))
-    fields = {name: np.stack([part[name][0] for part in parts]) for name in parts[0]}
+def _cuts(space: list[int]) -> tuple[tuple, tuple]:
+    """Return the line through the middle of a field, and the plane, with fewer points."""
+    stride = slice(None, None, _stride(space))
+    return (..., *(size // 2 for size in space[1:])), (..., stride, stride, *(size // 2 for size in space[2:]))
+
+
+def _stride(space: list[int]) -> int:
+    return math.ceil(max(space[:2]) / _MOST_PER_SIDE)
+
+
+def _stacked(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+
+
+def _without_gaps(fields: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return fields without the mean in gaps where there are none."""
     gaps = np.isnan(fields["truth"]).any()
-    return {name: values for name, values in fields.items() if gaps or name != "gap_mean"} | {"observed": observed}
+    return {name: values for name, values in fields.items() if gaps or name != "gap_mean"}
 
 
 @eqx.filter_jit
@@ -114,13 +134,10 @@ def _at(predictive, truth) -> dict[str, jax.Array]:
     }
 
 
-def _planes(whole: dict[str, np.ndarray], leads, space: list[int]) -> Planes:
-    """Return whole fields of the first trajectory at three leads."""
-    places = np.unique([0, len(leads) // 2, len(leads) - 1])
-    stride = math.ceil(max(space[:2]) / _MOST_PER_SIDE)
-    cut = (..., slice(None, None, stride), slice(None, None, stride), *(size // 2 for size in space[2:]))
-    kept = {name: whole[name][places][cut][None] for name in whole if name not in ("offsets", "pit")}
-    return Planes(np.asarray([0]), stride, np.asarray(leads)[places], **kept)
+def _planes(fields: dict[str, np.ndarray], leads: list[int], space: list[int]) -> Planes:
+    """Return planes of the first trajectory at some leads."""
+    kept = {name: values[None] for name, values in _without_gaps(fields).items() if name not in ("offsets", "pit")}
+    return Planes(np.asarray([0]), _stride(space), np.asarray(leads), **kept)
 
 
 def write_forecasts(folder: Path, scores: dict[str, Any], stored: StoredFields) -> None:
