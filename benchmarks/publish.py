@@ -318,9 +318,9 @@ def summary_table(rows: Sequence[dict[str, Any]]) -> list[str]:
         cells = []
         for method in shown:
             nll, ece = (by[method].interval(score) for score in ("test_nll", "test_ece_mix"))
-            cells.append(
-                f"{with_interval(nll, 2)} / {with_interval(ece, 3)}".replace("/ 0.", "/ .").replace("± 0.", "± .")
-            )
+            # Without spaces around ±, so that each score is one word of a short page.
+            cell = f"{with_interval(nll, 2)} / {with_interval(ece, 3)}".replace(" ± ", "±")
+            cells.append(cell.replace("/ 0.", "/ .").replace("±0.", "±."))
         line = by["xreg"]
         table.append(f"| {line.regime['observed_fraction']}, {line.split[0]} | " + " | ".join(cells) + " |")
     return table
@@ -355,30 +355,19 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     return lines
 
 
-# Settings that came later, whose default is what was done before.
-_LATER = ("lead_growth", "reg_horizon", "rollout_steps", "train_objective", "train_rollout_steps")
-
-
 def _other_defaults(made: dict[str, Any]) -> str:
     """Return in words the defaults that were different when the rows were made.
 
-    Settings of data that did not exist then are those of files, which the sweeps here do not read.
+    The default of a setting that did not exist then is what was done then.
     """
     then, now = made["config"], to_dict(Config())
     others = [
-        f"`{name}` {then[part][name]}" if name in then[part] else f"no `{name}`"
-        for part, name in ((part, name) for part in now for name in now[part] if name not in ("steps", "seed"))
-        if (
-            then[part][name] != now[part][name]
-            if name in then[part]
-            else part != "data" and _is_on(name, now[part][name])
-        )
+        f"`{name}` {then[part][name]}"
+        for part in now
+        for name in now[part]
+        if name not in ("steps", "seed") and then[part].get(name, now[part][name]) != now[part][name]
     ]
     return f" The defaults were others then: {', '.join(others)}." if others else ""
-
-
-def _is_on(name: str, value: Any) -> bool:
-    return name not in _LATER and value not in (None, "none")
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:

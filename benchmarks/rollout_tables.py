@@ -204,7 +204,7 @@ def front(found: Sequence[Setting], prefix: str, level: str) -> list[str]:
     setting = headline(found)
     if setting is None:
         return []
-    leads = [lead for lead in (1, 10, 50, 100) if lead in setting.leads]
+    leads = [lead for lead in (1, 10, 100) if lead in setting.leads]
     best = best_baseline(setting, leads[-1])
     shown = [*(m for m in ON_FRONT if m != CLIMATOLOGY), *([best] if best else [])]
     there = [m for m in dict.fromkeys(shown) if m in setting.lines]
@@ -214,15 +214,15 @@ def front(found: Sequence[Setting], prefix: str, level: str) -> list[str]:
     return [
         f"{level} Forecasts of many steps",
         "",
-        f"![Spread/skill, ECE and CRPS of forecasts against the lead]({prefix}figures/rollouts/front.png)",
+        f"![Spread/skill, ECE and CRPS against the lead]({prefix}figures/rollouts/front.png)",
         "",
-        f"*Forecasts on {setting.title}: means over {seeds} seeds, in the figure with 95% intervals. `xreg` learned its"
-        f" error bars on single steps, `xreg-rollout` on held-out rollouts of {horizon} steps. The ensembles have three"
-        " members; `ensemble+growth` is a plain one, widened by lead on the same held-out trajectories.*",
+        f"*{setting.title}: means over {seeds} seeds (bands: 95% intervals). `xreg` learned its error bars on single steps,"
+        f" `xreg-rollout` on held-out rollouts of {horizon} steps. Ensembles have three members; `ensemble+growth` is a"
+        " plain one, widened by lead on the same held-out trajectories.*",
         "",
         *piped([["spread/skill / ECE / CRPS", *(f"lead {lead}" for lead in leads)], *body]).splitlines(),
         "",
-        f"[All forecasts]({prefix}rollouts.md): further equations, partial observation, equal data, every baseline.",
+        f"[More equations, baselines and hidden points]({prefix}rollouts.md).",
     ]
 
 

@@ -54,10 +54,9 @@ def the_setting() -> str:
     regimes, [reg_size] = groups("paper"), {row["reg_size"] for row in rows("paper")}
     assert {line.seeds for group in regimes.values() for line in group.values() if line.by_seed[NLL]} == {10}
     assert all(len(line.mask_means(NLL)) == 1 for group in regimes.values() for line in group.values())
-    return f"""Test NLL / ECE in the paper's {WORDS[len(regimes)]} regimes, all trained with the same settings: mean
-        ± 95% interval over ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on
-        {reg_size} further trajectories (the paper does not say how many it used); plain dropout and ensembles do not
-        see them:"""
+    return f"""Test NLL / ECE in the paper's {WORDS[len(regimes)]} regimes, all with the same settings: mean ± 95%
+        interval over ten seeds, {10_000:,} steps, one mask and one set of trajectories. XReg's ρ learns on {reg_size}
+        further trajectories, which plain dropout and ensembles do not see:"""
 
 
 def the_table() -> str:
@@ -68,10 +67,9 @@ def the_table() -> str:
     assert round(full.mean, 4) == -round(full.half, 4)
     assert ece_level == 1
     return f"""In NLL XReg is ahead of dropout in {of(nll_dropout, 8)} regimes, and of the ensemble in
-        {of(nll_ensemble, 8)} (level in {WORDS[nll_level]}). In ECE it is ahead of dropout in {of(ece_dropout, 8)}
-        (level with {trajectories} trajectories, where dropout's seeds differ widely), and of the ensemble in
-        {of(ece_ensemble, 8)}, though only just at full observation
-        ({short(full.mean, 4)} ± {short(full.half, 4)}). These are {count} uncorrected comparisons: about
+        {of(nll_ensemble, 8)} (level in {WORDS[nll_level]}); in ECE, of dropout in {of(ece_dropout, 8)} (level with
+        {trajectories} trajectories) and of the ensemble in {of(ece_ensemble, 8)}, only just at full observation
+        ({short(full.mean, 4)} ± {short(full.half, 4)}). Of these {count} uncorrected comparisons, about
         {count * CHANCE:.1f} would fall outside the 95% interval by chance."""
 
 
@@ -200,9 +198,8 @@ def where_conformal_is_better() -> str:
     beyond = sum(ahead(group, m, "xreg", ECE) for group, m in pairs)
     assert all(ahead(groups("paper")[FULL], m, "xreg", NLL) for m in CONFORMAL if m.startswith("ensemble"))
     return f"""Fitted to the same held-out trajectories, they give dropout, ensembles and unregularized models an ECE
-        of {spread(eces, 3)} in the table's regimes: below XReg's in all {below} comparisons ({WORDS[len(CONFORMAL)]}
-        methods, {WORDS[len(regimes)]} regimes), and beyond the 95% interval in {beyond}. A conformal ensemble also has
-        a better likelihood than XReg at full observation."""
+        of {spread(eces, 3)} in the table's regimes: below XReg's in all {below} comparisons, and beyond the 95%
+        interval in {beyond}. A conformal ensemble also has a better likelihood at full observation."""
 
 
 def where_ensembles_are_better() -> str:

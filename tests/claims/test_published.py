@@ -40,7 +40,7 @@ def test_the_table_of_the_summaries_is_that_of_the_rows(rows, name):
                     if (row["method"], row["steps"]) == (method, 10_000)
                     and (row["observed_fraction"], row["train_size"]) == (float(fraction), int(size))
                 ]
-                mean, half = (float(number.replace("−", "-")) for number in said.split(" ± "))
+                mean, half = (float(number.replace("−", "-")) for number in said.split("±"))
                 assert len(picked) == 10
                 rounding = 0.0051 if score == "nll" else 0.00051
                 assert mean == pytest.approx(np.mean(picked), abs=rounding)
