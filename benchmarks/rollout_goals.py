@@ -71,9 +71,10 @@ def _goal_of_crps(setting: Setting | None, ours: str) -> list[str]:
         for baseline in (b for b, gap in gaps.items() if gap is None or gap.high >= 0):
             missed.setdefault(baseline, []).append(lead)
         best = best_baseline(setting, lead)
-        said += [f"lead {lead}: {percent(gaps[best])} from `{best}`"] if best and lead in SHOWN else []
+        said += [f"lead {lead}: {percent(gaps[best])} (`{best}`)"] if best and lead in SHOWN else []
     words = [f"`{baseline}` at {listed(where)}" for baseline, where in missed.items()]
-    return [goal, "best baseline: " + "; ".join(said), f"no: {'; '.join(words)}" if words else "yes"]
+    found = "difference from the best baseline: " + "; ".join(said)
+    return [goal, found, f"no: {'; '.join(words)}" if words else "yes"]
 
 
 def _goal_of_one_step(setting: Setting | None, score: str) -> list[str]:
@@ -91,7 +92,7 @@ def _goal_of_one_step(setting: Setting | None, score: str) -> list[str]:
 
 
 def _goal_of_particles(found: Sequence[Setting]) -> list[str]:
-    goal = "no particle out of range, counted"
+    goal = "no particle out of range"
     lines = [(s, s.lines[m]) for s in found for m in OURS if m in s.lines]
     if not lines:
         return _unknown(goal)
@@ -116,9 +117,7 @@ def _goal_of_cost(most: float) -> list[str]:
     """Compare the time of a training with rollouts on an H200 with that of one without, as `--training` stores them."""
     known = json.loads(SPEED.read_text()) if SPEED.exists() else {}
     there = [times["training"] for device, times in known.items() if "training" in times and "H200" in device]
-    goal = (
-        f"a training whose ρ learns from rollouts, against one from single steps, H200: at most {most:g} times as long"
-    )
+    goal = f"a training in which ρ learns from rollouts takes at most {most:g} times as long as one without, H200"
     if not there:
         return _unknown(goal)
     ours, single = (there[0][method][0] for method in (SINGLE, "xreg"))

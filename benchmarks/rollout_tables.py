@@ -93,7 +93,7 @@ def shown_leads(setting: Setting) -> list[int]:
 
 def overview(found: Sequence[Setting]) -> list[str]:
     """Return a table with two lines for each setting: error bars, and CRPS beside the best baseline of each lead."""
-    head = ["setting", "method", "leads", "spread/skill", "ECE", "CRPS less that of the best baseline, leads ≥ 10"]
+    head = ["setting", "method", "leads", "spread/skill", "ECE", "CRPS, difference from the best baseline, leads ≥ 10"]
     body = []
     for setting in found:
         for ours in (m for m in OURS if m in setting.lines):
@@ -114,7 +114,7 @@ def overview(found: Sequence[Setting]) -> list[str]:
 def gap_table(setting: Setting, ours: str) -> list[str]:
     """Return the differences in CRPS from every baseline by lead."""
     leads = shown_leads(setting)
-    head = [f"CRPS of `{ours}` less that of", *(f"lead {lead}" for lead in leads)]
+    head = [f"CRPS of `{ours}`, difference from", *(f"lead {lead}" for lead in leads)]
     body = []
     for baseline in setting.baselines:
         gaps = [crps_gap(setting, ours, baseline, lead) for lead in leads]
@@ -135,8 +135,10 @@ def by_setting(found: Sequence[Setting]) -> list[str]:
     for setting in found:
         alt = f"Spread/skill, ECE and CRPS against the lead, {setting.title.replace('`', '')}"
         seeds = sorted({line.seeds for line in setting.lines.values()})
-        counted = " or ".join(f"{count:,}" for count in sorted(set(setting.particles.values())))
-        about = f"{' or '.join(map(str, seeds))} seeds; {counted} particles in all forecasts of a run, by method."
+        counted = ", ".join(f"{count:,}" for count in sorted(set(setting.particles.values())))
+        counted = " or ".join(counted.rsplit(", ", 1))
+        about = f"{' or '.join(map(str, seeds))} seeds; together, the forecasts of a run have {counted} particles"
+        about += ", depending on the method." if len(set(setting.particles.values())) > 1 else "."
         absent = ", ".join(f"`{method}`" for method in every if method not in setting.lines)
         about += f" Not run here: {absent}." if absent else ""
         parts += [f"### {setting.title}", "", about, "", f"![{alt}](figures/rollouts/{setting.slug}.png)", ""]

@@ -108,7 +108,9 @@ def _against_baselines(found: Sequence[Setting]) -> str:
             f" of {number.compared} single comparisons it is below in {number.below}, above in"
             f" {number.above}, and level in the rest{unknown}"
         )
-    words = "- **CRPS at leads of 10 and more**, beyond the 95% interval of the paired difference"
+    words = (
+        '- **CRPS at leads of 10 and more** ("below" and "above" mean beyond the 95% interval of the paired difference)'
+    )
     return f"{words}: {'. '.join(said)}." if said else ""
 
 
@@ -139,7 +141,7 @@ def _of_rollouts(found: Sequence[Setting]) -> list[str]:
             ends = " to ".join(f"{signed(round(100 * end) + 0.0, 0)}%" for end in (min(known), max(known)))
             said.append(
                 f"`{ours}` is below that of `{single}` in {number.below} of {number.compared} comparisons, above in"
-                f" {number.above}, and level in the rest ({ends}), and its mean ECE is lower in {lower}"
+                f" {number.above}, and level in the rest (differences of {ends}), and its mean ECE is lower in {lower}"
             )
     words = "- **What learning from rollouts adds** to learning from single steps, at leads of 10 and more: the CRPS of"
     return [f"{words} {'; that of '.join(said)}."] if said else []
@@ -170,12 +172,12 @@ def _particles(found: Sequence[Setting]) -> str:
         total = sum(in_all(s, line) for s, line in lines)
         diverged = sum(line.diverged for _, line in lines)
         also = f" ({diverged} runs diverged)" if diverged else ""
-        parts.append(f"{lost:,} of {total:,} of {words}{also}")
+        parts.append(f"{lost:,} of {total:,} particles of {words}{also}")
         if methods and lost:
             share, method, title = max(
                 (out_of_range(line) / in_all(s, line), line.method, s.title) for s, line in lines
             )
-            parts[-1] += f", at most {share:.0%} (`{method}` on {title})"
+            parts[-1] += f", and up to {share:.0%} of those of one method in one setting (`{method}` on {title})"
     return f"- **Particles out of range** by the last lead: {'; '.join(parts)}."
 
 

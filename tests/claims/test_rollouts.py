@@ -290,7 +290,7 @@ def test_the_summary_and_the_goals_say_what_the_rows_say(setting, monkeypatch, t
         "of 5 single comparisons it is below in 4, above in 1, and level in the rest; 1 more have no finite" in together
     )
     assert "`diff_ks`, fully observed (`dropout` at lead 10)" in together
-    assert "0 of 2,880 of `xreg-rollout-ensemble` and `xreg-rollout`; 6 of 5,760 of all methods" in together
+    assert "0 of 2,880 particles of `xreg-rollout-ensemble` and `xreg-rollout`; 6 of 5,760 particles of" in together
     goals = [[cell.strip() for cell in line.strip("|").split("|")] for line in GOALS["goals"]([setting])[2:]]
     reached = [row[2] for row in goals]
     assert reached[:2] == ["yes", "yes"]
@@ -330,14 +330,18 @@ def test_the_summary_says_where_ours_falls_short():
         in said
     )
     assert (
-        "is below that of `xreg-ensemble` in 1 of 2 comparisons, above in 0, and level in the rest (−20% to 0%)" in said
+        "is below that of `xreg-ensemble` in 1 of 2 comparisons, above in 0, and level in the rest (differences of"
+        " −20% to 0%)" in said
     )
     assert "its mean ECE is lower in 2." in said
     assert "above the climatology's: `diff_ks`, fully observed (`xreg-rollout-ensemble` at lead 50)." in said
-    assert "72 of 1,440 of `xreg-rollout-ensemble` and `xreg-rollout`, at most 5% (`xreg-rollout-ensemble` on" in said
-    assert "144 of 2,898 of all methods together" in said
+    assert (
+        "72 of 1,440 particles of `xreg-rollout-ensemble` and `xreg-rollout`, and up to 5% of those of one method"
+        in said
+    )
+    assert "144 of 2,898 particles of all methods together" in said
     [about] = [line for line in TABLES["by_setting"]([found]) if "6 seeds" in line]
-    assert about == "6 seeds; 3 or 240 particles in all forecasts of a run, by method."
+    assert about == "6 seeds; together, the forecasts of a run have 3 or 240 particles, depending on the method."
 
 
 def test_a_summary_of_another_setting_alone_has_no_headline():
