@@ -367,7 +367,7 @@ def write_page(path: Path) -> None:
             "",
             f"## {title}",
             "",
-            "| work | contender | time | times the first (quartiles) |",
+            "| work | contender | time | times the first row's (quartiles) |",
             "|---|---|---|---|",
         ]
         before = ""
@@ -376,7 +376,7 @@ def write_page(path: Path) -> None:
             unit, digits = (1, 1) if seconds >= 1 else (1e3, 2) if seconds >= 1e-3 else (1e6, 1)
             text = f"{seconds * unit:.{digits}f} {'s' if unit == 1 else 'ms' if unit == 1e3 else 'µs'}"
             against = "" if ratio == low == high == 1 else f"{ratio:.2f} ({low:.2f} … {high:.2f})"
-            work = row["group"] if row["group"] != before else ""
+            work = row["group"].replace(" 1 replicas", " 1 replica") if row["group"] != before else ""
             lines.append(f"| {work} | {row['contender']} | {text} | {against} |")
             before = row["group"]
     text = PAGE.read_text()

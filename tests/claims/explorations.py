@@ -88,7 +88,7 @@ def the_two_engines() -> str:
     means, halves = zip(*(gap for (score, _), gap in gaps.items() if score == "ece_mix"), strict=True)
     [seeds] = {len(scores(f"engine: {engine}", "nll", r)) for engine in ("fused", "reference") for r in REGIMES}
     return f"""In the {WORDS[len(REGIMES)]} regimes, {seeds} seeds each, fused in TF32 and reference in float32 are
-        level everywhere; fused less reference is {", ".join(nll[:4])} (50 trajectories), {", ".join(nll[4:])} (0.7
+        level everywhere; fused minus reference is {", ".join(nll[:4])} (50 trajectories), {", ".join(nll[4:])} (0.7
         observed) in NLL, and {short(min(means), 3)} to {short(max(means), 3)} ± {short(min(halves), 3)} to
         {short(max(halves), 3)} in ECE (the CRPS without settling; runs in {NAMED_FILE})."""
 
@@ -105,6 +105,6 @@ def no_setting_is_better() -> str:
     favoured = [at for at, gap in gaps.items() if gap is not None and gap.high < 0]
     assert favoured == [("mode_noise generalization", "0.7, 30", "test_ece_mix")]
     assert len(favoured) < len(gaps) * CHANCE / 2
-    return f"""- **No setting is better**: of {len(gaps)} differences {WORDS[len(favoured)]} favours another setting
-        beyond the 95% interval (additional noise on Fourier modes, in ECE with 30 trajectories). Chance would give
-        more."""
+    return f"""- **No other setting is clearly better**: of {len(gaps)} differences {WORDS[len(favoured)]} favours
+        another setting beyond the 95% interval (additional noise on Fourier modes, in ECE with 30 trajectories).
+        Chance alone would give about {WORDS[round(len(gaps) * CHANCE / 2)]}."""

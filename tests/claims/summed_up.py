@@ -317,7 +317,7 @@ def the_other_experiments() -> str:
     most = max(row["lead"] for row in forecasts)
     return f"""| [Results by experiment](results.md) | equal data, {steps} steps, other masks and seeds, the
         {WORDS[len(REGIMES)]} regimes, the ablation | | [Forecasts: results](rollouts.md) | forecasts
-        of up to {most} steps: spread/skill, ECE and CRPS by lead, of {len({row["method"] for row in forecasts})}
+        of up to {most} steps: spread/skill, ECE and CRPS by lead, of up to {len({row["method"] for row in forecasts})}
         methods in {WORDS[len(settings)]} settings | | [Further scenarios](scenarios.md) | {WORDS[others]} more
         equations, in one and two dimensions, with the default setting | | [Cars](cars_results.md) | surface pressure
         on cars: {len(made["methods"])} methods, {WORDS[seeds]} seeds, {made["test"]} test cars |"""

@@ -124,7 +124,7 @@ def the_sizes_of_the_groups() -> str:
         *map(jax.tree.leaves, (eqx.filter(model, eqx.is_inexact_array), group_of(model))), strict=True
     ):
         sizes[group] += leaf.size
-    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, to some
+    return f"""only to learn the sizes of noise: {sizes["rho"]} numbers in the default model, against some
         {round(sizes["theta"], -2):,} of θ."""
 
 
@@ -173,7 +173,7 @@ def the_two_forms_of_the_crps() -> str:
     return f"""Only the last two keep an ECE below .02 everywhere. The CRPS weighs points by the size of their error,
         which costs NLL at well predicted points: {min(dearer):.2f} to {max(dearer):.2f} in {WORDS[len(dearer)]}
         regimes, beyond the interval in one (full observation); with {gains[1]} trajectories it gains
-        {-cost[gains]:.2f}. It has the lower ECE beyond the interval in {WORDS[len(better)]} ({better[0]} and
+        {-cost[gains]:.2f}. Its ECE is lower, beyond the interval, in {WORDS[len(better)]} ({better[0]} and
         {better[1]} trajectories). The scaled CRPS is the default because at full observation the CRPS is behind a
         3-member ensemble in NLL."""
 

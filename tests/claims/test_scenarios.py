@@ -155,8 +155,8 @@ def dropout() -> str:
     times = {name: mean(group["dropout"], RMSE) / mean(group["xreg"], RMSE) for name, group in lines().items()}
     worst = max(times, key=times.__getitem__)
     assert round(times[worst]) == 13
-    return f"""- **MC dropout** with its usual p of {ModelConfig.dropout_rate} is far too wide, and its mean up to
-        thirteen times worse than `xreg`'s (`{worst}`)."""
+    return f"""- **MC dropout** with its usual p of {ModelConfig.dropout_rate} is far too wide, and the RMSE of its
+        mean is up to thirteen times that of `xreg` (`{worst}`)."""
 
 
 def the_seeds() -> str:

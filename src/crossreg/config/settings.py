@@ -254,8 +254,8 @@ class TrainConfig:
     """Steps of the rollouts on reg that ρ learns from at the end of training; with 1, it learns from single steps
     alone, as in the paper. Reg trajectories must have as many steps."""
     rollout_particles: int = 30
-    """Particles of each rollout on reg, at least 3. Of fewer than 30, error bars of forecasts come out too wide: by a
-    quarter with 10."""
+    """Particles of each rollout on reg, at least 3. With fewer than 30, error bars of forecasts come out too wide: by a
+    tenth with 10."""
     reg_objective: RegObjective = "scaled-crps"
     """Objective of ρ on reg: the CRPS (crps), its scale-invariant form (scaled-crps), or an NLL: of the mixture, or of
     the Gaussian with its moments (moment-matched, as in the paper; fair corrects it for the bias of few samples)."""
