@@ -1,6 +1,6 @@
 """Scores of predictive distributions, and their means and intervals.
 
-evaluation.py     all scores of a predictor on a split
+evaluation.py     all scores of a predictor on a split (NLL and CRPS at a point: `predictive/mixture.py`)
 calibration.py    coverage of central intervals and ECE_mix, from PIT values
 localization.py   whether uncertainty is large where the error is: Spearman's correlation and AUSE
 intervals.py      means over seeds with 95% intervals
