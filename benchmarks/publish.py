@@ -86,6 +86,7 @@ _SCORE_NAMES = {"test_nll": "NLL", "test_ece_mix": "ECE"}
 PAPERS_ROWS = ("paper_exact", "gradient", "dropout_samples")  # docs/paper.md has their tables
 _DIGITS = 4
 _SHORT = 20  # lines of a table that the page itself shows
+_FEW = 3  # baselines that are named beside a verdict
 # Of train, what the decomposition is held against; the rest can be had by running the command.
 _OF_TRAIN = ("nll", "ece_mix", "rmse", "rms_predictive", "rms_generalization")
 
@@ -388,6 +389,9 @@ def section(name: str, title: str, figures: Sequence[str] = ()) -> tuple[list[st
         if found := verdicts(lines):
             said += ["", f"**{steps:,} steps**", ""] if several else [""]
             said += [f"- {sentence}" for sentence in found]
+            baselines = [method for method in sorted({line.method for line in lines}) if method[:4] != "xreg"]
+            if len(baselines) <= _FEW:  # being the best of few says less
+                said.append(f"- Baselines in these runs: {', '.join(f'`{b}`' for b in baselines)}, and no others.")
         if counted := duel_cells(lines):
             tables += ["", f"**In how many regimes, beyond the 95% interval, {steps:,} steps**", "", piped(counted)]
         if parted := decomposition_cells(lines):
