@@ -3,7 +3,8 @@
     load.py          load: any source, a scenario, files or arrays, to `Data`
     apebench.py      APEBench scenarios, through cache.py
     trajectories.py  trajectories in memory, which checks.py checks and split.py divides
-    observation.py   where masks are drawn and applied (to new fields, when a run predicts: `runs/prediction.py`)
+    observation.py   where masks are drawn and applied (to new fields, when a run predicts: `runs/prediction.py`; to
+                     what a rollout reads: `forecasts/particles.py`)
     pairs.py         the pairs of a split; batches
     dataset.py       Data: the three splits of a run, and the calibration part of reg
     units.py         units of a user's fields (undone after the network: `predictive/in_units.py`)
