@@ -218,9 +218,9 @@ def front(found: Sequence[Setting], prefix: str, level: str) -> list[str]:
         "",
         f"![Spread/skill, ECE and CRPS against the lead]({prefix}figures/rollouts/front.png)",
         "",
-        f"*{setting.title}: means over {seeds} seeds (bands: 95% intervals). `xreg` learned its error bars on single steps,"
-        f" `xreg-rollout` on held-out rollouts of {horizon} steps. Ensembles have three members; `ensemble+growth` is a"
-        " plain one, widened by lead on the same held-out trajectories.*",
+        f"*{setting.title}: means over {seeds} seeds (bands: 95% intervals). `xreg` learned its error bars on single"
+        f" steps, `xreg-rollout` on held-out rollouts of {horizon} steps. Ensembles have three members; the error bars"
+        " of `ensemble+growth` were widened by lead on the same held-out trajectories.*",
         "",
         *piped([["spread/skill / ECE / CRPS", *(f"lead {lead}" for lead in leads)], *body]).splitlines(),
         "",

@@ -68,7 +68,7 @@ def the_table() -> str:
     assert ece_level == 1
     return f"""In NLL XReg is ahead of dropout in {of(nll_dropout, 8)} regimes, and of the ensemble in
         {of(nll_ensemble, 8)} (level in {WORDS[nll_level]}); in ECE, of dropout in {of(ece_dropout, 8)} (level with
-        {trajectories} trajectories) and of the ensemble in {of(ece_ensemble, 8)}, only just at full observation
+        {trajectories} trajectories) and of the ensemble in {of(ece_ensemble, 8)}, though only just at full observation
         ({short(full.mean, 4)} ± {short(full.half, 4)}). Of these {count} uncorrected comparisons, about
         {count * CHANCE:.1f} would fall outside the 95% interval by chance."""
 
@@ -156,8 +156,8 @@ def equal_data_in_short() -> str:
     assert best == len(fully)
     lower = len(where("equal_data", lambda g: ahead(g, "ensemble", "xreg", CRPS)))
     fractions = " and ".join(str(fraction) for fraction in sorted({at[0] for at in partly}))
-    return f"""When XReg must hold out a fifth of the trajectories that others train on, no other network has a better
-        likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} cases at {fractions} observed; at full
+    return f"""When all methods share one total of trajectories, of which XReg holds out a fifth, no other network has a
+        better likelihood in {WORDS[len(unbeaten)]} of {WORDS[len(partly)]} cases at {fractions} observed; at full
         observation the early-stopped conformal ensemble has a better one in all {WORDS[best]} cases. The plain
         ensemble has the lower CRPS in {lower} of all {WORDS[len(found)]}."""
 
