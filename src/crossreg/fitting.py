@@ -29,7 +29,7 @@ from crossreg.predictive.mixture import Mixture
 from crossreg.progress.display import TrainingDisplay
 from crossreg.runs.input_range import InputRange, check_inputs, input_range
 from crossreg.studies.train import store_run
-from crossreg.training.cohort import start_cohort
+from crossreg.training.cohort import check_learnable_model, start_cohort
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
 
@@ -98,7 +98,7 @@ class Fit(_Fields):
 
         Returns:
             A mixture of `num_samples` Gaussians at every point: `mean`, `std`, `std_predictive`,
-            `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
+            `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`.
 
         Raises:
             InputError: If `x` has the wrong shape or another grid than the data, or is not finite.
@@ -256,6 +256,7 @@ def fit(
     if isinstance(model, Surrogate):
         check_reads(model, data.train)
         built_from, program = None, train
+        check_learnable_model(model, train, data.reg)
         models, tasks = stack([model]), stack_tasks([make_task(data, train.seed)])
     else:
         built_from = model or ModelConfig()
