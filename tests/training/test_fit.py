@@ -87,7 +87,10 @@ def test_a_fit_without_a_model_is_a_run_of_the_command_line(data, tiny):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_samples": 1}, "num_samples is 1: noise inside the network is learned from the spread of 2 or more samples"),
+        (
+            {"num_samples": 1},
+            "num_samples is 1: noise inside the network is learned from the spread of 2 or more samples",
+        ),
         ({"num_samples": 2, "reg_objective": "fair"}, "num_samples is 2: `reg_objective=fair` needs 4 or more"),
         (
             {"reg_objective": "fair", "reg_horizon": 2, "rollout_particles": 3},
@@ -104,7 +107,7 @@ def test_noise_that_could_not_be_learned_is_refused(changes, said, is_built, mod
 
 def test_a_model_that_learns_on_reg_needs_it(model, data, trajectories, tiny):
     without = dataclasses.replace(data, reg=make_data(trajectories, DataConfig(train_size=7, reg_size=0)).reg)
-    with pytest.raises(InputError, match="^reg_size is 0: this model learns on reg"):
+    with pytest.raises(InputError, match=r"^reg_size is 0: this model learns on reg"):
         fit(without, model, tiny.train, progress=False)
     plain = build_model(unregularized.configure(tiny).model, data.train)
     assert fit(without, plain, tiny.train, progress=False, steps=1).history

@@ -6,6 +6,7 @@ read nothing else.
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -116,6 +117,12 @@ class Mixture(eqx.Module):
         self._check_truth(y)
         return jnp.mean(ndtr((y - self.means) / jnp.sqrt(self.variances)), axis=0)
 
+    def log_cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        r"""$\log F(y)$, exact far below, where F rounds to 0."""
+        self._check_truth(y)
+        standard = (y - self.means) / jnp.sqrt(self.variances)
+        return logsumexp(log_ndtr(standard), axis=0) - jnp.log(self.num_samples)
+
     def log_tail(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\log(2\min(F(y), 1 - F(y)))$, the log of the mass outside the central interval that ends at y.
 
@@ -147,15 +154,7 @@ class Mixture(eqx.Module):
         sigma = jnp.sqrt(self.variances)
         components = self.means + sigma * jax.scipy.special.ndtri(jnp.asarray(level, sigma.dtype))
         low, high = jnp.min(components, axis=0), jnp.max(components, axis=0)
-
-        def halve(_, interval):
-            low, high = interval
-            middle = 0.5 * (low + high)
-            below = self.cdf(middle) < level
-            return jnp.where(below, middle, low), jnp.where(below, high, middle)
-
-        low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
-        return 0.5 * (low + high)
+        return bisect(lambda y: self.cdf(y) < level, low, high)
 
     def crps(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""The continuous ranked probability score, in closed form (Grimit et al. 2006):
@@ -268,6 +267,21 @@ class Mixture(eqx.Module):
         fits = len(given) == len(own) and all(size in (1, wanted) for size, wanted in zip(given, own, strict=True))
         if given and not fits:
             raise InputError(f"y has shape {given}; the prediction has {own}")
+
+
+def bisect(
+    is_below: Callable[[Array], Array], low: Float[Array, "*shape"], high: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """Return where `is_below` turns false between `low` and `high`, by 60 halvings."""
+
+    def halve(_, interval):
+        low, high = interval
+        middle = 0.5 * (low + high)
+        below = is_below(middle)
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
+    return 0.5 * (low + high)
 
 
 def check_level(level: float | Float[Array, ""]) -> None:
