@@ -276,6 +276,8 @@ def fit(
         stopped_at = report.step
         print(f"crossreg: fit: stopped at step {stopped_at:,} of {train.steps:,}; its model is kept", file=sys.stderr)
     assert report is not None  # a config has at least one step
+    if (step := int(report.snapshot.state.diverged_at[0])) >= 0:
+        print(f"crossreg: fit: diverged at step {step:,}; its last finite state is kept", file=sys.stderr)
     if optimizer is not None or reg_objective is not None:
         built_from = None  # settings do not say how it was trained
     return Fit(unstack(report.models, 0), history, data, train, built_from, stopped_at)

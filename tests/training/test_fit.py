@@ -71,6 +71,15 @@ def test_a_training_that_ends_was_not_stopped(model, data, tiny, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_training_that_diverged_says_so(model, data, tiny, capsys):
+    spoiled = dataclasses.replace(data.train, trajectories=data.train.trajectories.at[0].set(jnp.inf))
+    done = fit(dataclasses.replace(data, train=spoiled), model, tiny.train, progress=False)
+    step = done.history[-1]["diverged_at"]
+    assert done.diverged
+    assert step > 0
+    assert capsys.readouterr().err == f"crossreg: fit: diverged at step {step}; its last finite state is kept\n"
+
+
 def test_a_fit_without_a_model_is_a_run_of_the_command_line(data, tiny):
     """The default model, bit for bit as `crossreg train` starts and trains it."""
     done = fit(data, tiny.model, tiny.train, seed=3, progress=False)
