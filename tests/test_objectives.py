@@ -17,7 +17,6 @@ from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, mixture_nll, t
 from crossreg.predictive.mixture import Mixture
 from written_out import REG_LOSSES, train_loss, weighted
 
-
 OBJECTIVES = [*TRAIN_OBJECTIVES.values(), *REG_OBJECTIVES.values()]
 
 

@@ -161,7 +161,8 @@ class InUnits(eqx.Module):
         scale = jnp.max(jnp.abs(lengths), axis=1)
         scale = jnp.where(scale > 0, scale, 1.0)
         standard = self._mixture.combined(lengths / scale[:, None], correlation=correlation, axis=axis)
-        return InUnits(standard, (weights @ self.offset.reshape(-1)).reshape(ones), scale.reshape(ones))
+        offset = jnp.matmul(weights, self.offset.reshape(-1), precision="float32")
+        return InUnits(standard, offset.reshape(ones), scale.reshape(ones))
 
     @property
     def _mixture(self) -> Mixture:
