@@ -37,7 +37,8 @@ class InUnits(eqx.Module):
     scale: Float[Array, "channel *ones"]
 
     def to_standard(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Return z of a field u."""
+        """Return z of a field u; one of another shape raises InputError."""
+        (self.standard.mixture if isinstance(self.standard, Recalibrated) else self.standard).check_truth(y)
         return (y - self.offset) / self.scale
 
     @property

@@ -107,19 +107,19 @@ class Mixture(eqx.Module):
 
     def log_prob(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\log \frac1S \sum_s \mathcal N(y; \mu_s, \sigma_s^2)$ at every point, finite far into the tails."""
-        self._check_truth(y)
+        self.check_truth(y)
         variances = self.variances
         log_p = -0.5 * (LOG_2PI + jnp.log(variances) + (y - self.means) ** 2 / variances)
         return logsumexp(log_p, axis=0) - jnp.log(self.num_samples)
 
     def cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\frac1S \sum_s \Phi((y - \mu_s)/\sigma_s)$; at the truth it is the PIT."""
-        self._check_truth(y)
+        self.check_truth(y)
         return jnp.mean(ndtr((y - self.means) / jnp.sqrt(self.variances)), axis=0)
 
     def log_cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\log F(y)$, exact far below, where F rounds to 0."""
-        self._check_truth(y)
+        self.check_truth(y)
         standard = (y - self.means) / jnp.sqrt(self.variances)
         return logsumexp(log_ndtr(standard), axis=0) - jnp.log(self.num_samples)
 
@@ -128,7 +128,7 @@ class Mixture(eqx.Module):
 
         It is exact far out, where F rounds to 0 or 1.
         """
-        self._check_truth(y)
+        self.check_truth(y)
         standard = (y - self.means) / jnp.sqrt(self.variances)
         below, above = (logsumexp(log_ndtr(side), axis=0) for side in (standard, -standard))
         return jnp.minimum(jnp.log(2.0) + jnp.minimum(below, above) - jnp.log(self.num_samples), 0.0)
@@ -167,7 +167,7 @@ class Mixture(eqx.Module):
 
     def distance_to(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$E|X - y|$ for X of the mixture."""
-        self._check_truth(y)
+        self.check_truth(y)
         return jnp.mean(_mean_absolute(y - self.means, self.variances), axis=0)
 
     def distance_within(self, *, distinct: bool = False) -> Float[Array, "*shape"]:
@@ -261,7 +261,7 @@ class Mixture(eqx.Module):
         instances = None if self.instance_means is None else mean(self.instance_means)
         return Mixture(mean(self.means), variance(self.vars_predictive), variance(self.vars_generalization), instances)
 
-    def _check_truth(self, y: Float[ArrayLike, "..."]) -> None:
+    def check_truth(self, y: Float[ArrayLike, "..."]) -> None:
         """Raise InputError for a field of another shape, which would be compared with every field or channel."""
         own, given = self.means.shape[1:], jnp.shape(y)
         fits = len(given) == len(own) and all(size in (1, wanted) for size, wanted in zip(given, own, strict=True))
