@@ -1,12 +1,17 @@
 """A distribution in units against the mixture of the fields themselves, and where that one has lost its digits."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from crossreg.errors import InputError
 from crossreg.objectives import REG_OBJECTIVES, log_scale, train_objective
 from crossreg.predictive.in_units import InUnits, error_of, standardized, standardized_as
 from crossreg.predictive.mixture import Mixture
+from crossreg.predictive.recalibrated import Recalibrated
 
 OFFSET, SCALE = (30.0, -2.0), (5.0, 0.25)
 PROPERTIES = ("mean", "means", "std", "variance", "std_predictive", "var_predictive", "std_generalization",
@@ -50,6 +55,23 @@ def test_all_that_it_says_is_what_the_mixture_of_the_fields_says(both, truth):
         np.testing.assert_allclose(*values, rtol=2e-4, atol=2e-5, err_msg=name)
     for level in (0.05, 0.5, 0.9):
         np.testing.assert_allclose(found.quantile(level), wanted.quantile(level), rtol=1e-4)
+
+
+@pytest.mark.parametrize("is_recalibrated", [False, True])
+def test_a_truth_of_another_shape_is_refused_before_it_is_standardised(is_recalibrated, both, truth):
+    knots = jnp.asarray([0.0, 1.0])
+    same = Recalibrated(both[0].standard, knots, knots, jnp.asarray(1.0))
+    found = dataclasses.replace(both[0], standard=same) if is_recalibrated else both[0]
+    assert found.crps(truth).shape == truth.shape
+    for wrong in (truth[:, 0], truth[0], truth[..., :3]):
+        with pytest.raises(InputError, match=r"^y has shape \(.*\); the prediction has \(3, 2, 5\)$"):
+            found.crps(wrong)
+
+
+def test_offsets_are_combined_in_full_float32(both):
+    """A GPU rounds the factors of other products to 11 bits: at 10⁵, to 50."""
+    program = str(jax.make_jaxpr(lambda predictive: predictive.combined(np.eye(2)).means)(both[0]))
+    assert program.count("dot_general") == program.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") > 0
 
 
 def test_what_is_changed_or_combined_stays_in_its_units(both):

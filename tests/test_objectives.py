@@ -13,9 +13,11 @@ from crossreg.data.trajectories import Trajectories
 from crossreg.fitting import fit
 from crossreg.nn.heads import make_heads
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.objectives import REG_OBJECTIVES, mixture_nll, train_objective
+from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, mixture_nll, train_objective
 from crossreg.predictive.mixture import Mixture
 from written_out import REG_LOSSES, train_loss, weighted
+
+OBJECTIVES = [*TRAIN_OBJECTIVES.values(), *REG_OBJECTIVES.values()]
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +55,7 @@ def test_every_objective_is_its_formula(name, samples):
     np.testing.assert_allclose(train_objective(mixture, y, weight), weighted(train_loss(*parts, y), weight), rtol=1e-12)
 
 
-@pytest.mark.parametrize("objective", [train_objective, *REG_OBJECTIVES.values()])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_batch_in_which_nothing_counts_says_nothing(objective):
     """As it may be in data with gaps: the loss is 0, and so is its gradient."""
     mixture, y = draw()
@@ -144,10 +146,11 @@ def test_one_sample_makes_all_likelihoods_equal():
     mixture, y = draw(samples=1)
     for name in ("fair", "moment-matched"):
         np.testing.assert_allclose(REG_OBJECTIVES[name](mixture, y), mixture_nll(mixture, y), rtol=1e-12)
-    np.testing.assert_allclose(REG_OBJECTIVES["crps"](mixture, y), jnp.mean(mixture.crps(y)), rtol=1e-12)
+    for objective in (REG_OBJECTIVES["crps"], TRAIN_OBJECTIVES["crps"]):
+        np.testing.assert_allclose(objective(mixture, y), jnp.mean(mixture.crps(y)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("objective", [train_objective, *REG_OBJECTIVES.values()])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_gradients_equal_finite_differences(objective):
     mixture, y = draw()
     weight = jnp.asarray(np.random.default_rng(0).integers(0, 2, y.shape), float).at[0, 0].set(1)
@@ -162,7 +165,7 @@ def test_gradients_equal_finite_differences(objective):
         step = 1e-6
         plus, minus = ([a + s * step * direction if i == j else a for j, a in enumerate(arguments)] for s in (1, -1))
         numeric = (loss(*plus) - loss(*minus)) / (2 * step)
-        if objective is train_objective and i == 2:
+        if objective in TRAIN_OBJECTIVES.values() and i == 2:
             assert (gradient == 0).all()  # σ_gen is a constant on train, though the loss depends on it
             assert numeric != 0
         else:
@@ -173,7 +176,7 @@ def test_points_of_weight_zero_do_not_count():
     mixture, y = draw()
     weight = jnp.zeros(y.shape).at[1].set(1)
     only = jax.tree.map(lambda a: a[:, 1], mixture)
-    for objective in (train_objective, *REG_OBJECTIVES.values()):
+    for objective in OBJECTIVES:
         np.testing.assert_allclose(objective(mixture, y, weight), objective(only, y[1]), rtol=1e-12)
 
 

@@ -29,7 +29,7 @@ from crossreg.predictive.mixture import Mixture
 from crossreg.progress.display import TrainingDisplay
 from crossreg.runs.input_range import InputRange, check_inputs, input_range
 from crossreg.studies.train import store_run
-from crossreg.training.cohort import start_cohort
+from crossreg.training.cohort import check_learnable_model, start_cohort
 from crossreg.training.loop import train_replicas
 from crossreg.training.replicas import make_task, stack, stack_tasks, unstack
 
@@ -98,7 +98,7 @@ class Fit(_Fields):
 
         Returns:
             A mixture of `num_samples` Gaussians at every point: `mean`, `std`, `std_predictive`,
-            `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
+            `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`.
 
         Raises:
             InputError: If `x` has the wrong shape or another grid than the data, or is not finite.
@@ -256,6 +256,7 @@ def fit(
     if isinstance(model, Surrogate):
         check_reads(model, data.train)
         built_from, program = None, train
+        check_learnable_model(model, train, data.reg)
         models, tasks = stack([model]), stack_tasks([make_task(data, train.seed)])
     else:
         built_from = model or ModelConfig()
@@ -275,6 +276,8 @@ def fit(
         stopped_at = report.step
         print(f"crossreg: fit: stopped at step {stopped_at:,} of {train.steps:,}; its model is kept", file=sys.stderr)
     assert report is not None  # a config has at least one step
+    if (step := int(report.snapshot.state.diverged_at[0])) >= 0:
+        print(f"crossreg: fit: diverged at step {step:,}; its last finite state is kept", file=sys.stderr)
     if optimizer is not None or reg_objective is not None:
         built_from = None  # settings do not say how it was trained
     return Fit(unstack(report.models, 0), history, data, train, built_from, stopped_at)

@@ -8,6 +8,7 @@ because its numbers are larger.
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
@@ -120,6 +121,13 @@ def fair_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None
     return batch_mean(mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True), weight)
 
 
+def train_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
+    """Return the fair CRPS for θ and ψ: σ_gen enters as a constant, as in `train_objective`."""
+    mixture, y = standardized(mixture, y)
+    mixture = eqx.tree_at(lambda m: m.vars_generalization, mixture, replace_fn=jax.lax.stop_gradient)
+    return fair_crps(mixture, y, weight)
+
+
 def scaled_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = None) -> Float[Array, ""]:
     r"""$\frac{E|X - y|}{E|X - X'|} + \tfrac12\log E|X - X'|$, the scaled CRPS (Bolin and Wallin 2023).
 
@@ -131,7 +139,7 @@ def scaled_crps(mixture: Sampled, y: Float[Array, "*shape"], weight: Weight = No
     return batch_mean(mixture.distance_to(y) / within + 0.5 * jnp.log(within), weight)
 
 
-TRAIN_OBJECTIVES: dict[TrainObjective, RegLoss] = {"likelihood": train_objective, "crps": fair_crps}
+TRAIN_OBJECTIVES: dict[TrainObjective, RegLoss] = {"likelihood": train_objective, "crps": train_crps}
 REG_OBJECTIVES: dict[RegObjective, RegLoss] = {
     "fair": fair_moment_matched_nll,
     "moment-matched": moment_matched_nll,

@@ -1,5 +1,6 @@
 """What each part of a read-out is fitted on, and which points count there."""
 
+import dataclasses
 import json
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import crossreg as xr
 from crossreg.config import DataConfig
 from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.load import make_data
@@ -104,6 +106,24 @@ def test_persistence_sizes_its_errors_on_the_points_that_count(trajectories):
     before, after = (trajectories.train[:7, steps][..., seen] for steps in (slice(0, -1), slice(1, None)))
     fitted = fit_persistence(data.train)
     np.testing.assert_allclose(fitted.var_seen, ((after - before) ** 2).mean((0, 1, 3)), rtol=1e-5)
+
+
+def test_errors_of_points_that_train_never_hides_are_those_of_the_others(trajectories):
+    """Nothing is hidden in train: a hidden point elsewhere is not one whose error is known to be 0."""
+    data = make_data(trajectories, DataConfig(train_size=7, reg_size=6, test_size=4, observed_fraction=1.0))
+    fitted = fit_persistence(data.train, knows_mask=True)
+    np.testing.assert_array_equal(fitted.var_hidden, fitted.var_seen)
+    unknown = eqx.tree_at(lambda p: p.trajectories, data.train, data.train.trajectories.at[:, 1:, 1].set(jnp.nan))
+    without = fit_persistence(dataclasses.replace(unknown, has_gaps=True))
+    np.testing.assert_array_equal(without.var_seen, [fitted.var_seen[0], 1.0])
+
+
+def test_persistence_is_fitted_to_pairs_that_stay_in_their_files(tmp_path):
+    fields = np.random.default_rng(0).normal(size=(10, 4, 1, 8)).astype(np.float32)
+    np.save(tmp_path / "own.npy", fields)
+    here, there = (xr.load(tmp_path / "own.npy", axes="btcx", in_memory_gib=size) for size in (1.0, 0.0))
+    assert there.train.in_files
+    np.testing.assert_allclose(fit_persistence(there.train).var_seen, fit_persistence(here.train).var_seen, rtol=1e-5)
 
 
 class Off(eqx.Module):

@@ -1,5 +1,6 @@
 """Ensembles and wrappers: what leaves a prediction as it is, what calibrates it, and what none may read."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -8,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from crossreg.data.keys import calibration_key, evaluation_key
 from crossreg.data.load import make_data
 from crossreg.data.split import POOL_SIZE
+from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.early import Trained
 from crossreg.methods.names import parse_method
@@ -19,10 +22,12 @@ from crossreg.methods.readout import read_out
 from crossreg.metrics.calibration import LEVELS, coverage
 from crossreg.metrics.evaluation import evaluate, mean_nll, point_scores
 from crossreg.nn.build import build_model
+from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.batches import batches_of
 from crossreg.predictors.conformal import conformal_levels, fit_conformal
+from crossreg.predictors.correlation import fit_correlation
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.predictors.predictor import SurrogatePredictor
 from crossreg.predictors.temperature import Tempered, fit_temperature
@@ -211,6 +216,45 @@ def test_a_recalibrated_mixture_is_one_distribution(mixture):
     np.testing.assert_allclose(np.hypot(*parts), changed.std, rtol=1e-5)
     np.testing.assert_allclose(parts[0] / parts[1], mixture.std_predictive / mixture.std_generalization, rtol=1e-5)
     assert np.isfinite(changed.log_prob(jnp.full(50, 30.0))).all()
+
+
+def test_quantiles_far_out_are_exact():
+    """Levels beyond the digits of a float32, and tails of a single Gaussian that a float32 cannot hold."""
+    one = Mixture(jnp.zeros((1, 1)), jnp.ones((1, 1)), jnp.zeros((1, 1)))
+    knots = jnp.asarray([0.0, 1.0])
+    same = Recalibrated(one, knots, knots, jnp.asarray(1.0))
+    for level in (1e-12, 1e-7, 0.5, 1 - 1e-7, 1 - 1e-12):
+        np.testing.assert_allclose(same.quantile(level), norm.ppf(level), rtol=1e-5, atol=1e-6)
+    # A Gaussian that is far too sure: its interval of level 1 − e^{-400 d} becomes that of level 1 − e^{-d}.
+    widened = Recalibrated(one, 400 * knots, knots, jnp.asarray(1 / 400))
+    for level in (0.01, 0.9, 0.999):
+        depth = 400 * -np.log(2 * min(level, 1 - level))
+        found = float(widened.quantile(level)[0])
+        assert norm.logcdf(-abs(found)) + np.log(2) == pytest.approx(-depth, rel=1e-5)
+        assert (found > 0) == (level > 0.5)
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_what_is_recalibrated_is_not_widened_or_recalibrated_again(units, data):
+    """In words, whatever the distribution is made of."""
+    ones = jnp.ones((1, 1))
+
+    def predictor(batch, keys):
+        mixture = Mixture(batch.y[None], jnp.ones_like(batch.y)[None], jnp.zeros_like(batch.y)[None])
+        return InUnits(mixture, ones, ones) if units else mixture
+
+    calibrated = fit_conformal(predictor, data.reg)
+    for fit, said in ((fit_temperature, "temperature"), (fit_conformal, "conformal"), (fit_correlation, "correlation")):
+        with pytest.raises(InputError, match=f"^{said}: the predictor gives a recalibrated distribution, which has no"):
+            fit(calibrated, data.reg)
+
+
+@pytest.mark.parametrize("fit", [fit_temperature, fit_conformal, fit_correlation])
+def test_pairs_without_a_point_that_is_scored_are_refused(fit, data):
+    unknown = jnp.full_like(data.reg.trajectories, jnp.nan)
+    pairs = dataclasses.replace(data.reg, trajectories=unknown, has_gaps=True)
+    with pytest.raises(InputError, match=r"^the split has no pairs with a point that is scored$"):
+        fit(Wide(1.0), pairs)
 
 
 def test_quadrature_follows_narrow_components():

@@ -1,5 +1,6 @@
 """`fit`: the model it builds, what its result does, and Ctrl-C, which keeps what was trained."""
 
+import dataclasses
 import signal
 
 import equinox as eqx
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 
 from crossreg import fitting as module
+from crossreg.config import DataConfig
+from crossreg.data.load import make_data
+from crossreg.errors import InputError
 from crossreg.fitting import fit
+from crossreg.methods import train_noise, unregularized
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
 from crossreg.nn.surrogate import predict
@@ -66,6 +71,15 @@ def test_a_training_that_ends_was_not_stopped(model, data, tiny, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_training_that_diverged_says_so(model, data, tiny, capsys):
+    spoiled = dataclasses.replace(data.train, trajectories=data.train.trajectories.at[0].set(jnp.inf))
+    done = fit(dataclasses.replace(data, train=spoiled), model, tiny.train, progress=False)
+    step = done.history[-1]["diverged_at"]
+    assert done.diverged
+    assert step > 0
+    assert capsys.readouterr().err == f"crossreg: fit: diverged at step {step}; its last finite state is kept\n"
+
+
 def test_a_fit_without_a_model_is_a_run_of_the_command_line(data, tiny):
     """The default model, bit for bit as `crossreg train` starts and trains it."""
     done = fit(data, tiny.model, tiny.train, seed=3, progress=False)
@@ -77,6 +91,45 @@ def test_a_fit_without_a_model_is_a_run_of_the_command_line(data, tiny):
     assert done.built_from == tiny.model
     assert done.train == config.train
     assert [line["step"] for line in done.history] == [10, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"num_samples": 1},
+            "num_samples is 1: noise inside the network is learned from the spread of 2 or more samples",
+        ),
+        ({"num_samples": 2, "reg_objective": "fair"}, "num_samples is 2: `reg_objective=fair` needs 4 or more"),
+        (
+            {"reg_objective": "fair", "reg_horizon": 2, "rollout_particles": 3},
+            "rollout_particles is 3: `reg_objective=fair` needs 4 or more",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_built", [True, False])
+def test_noise_that_could_not_be_learned_is_refused(changes, said, is_built, model, data, tiny):
+    """From settings, and in a model that was built elsewhere."""
+    with pytest.raises(InputError, match=f"^{said}"):
+        fit(data, model if is_built else tiny.model, tiny.train, progress=False, **changes)
+
+
+def test_a_model_that_learns_on_reg_needs_it(model, data, trajectories, tiny):
+    without = dataclasses.replace(data, reg=make_data(trajectories, DataConfig(train_size=7, reg_size=0)).reg)
+    with pytest.raises(InputError, match=r"^reg_size is 0: this model learns on reg"):
+        fit(without, model, tiny.train, progress=False)
+    plain = build_model(unregularized.configure(tiny).model, data.train)
+    assert fit(without, plain, tiny.train, progress=False, steps=1).history
+
+
+def test_predictive_noise_inside_needs_a_spread_too(data, tiny):
+    """Of one sample there is none, and a CRPS of one would only shrink the noise."""
+    noisy = build_model(train_noise.configure(tiny).model, data.train)
+    for model in (noisy, train_noise.configure(tiny).model):
+        for name in ("num_samples", "train_samples"):
+            train = dataclasses.replace(tiny.train, train_objective="crps", **{name: 1})
+            with pytest.raises(InputError, match=f"^{name} is 1: noise inside the network is learned from the spread"):
+                fit(data, model, train, progress=False)
 
 
 def test_a_fit_predicts_and_scores_with_its_own_model_and_data(data, tiny):

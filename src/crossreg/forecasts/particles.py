@@ -28,11 +28,10 @@ from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, Trained, predict, predict_each, sample_keys, without_psi_noise
 from crossreg.predictive.in_units import InUnits, Predictive, standardized_as
 from crossreg.predictive.mixture import Mixture
-from crossreg.predictive.recalibrated import Recalibrated
 from crossreg.predictors.conformal import Conformal
 from crossreg.predictors.ensemble import EnsemblePredictor, member_keys
 from crossreg.predictors.grown import Grown
-from crossreg.predictors.predictor import Predictor, SurrogatePredictor, as_predictor
+from crossreg.predictors.predictor import Predictor, SurrogatePredictor, as_predictor, with_components
 from crossreg.predictors.temperature import Tempered
 
 # Where a network sees its input: each channel by itself where some were not measured at a point.
@@ -285,10 +284,7 @@ def _callable_member(predictor: Predictor, particles: int, keys: Key[Array, " ba
 
 
 def _with_components(predictive: Predictive) -> Mixture | InUnits:
-    standard = predictive.standard if isinstance(predictive, InUnits) else predictive
-    if isinstance(standard, Recalibrated):
-        raise InputError("rollout: the predictor gives a recalibrated distribution, which has no components to follow")
-    return predictive  # pyright: ignore[reportReturnType]
+    return with_components(predictive, "rollout", "to follow")
 
 
 def _inputs(batch: Batch, with_mask: bool) -> Float[Array, "batch in *space"]:

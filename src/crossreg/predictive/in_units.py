@@ -37,7 +37,8 @@ class InUnits(eqx.Module):
     scale: Float[Array, "channel *ones"]
 
     def to_standard(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Return z of a field u."""
+        """Return z of a field u; one of another shape raises InputError."""
+        (self.standard.mixture if isinstance(self.standard, Recalibrated) else self.standard).check_truth(y)
         return (y - self.offset) / self.scale
 
     @property
@@ -161,7 +162,8 @@ class InUnits(eqx.Module):
         scale = jnp.max(jnp.abs(lengths), axis=1)
         scale = jnp.where(scale > 0, scale, 1.0)
         standard = self._mixture.combined(lengths / scale[:, None], correlation=correlation, axis=axis)
-        return InUnits(standard, (weights @ self.offset.reshape(-1)).reshape(ones), scale.reshape(ones))
+        offset = jnp.matmul(weights, self.offset.reshape(-1), precision="float32")
+        return InUnits(standard, offset.reshape(ones), scale.reshape(ones))
 
     @property
     def _mixture(self) -> Mixture:

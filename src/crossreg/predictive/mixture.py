@@ -6,6 +6,7 @@ read nothing else.
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -106,22 +107,28 @@ class Mixture(eqx.Module):
 
     def log_prob(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\log \frac1S \sum_s \mathcal N(y; \mu_s, \sigma_s^2)$ at every point, finite far into the tails."""
-        self._check_truth(y)
+        self.check_truth(y)
         variances = self.variances
         log_p = -0.5 * (LOG_2PI + jnp.log(variances) + (y - self.means) ** 2 / variances)
         return logsumexp(log_p, axis=0) - jnp.log(self.num_samples)
 
     def cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\frac1S \sum_s \Phi((y - \mu_s)/\sigma_s)$; at the truth it is the PIT."""
-        self._check_truth(y)
+        self.check_truth(y)
         return jnp.mean(ndtr((y - self.means) / jnp.sqrt(self.variances)), axis=0)
+
+    def log_cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        r"""$\log F(y)$, exact far below, where F rounds to 0."""
+        self.check_truth(y)
+        standard = (y - self.means) / jnp.sqrt(self.variances)
+        return logsumexp(log_ndtr(standard), axis=0) - jnp.log(self.num_samples)
 
     def log_tail(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\log(2\min(F(y), 1 - F(y)))$, the log of the mass outside the central interval that ends at y.
 
         It is exact far out, where F rounds to 0 or 1.
         """
-        self._check_truth(y)
+        self.check_truth(y)
         standard = (y - self.means) / jnp.sqrt(self.variances)
         below, above = (logsumexp(log_ndtr(side), axis=0) for side in (standard, -standard))
         return jnp.minimum(jnp.log(2.0) + jnp.minimum(below, above) - jnp.log(self.num_samples), 0.0)
@@ -147,15 +154,7 @@ class Mixture(eqx.Module):
         sigma = jnp.sqrt(self.variances)
         components = self.means + sigma * jax.scipy.special.ndtri(jnp.asarray(level, sigma.dtype))
         low, high = jnp.min(components, axis=0), jnp.max(components, axis=0)
-
-        def halve(_, interval):
-            low, high = interval
-            middle = 0.5 * (low + high)
-            below = self.cdf(middle) < level
-            return jnp.where(below, middle, low), jnp.where(below, high, middle)
-
-        low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
-        return 0.5 * (low + high)
+        return bisect(lambda y: self.cdf(y) < level, low, high)
 
     def crps(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""The continuous ranked probability score, in closed form (Grimit et al. 2006):
@@ -168,7 +167,7 @@ class Mixture(eqx.Module):
 
     def distance_to(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$E|X - y|$ for X of the mixture."""
-        self._check_truth(y)
+        self.check_truth(y)
         return jnp.mean(_mean_absolute(y - self.means, self.variances), axis=0)
 
     def distance_within(self, *, distinct: bool = False) -> Float[Array, "*shape"]:
@@ -262,12 +261,27 @@ class Mixture(eqx.Module):
         instances = None if self.instance_means is None else mean(self.instance_means)
         return Mixture(mean(self.means), variance(self.vars_predictive), variance(self.vars_generalization), instances)
 
-    def _check_truth(self, y: Float[ArrayLike, "..."]) -> None:
+    def check_truth(self, y: Float[ArrayLike, "..."]) -> None:
         """Raise InputError for a field of another shape, which would be compared with every field or channel."""
         own, given = self.means.shape[1:], jnp.shape(y)
         fits = len(given) == len(own) and all(size in (1, wanted) for size, wanted in zip(given, own, strict=True))
         if given and not fits:
             raise InputError(f"y has shape {given}; the prediction has {own}")
+
+
+def bisect(
+    is_below: Callable[[Array], Array], low: Float[Array, "*shape"], high: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """Return where `is_below` turns false between `low` and `high`, by 60 halvings."""
+
+    def halve(_, interval):
+        low, high = interval
+        middle = 0.5 * (low + high)
+        below = is_below(middle)
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 60, halve, (low, high))
+    return 0.5 * (low + high)
 
 
 def check_level(level: float | Float[Array, ""]) -> None:

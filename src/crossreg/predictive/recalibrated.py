@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from crossreg.predictive.mixture import Mixture, check_level
+from crossreg.predictive.mixture import Mixture, bisect, check_level
 
 _NODES = 32
 
@@ -88,12 +88,16 @@ class Recalibrated(eqx.Module):
     def quantile(self, level: float | Float[Array, ""]) -> Float[Array, "*shape"]:
         """Return the value below which F' has the probability `level`."""
         check_level(level)
-        level = jnp.asarray(level, self.knots.dtype)
-        tail = 0.5 * jnp.exp(-self._inverse_depth(-jnp.log(2 * jnp.minimum(level, 1 - level))))
-        # In the upper half by reflection: 1 − tail would round to 1.
+        # In float32, 1 − level would lose its digits.
+        beyond = min(level, 1 - level) if isinstance(level, float) else jnp.minimum(level, 1 - level)
+        s = self._inverse_depth(-jnp.log(2 * jnp.asarray(beyond, self.knots.dtype)))
+        # In the upper half by reflection. The tail e^{-s} itself may be too small for a float32.
         sign = jnp.where(level > 0.5, -1.0, 1.0).astype(self.knots.dtype)
-        reflected = eqx.tree_at(lambda m: m.means, self.mixture, sign * self.mixture.means)
-        return sign * reflected.quantile(tail)
+        means, sigma = sign * self.mixture.means, jnp.sqrt(self.mixture.variances)
+        reflected = eqx.tree_at(lambda m: m.means, self.mixture, means)
+        # Of a Gaussian, less than ½ e^{-s} is further than √(2s) standard deviations below its mean.
+        low, high = jnp.min(means - sigma * jnp.sqrt(2 * s), axis=0), jnp.max(means, axis=0)
+        return sign * bisect(lambda y: reflected.log_cdf(y) < -s - jnp.log(2.0), low, high)
 
     def crps(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         r"""$\int (F'(x) - 1[y \le x])^2\,dx$ by quadrature."""

@@ -15,6 +15,7 @@ from crossreg.data.files.streamed import evenly_spaced
 from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.errors import InputError
 
+NOTHING_SCORED = "the split has no pairs with a point that is scored"
 # Points per compiled call. Bounds memory and keeps 30 samples of them in a CPU's cache; changes no number, since each
 # pair has its own noise.
 _POINTS_PER_CALL = {"cpu": 2**12, "accelerator": 2**17}
@@ -41,7 +42,7 @@ def batches_of(
         numbers = numbers[np.isin(numbers % pairs.pairs_per_row, steps)]
     num_pairs = len(numbers)
     if not num_pairs:
-        raise InputError("the split has no pairs with a point that is scored")
+        raise InputError(NOTHING_SCORED)
     on_cpu = jax.default_backend() == "cpu"
     points_per_call = _POINTS_PER_CALL["cpu" if on_cpu else "accelerator"]
     chunk = max(1, points_per_call // math.prod(pairs.field_shape))

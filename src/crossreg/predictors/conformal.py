@@ -16,12 +16,12 @@ from jaxtyping import Array, Float, Key
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.errors import InputError
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import InUnits, Predictive, with_standard
-from crossreg.predictive.mixture import Mixture
 from crossreg.predictive.recalibrated import Recalibrated
-from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor, as_predictor
+from crossreg.predictors.batches import NOTHING_SCORED, batches_of
+from crossreg.predictors.predictor import Predictor, as_predictor, with_components
 
 # Levels 0, 1/20, …, 19/20 are fitted by rank; they include all levels of the ECE. Beyond the last one, scores are taken
 # as exponential, their distribution under the true model.
@@ -51,9 +51,9 @@ class Conformal(eqx.Module):
 
     def recalibrate(self, predictive: Predictive) -> Predictive:
         """Return a mixture with the fitted levels."""
-        mixture = predictive.standard if isinstance(predictive, InUnits) else predictive
-        assert isinstance(mixture, Mixture)
-        return with_standard(predictive, Recalibrated(mixture, self.knots, self.targets, self.tail))
+        found = with_components(predictive, "conformal", "to recalibrate")
+        mixture: Any = found.standard if isinstance(found, InUnits) else found
+        return with_standard(found, Recalibrated(mixture, self.knots, self.targets, self.tail))
 
     @property
     def limits(self) -> Any:
@@ -78,7 +78,8 @@ def conformal_levels(scores: Float[np.ndarray, " point"]) -> Levels:
 
 @eqx.filter_jit
 def _scores(predictor, batch: Batch, keys) -> Float[Array, "batch channel *space"]:
-    return -predictor(batch, keys).log_tail(batch.y)
+    predictive = with_components(predictor(batch, keys), "conformal", "to recalibrate")
+    return -predictive.log_tail(batch.y)
 
 
 def fit_conformal(
@@ -95,7 +96,7 @@ def fit_conformal(
         A predictor with the same means whose intervals have the held-out coverage.
 
     Raises:
-        InputError: If the pairs have no point that is scored.
+        InputError: If the pairs have no point that is scored, or the predictor is recalibrated already.
 
     Example:
         ```python
@@ -107,5 +108,8 @@ def fit_conformal(
     for batch, keys, size in batches_of(pairs, key=calibration_key()):
         counts = np.broadcast_to(np.asarray(batch.weight) > 0, batch.y.shape)[:size]
         scores.append(np.asarray(_scores(predictor, batch, keys))[:size][counts])
-    levels = conformal_levels(np.concatenate(scores))
+    points = np.concatenate(scores)
+    if not points.size:
+        raise InputError(NOTHING_SCORED)
+    levels = conformal_levels(points)
     return Conformal(predictor, *(jnp.asarray(values, jnp.float32) for values in levels))

@@ -18,16 +18,18 @@ from jaxtyping import Float
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.errors import InputError
 from crossreg.nn.surrogate import Surrogate, Trained
 from crossreg.predictive.in_units import standardized
-from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor, as_predictor
+from crossreg.predictors.batches import NOTHING_SCORED, batches_of
+from crossreg.predictors.predictor import Predictor, as_predictor, with_components
 
 
 @eqx.filter_jit
 def _moments(predictor, batch: Batch, keys, size):
     """Return both sides of the equation without R and k, summed over a batch; pairs from `size` on are padding."""
-    mixture, truth = standardized(predictor(batch, keys), batch.y)  # R has no units
+    predictive = with_components(predictor(batch, keys), "correlation", "to compare")
+    mixture, truth = standardized(predictive, batch.y)  # R has no units
     counts = (jnp.arange(batch.x.shape[0]) < size).reshape(-1, *(1,) * (batch.y.ndim - 1))
     weight = jnp.broadcast_to(batch.weight * counts, batch.y.shape)
 
@@ -58,7 +60,7 @@ def fit_correlation(
         R of shape (channel, channel): symmetric, positive semi-definite, 1 on its diagonal.
 
     Raises:
-        InputError: If the pairs have no point that is scored.
+        InputError: If the pairs have no point that is scored, or the predictor is recalibrated already.
 
     Example:
         ```python
@@ -71,6 +73,8 @@ def fit_correlation(
     for batch, keys, size in batches_of(pairs, key=calibration_key()):
         errors, sigmas = _moments(predictor, batch, keys, jnp.asarray(size))
         left, right = left + np.asarray(errors, np.float64), right + np.asarray(sigmas, np.float64)
+    if not np.any(right):
+        raise InputError(NOTHING_SCORED)
     return _correlation(np.asarray(left), np.asarray(right))
 
 

@@ -14,6 +14,8 @@ from crossreg.predictive.in_units import InUnits
 from crossreg.predictive.mixture import Mixture
 
 _SMALLEST_VARIANCE = 1e-20
+# Of pairs in files, as many as fit into so many bytes are enough to size errors by.
+_MOST_BYTES = 2**26
 
 
 class Persistence(eqx.Module):
@@ -45,8 +47,8 @@ def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persis
     """Fit the error sizes of persistence to a split.
 
     Args:
-        pairs: The train split.
-        knows_mask: Fit observed and hidden points separately.
+        pairs: The train split; of one that stays in its files, evenly spaced pairs are read.
+        knows_mask: Fit observed and hidden points separately. If all are observed, or all hidden, both have one σ.
 
     Returns:
         A predictor whose mean is the input, with the standard deviation of the changes on this split.
@@ -57,18 +59,21 @@ def fit_persistence(pairs: AbstractPairs, *, knows_mask: bool = False) -> Persis
         xr.evaluate(persistence, data.test)["crps"]
         ```
     """
+    pairs = pairs.in_memory(_MOST_BYTES)
     batch = pairs.gather(jnp.arange(int(pairs.num_pairs)))
     x, y = (_standard(fields, pairs.units) for fields in (batch.x[:, : batch.y.shape[1]], batch.y))
     squared = (y - x) ** 2
     axes = (0, *range(2, squared.ndim))
 
-    def mean_over(points):
+    def mean_over(points, otherwise):
         weight = jnp.broadcast_to(points * batch.weight, squared.shape)
-        mean = jnp.sum(weight * squared, axes) / jnp.maximum(jnp.sum(weight, axes), 1)
+        count = jnp.sum(weight, axes)
+        mean = jnp.where(count > 0, jnp.sum(weight * squared, axes) / jnp.maximum(count, 1), otherwise)
         # A field that never changes has no error, and a Gaussian needs a variance.
         return jnp.maximum(mean, _SMALLEST_VARIANCE)
 
+    # Where no change of a channel was measured, it has the spread of standardised fields.
+    var = mean_over(jnp.ones_like(batch.mask), 1.0)
     if not knows_mask:
-        var = mean_over(jnp.ones_like(batch.mask))
         return Persistence(var, var, pairs.units)
-    return Persistence(mean_over(batch.mask), mean_over(~batch.mask), pairs.units)
+    return Persistence(mean_over(batch.mask, var), mean_over(~batch.mask, var), pairs.units)

@@ -19,11 +19,12 @@ from jaxtyping import Array, Float, Key
 
 from crossreg.data.keys import calibration_key
 from crossreg.data.pairs import AbstractPairs, Batch
+from crossreg.errors import InputError
 from crossreg.nn.surrogate import Surrogate, Trained
-from crossreg.predictive.in_units import InUnits
+from crossreg.predictive.in_units import InUnits, Predictive
 from crossreg.predictive.mixture import Mixture
-from crossreg.predictors.batches import batches_of
-from crossreg.predictors.predictor import Predictor, as_predictor
+from crossreg.predictors.batches import NOTHING_SCORED, batches_of
+from crossreg.predictors.predictor import Predictor, as_predictor, with_components
 
 Form = Literal["stretch", "sigma"]
 # log a is searched on this grid, then on finer ones around its best point. A σ alone may be too small by more.
@@ -39,9 +40,9 @@ class Tempered(eqx.Module):
     form: Form = eqx.field(static=True, default="stretch")
 
     def __call__(self, batch: Batch, keys: Key[Array, " batch"]) -> Mixture | InUnits:
-        return self.recalibrate(self.predictor(batch, keys))  # pyright: ignore[reportArgumentType]
+        return self.recalibrate(self.predictor(batch, keys))
 
-    def recalibrate(self, mixture: Mixture | InUnits) -> Mixture | InUnits:
+    def recalibrate(self, mixture: Predictive) -> Mixture | InUnits:
         """Return a mixture with the fitted scale."""
         return _widened(mixture, self.temperature, self.form)
 
@@ -51,7 +52,8 @@ class Tempered(eqx.Module):
         return getattr(self.predictor, "limits", None)
 
 
-def _widened(mixture: Mixture | InUnits, temperature: Float[Array, ""], form: Form) -> Mixture | InUnits:
+def _widened(predictive: Predictive, temperature: Float[Array, ""], form: Form) -> Mixture | InUnits:
+    mixture = with_components(predictive, "temperature", "to widen")
     return mixture.tempered(temperature) if form == "stretch" else mixture.scale_sigmas(temperature)
 
 
@@ -83,7 +85,7 @@ def fit_temperature(
         A predictor whose mixtures are scaled; its `temperature` is the factor.
 
     Raises:
-        InputError: If the pairs have no point that is scored.
+        InputError: If the pairs have no point that is scored, or the predictor is recalibrated already.
 
     Example:
         ```python
@@ -99,6 +101,8 @@ def fit_temperature(
         for batch, keys, size in batches_of(pairs, key=calibration_key()):
             nll, points = _nll_of_each(predictor, batch, keys, jnp.asarray(size), temperatures, form)
             totals, count = totals + np.asarray(nll, np.float64), count + float(points)
+        if not count:
+            raise InputError(NOTHING_SCORED)
         return totals / count
 
     center, reach, size = 0.0, _LARGEST_LOG[form], _GRID[form]

@@ -15,12 +15,14 @@ import numpy as np
 from crossreg.config import Config, ModelConfig, TrainConfig
 from crossreg.data.dataset import Data
 from crossreg.data.keys import MODEL_STREAM
-from crossreg.data.pairs import replica_axes
+from crossreg.data.pairs import AbstractPairs, replica_axes
 from crossreg.errors import InputError
 from crossreg.files.memory import in_words
 from crossreg.machine.devices import device_bytes, devices_in_use
 from crossreg.nn.build import build_model, check_scale, scale_pairs
+from crossreg.nn.noise import GaussianNoise, GeneralizationScale, PredictiveScale, noises
 from crossreg.nn.surrogate import Surrogate
+from crossreg.routing import route
 from crossreg.training.compiled import MONITOR_POINTS, MONITOR_SAMPLES
 from crossreg.training.replicas import make_task, stack_tasks
 from crossreg.training.step import Task
@@ -43,17 +45,39 @@ def shared_train_config(configs: Sequence[Config]) -> TrainConfig:
 
 
 def check_learnable(config: Config) -> None:
-    """Raise InputError for settings under which ρ could not be learned."""
-    if not config.model.learns_on_reg:
+    """Raise InputError for settings under which ρ, or noise of ψ inside the network, could not be learned."""
+    model = config.model
+    inside = {model.feature_noise, model.mode_noise}
+    owners = {owner for owner in ("generalization", "predictive") if inside & {owner, "both"}}
+    _check_learnable(config.train, owners, model.learns_on_reg, config.data.reg_size)
+
+
+def check_learnable_model(model: Surrogate, config: TrainConfig, reg: AbstractPairs) -> None:
+    """Raise InputError if ρ, or noise of ψ inside the network, could not be learned by a model as it is."""
+    scales = {type(noise.scale) for noise in noises(model) if isinstance(noise, GaussianNoise)}
+    named = {"generalization": GeneralizationScale, "predictive": PredictiveScale}
+    owners = {owner for owner, scale in named.items() if scale in scales}
+    _check_learnable(config, owners, bool(jax.tree.leaves(route(model).rho)), int(reg.num_rows))
+
+
+def _check_learnable(train: TrainConfig, owners: set[str], learns_on_reg: bool, reg_size: int | None) -> None:
+    """Check the samples that noise inside the network is learned from, by its owners, and the size of reg."""
+    names = {"num_samples"} if "generalization" in owners else set()
+    if "predictive" in owners:
+        names.add("num_samples" if train.train_samples is None else "train_samples")
+    for name in sorted(names):
+        if getattr(train, name) < 2:
+            raise InputError(f"{name} is 1: noise inside the network is learned from the spread of 2 or more samples")
+    if not learns_on_reg:
         return
-    if config.train.reg_objective == "fair" and config.train.num_samples in (2, 3):
-        raise InputError(
-            f"num_samples is {config.train.num_samples}: `reg_objective=fair` needs 4 or more, the others any number"
-        )
-    noise_inside = config.model.feature_noise in ("generalization", "both") or config.model.mode_noise != "none"
-    if noise_inside and config.train.num_samples < 2:
-        raise InputError("num_samples is 1: noise inside the network is learned from the spread of 2 or more samples")
-    if not config.data.reg_size:
+    if train.reg_objective == "fair":
+        if train.num_samples in (2, 3):
+            raise InputError(
+                f"num_samples is {train.num_samples}: `reg_objective=fair` needs 4 or more, the others any number"
+            )
+        if train.reg_horizon > 1 and train.rollout_particles < 4:
+            raise InputError(f"rollout_particles is {train.rollout_particles}: `reg_objective=fair` needs 4 or more")
+    if not reg_size:
         raise InputError("reg_size is 0: this model learns on reg; give it at least one trajectory")
 
 
