@@ -103,4 +103,7 @@ def test_localization_of_known_rankings(localize):
     backwards = np.where(f < 0.5, np.sqrt(0.5 / (1 - f)), 1)
     best = np.sqrt(np.clip((0.5 - f) / (1 - f), 0, None))
     assert localize(two, 2 - two)[1] == pytest.approx(np.mean(backwards - best) / np.sqrt(0.5), rel=1e-5)
+    # Where all are equally uncertain, any points may be dropped: the curve is flat, in whatever order they are stored.
+    for stored in (two, two[::-1]):
+        assert localize(stored, np.ones(1000))[1] == pytest.approx(np.mean(1 - best / np.sqrt(0.5)), rel=1e-5)
     assert 0 < localize(error, rng.normal(size=1000))[1] < localize(error, -np.abs(error))[1]
