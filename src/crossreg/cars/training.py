@@ -26,7 +26,7 @@ from crossreg.nn.surrogate import Surrogate
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
 from crossreg.runs.file_names import HISTORIES, MODELS
-from crossreg.runs.safeguards.manifest import drop, entered, is_sound, recorded
+from crossreg.runs.safeguards.manifest import drop, entered, expected_seal, is_sound, recorded
 from crossreg.runs.safeguards.saving import USUAL, Saving
 from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import load_arrays, save_arrays
@@ -133,12 +133,12 @@ def train_or_load(
 
 def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
     """Read the members of every seed; raise InputError if one is missing or corrupted."""
-    paths = [path for path, _ in _files(training, data, seeds, folder).values()]
-    if not all(path.exists() for path in paths):
+    files = _files(training, data, seeds, folder).values()
+    if not all(path.exists() for path, _ in files):
         raise InputError(
             f"{folder}: has no model of {training.name} for its cars as they are now; the same `crossreg car` trains it"
         )
-    done = [_load(path, training.config, data.train) for path in paths]
+    done = [_load(folder, *file, training.config, data.train) for file in files]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
 
 
@@ -233,8 +233,9 @@ def _keep_history(training: Training, folder: Path, first: Path) -> None:
             file.write(read_sealed(first, {"history": BYTES}, "checkpoint")["history"].tobytes())
 
 
-def _load(path: Path, config: Config, pairs: CarPairs) -> Trained:
+def _load(folder: Path, path: Path, identity: str, config: Config, pairs: CarPairs) -> Trained:
     like = model_like(config.model, pairs.in_channels, pairs.field_shape)
     stored = (like, like, jnp.zeros(()), jnp.zeros((), jnp.int32))
-    last, best, best_nll, diverged_at = load_arrays(path, stored)
+    own = expected_seal(folder, path.relative_to(folder).as_posix(), identity)
+    last, best, best_nll, diverged_at = load_arrays(path, stored, identity=own)
     return Trained(last, best, float(best_nll), int(diverged_at))
