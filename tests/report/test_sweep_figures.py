@@ -240,6 +240,12 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
     assert kept[-1].get_suptitle() == f"xreg, {seeds} seeds"
 
 
+@pytest.mark.parametrize("own", [{"scenario": "diff_adv"}, {"changes": {"k_reg": 1}}])
+def test_a_sweep_off_the_default_is_drawn(tmp_path, own):
+    paths = all_drawn([row | own for row in rows_of("xreg", (0.4, 0.6))], tmp_path)
+    assert {path.stem for path in paths} == {"observed_fraction_curves", "std_mu", "calibration_xreg"}
+
+
 def test_all_figures_of_rows(tmp_path):
     rows = rows_of("xreg", (0.4, 0.6)) + rows_of("xreg", (0.7,), size=20) + rows_of("xreg", (0.7,), size=30)
     names = {path.name for path in all_drawn(rows, tmp_path)}

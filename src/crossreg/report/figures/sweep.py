@@ -265,8 +265,13 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
 
 
 def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Drawing]:
-    """Return functions that draw the figures that the rows of a sweep allow, each returning its files, maybe none."""
-    rows = [row for row in rows if not setting_of(regime_of(row))]
+    """Return functions that draw the figures that the rows of a sweep allow, each returning its files, maybe none.
+
+    Where the sweep varies further settings, the rows with the default ones are drawn. It has one scenario.
+    """
+    settings = [setting_of({k: v for k, v in regime_of(row).items() if k != "scenario"}) for row in rows]
+    drawn = settings[0] if len(set(settings)) == 1 else ""
+    rows = [row for row, setting in zip(rows, settings, strict=True) if setting == drawn]
     drawings: list[Drawing] = []
     divided = collect(row for row in rows if "total" in regime_of(row))
     if len({line.regime["total"] for line in divided}) > 1:
