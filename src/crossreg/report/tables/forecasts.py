@@ -5,8 +5,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from crossreg.report.tables.comparison import (
     LEAD_SCORES,
     TITLES,
@@ -14,6 +12,7 @@ from crossreg.report.tables.comparison import (
     at_lead,
     clearly_best,
     leads_of,
+    mean_at,
     regimes,
     setting_of,
     signed,
@@ -81,7 +80,8 @@ def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
         header += ["out of range"] if score == "crps" else []
         body = []
         for group in regimes(rolled):
-            best = {lead: clearly_best(group, at_lead(score, lead)) for lead in leads} if score == "crps" else {}
+            scored = {lead: [line for line in group if mean_at(line, score, lead)] for lead in leads}
+            best = {n: clearly_best(scored[n], at_lead(score, n)) for n in leads} if score == "crps" else {}
             for line in group:
                 row = [*(Cell(str(line.regime.get(f, ""))) for f in fields), Cell(setting_of(line.regime))]
                 row.append(Cell(line.method))
@@ -97,11 +97,9 @@ def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
 
 
 def _mean(line: Line, score: str, lead: int) -> str:
-    values = line.by_seed.get(at_lead(score, lead), {})
-    if len(values) < line.seeds - line.diverged or not values:
+    if (found := mean_at(line, score, lead)) is None:
         return "–"
-    mean = float(np.mean(line.independent(at_lead(score, lead))))
-    return f"{mean:.3g}" if score == "crps" else signed(mean, LEAD_SCORES[score])
+    return f"{found.mean:.3g}" if score == "crps" else signed(found.mean, LEAD_SCORES[score])
 
 
 def leads_csv(lines: Sequence[Line]) -> str:
