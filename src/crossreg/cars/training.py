@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from crossreg.cars.grid.channels import NUM_CHANNELS
 from crossreg.cars.pairs import CarPairs, with_all_to_train_on
 from crossreg.config import Config, changed_fields
 from crossreg.data.dataset import Data
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.sealed import BYTES, check_seal, read_sealed
 from crossreg.files.whole import make_folder
 from crossreg.methods.early import Trained
@@ -170,7 +169,7 @@ def _is_good(folder: Path, path: Path, identity: str) -> bool:
         # Files of older versions have no seal; for these the manifest decides.
         return seal is None and is_sound(folder, path.relative_to(folder).as_posix())
     except (OSError, ValueError) as error:
-        print(f"crossreg: {path}: is corrupted ({error}); trained again", file=sys.stderr)
+        say(f"{path}: is corrupted ({error}); trained again")
         return False
 
 
@@ -198,7 +197,7 @@ def _train(training: Training, program: Resumable, replicas: int, folder: Path, 
     label = training.name if replicas == 1 else f"{training.name} × {replicas}"
     steps, begun_at = training.config.train.steps, program.begun_at
     if begun_at:
-        print(f"crossreg: {label} resumes from step {begun_at}", file=sys.stderr, flush=True)
+        say(f"{label} resumes from step {begun_at}")
     if begun_at == steps:
         return
     with (

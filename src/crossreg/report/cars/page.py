@@ -9,7 +9,6 @@ import base64
 import html
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from crossreg.report.cars.figures import BAND, ERROR_COLORS
 from crossreg.report.cars.run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
 from crossreg.report.offline import fill, json_text, plotly_script, policy
 from crossreg.report.page.files import readable_json, said_time
-from crossreg.report.shared import shared_file, shared_style
+from crossreg.report.shared import package_file, shared_file, shared_style
 from crossreg.runs.file_names import SUMMARY, VERSIONS
 
 PAGE = "car.html"
@@ -44,11 +43,11 @@ WORDS = {
 def write_car_page(folder: Path) -> Path:
     """Write `car.html` into the folder of a run; return its path."""
     run = read_car_run(folder)
-    plotly, script, theme = plotly_script(), _template("js"), shared_file("theme.js")
+    plotly, script, theme = plotly_script(), page_file("js"), shared_file("theme.js")
     cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
     parts = {
         "policy": policy([theme, plotly, script]),
-        "style": shared_style() + _template("css"),
+        "style": shared_style() + page_file("css"),
         "theme": theme,
         "script": script,
         "plotly": plotly,
@@ -62,7 +61,7 @@ def write_car_page(folder: Path) -> Path:
     }
     path = folder / PAGE
     with replacing(path) as file:
-        file.write(fill(_template("html"), parts).encode())
+        file.write(fill(page_file("html"), parts).encode())
     return path
 
 
@@ -221,5 +220,6 @@ def _color_scale(name: str) -> list[tuple[float, str]]:
     return [(place, to_hex(mpl.colormaps[name](place))) for place in np.linspace(0, 1, 17).tolist()]
 
 
-def _template(ending: str) -> str:
-    return resources.files("crossreg.report.cars").joinpath(f"page.{ending}").read_text(encoding="utf-8")
+def page_file(ending: str) -> str:
+    """Return the page of car experiments, its style or its script."""
+    return package_file("crossreg.report.cars", f"page.{ending}")

@@ -135,10 +135,10 @@ def wrapped(name: str, width: int = 28) -> str:
     return "\n".join(parts).strip().replace("$", r"\$")
 
 
-def columns_for(labels: Sequence[str], inches: float, most: int = 4) -> int:
+def columns_for(labels: Sequence[str], inches: float) -> int:
     """Return the number of columns of a legend in small letters, for a figure so wide."""
     longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
-    return max(1, min(most, len(labels), int(inches / (0.42 + 0.062 * longest))))
+    return max(1, min(4, len(labels), int(inches / (0.42 + 0.062 * longest))))
 
 
 def _number(value: Any) -> str:

@@ -1,7 +1,5 @@
 """Scores of forecasts by lead: of a run as text, and of a sweep as cells."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +16,7 @@ from crossreg.report.tables.comparison import (
     signed,
     varying,
 )
-from crossreg.report.tables.layout import Cell, aligned
+from crossreg.report.tables.layout import Cell, aligned, in_csv, with_ends
 
 # Leads of the tables of a sweep; leads.csv has all.
 _SHOWN = (1, 2, 5, 10, 20, 50, 100)
@@ -106,17 +104,12 @@ def leads_csv(lines: Sequence[Line]) -> str:
     """Return one row per regime, method and lead, with every score of forecasts and the ends of its interval."""
     rolled = [line for line in lines if at_lead("crps", 1) in line.by_seed]
     fields = list(dict.fromkeys(name for line in rolled for name in line.regime))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     ends = [f"{score}{end}" for score in LEAD_SCORES for end in ("", "_low", "_high", "_seeds")]
-    writer.writerow([*fields, "method", "seeds", "diverged", "lead", *ends])
+    rows: list[list[Any]] = [[*fields, "method", "seeds", "diverged", "lead", *ends]]
     for line in rolled:
         for lead in leads_of([line]):
-            row = [*(line.regime.get(f, "") for f in fields), line.method, line.seeds, line.diverged, lead]
-            for score in LEAD_SCORES:
-                name = at_lead(score, lead)
-                found = line.interval(name) if name in line.by_seed else None
-                count = len(line.by_seed.get(name, {}))
-                row += ["", "", "", count] if found is None else [found.mean, found.low, found.high, count]
-            writer.writerow(["" if value != value else value for value in row])
-    return out.getvalue()
+            row = [*(line.regime.get(f) for f in fields), line.method, line.seeds, line.diverged, lead]
+            for name in (at_lead(score, lead) for score in LEAD_SCORES):
+                row += [*with_ends(line.interval(name)), len(line.values(name))]
+            rows.append(row)
+    return in_csv(rows)
