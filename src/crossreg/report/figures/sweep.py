@@ -11,13 +11,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from crossreg.metrics.calibration import LEVELS
 from crossreg.report.figures.drawing import (
     STYLE,
     Drawing,
     calibration_panels,
     columns_for,
     coverage_axis,
+    draw_coverage,
     mean_ece,
     method_looks,
     save,
@@ -213,11 +213,8 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         for axis, ((fraction, size, _, steps), seeds) in zip(axes.flat, groups.items(), strict=False):
             coverage_axis(axis)
             for color, style, split in ((COLORS[1], "--", "reg"), (COLORS[0], "-", "test")):
-                curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None], float)
-                if not curves.size:
-                    continue
-                axis.plot(LEVELS, curves.T, color=color, lw=0.4, alpha=0.4)
-                axis.plot(LEVELS, curves.mean(0), style, color=color, lw=1.5, label=split)
+                if there := [row[split] for row in seeds if row[split] is not None]:
+                    draw_coverage(axis, there, color, style, split)
             where = f"{fraction:g} observed, {size} traj." + (f"\n{steps:,} steps" if several else "")
             axis.set_title(f"{where}\ntest ECE {mean_ece(row['test'] for row in seeds)}", fontsize=7)
         axes[0][0].legend(fontsize=7, loc="upper left")

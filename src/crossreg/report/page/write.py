@@ -7,7 +7,6 @@ are cars.
 
 import html
 from pathlib import Path
-from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, check_replaceable, replacing
@@ -161,14 +160,13 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
     shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
     template = car_page.page_file("html")
     main = template[template.index("<main>") + len("<main>") : template.index("</main>")]
-    settings = {car_page.WORDS.get(k, k): v for k, v in run.summary.items() if k not in ("methods", "settings")}
-    settings |= {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
+    facts = {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
     texts = {
         "band": str(car_page.BAND),
         "table": car_page.scores_table(run),
         "units": html.escape(run.units),
         "intervals": car_page.intervals_said(run),
-        "settings": parts.listed(settings) + _all_settings(run.summary.get("settings")),
+        "settings": car_page.settings_said(run.summary, facts),
     }
     # The page has a section "What was run" of its own.
     panel = fill(main.replace("h2", "h3").replace("What was run", "What was run on cars"), texts)
@@ -184,13 +182,6 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
         "plotly": f'<script type="application/json" id="run">{json_text(car_page.embedded(run, shown))}</script>'
         f"<script>{plotly}</script><script>{car_page.page_file('js')}</script>",
     }
-
-
-def _all_settings(settings: Any) -> str:
-    if not isinstance(settings, dict):
-        return ""
-    flat = {k: v for part, v in settings.items() for k, v in (v.items() if isinstance(v, dict) else [(part, v)])}
-    return parts.folded("All settings", parts.listed(flat))
 
 
 def _file(name: str) -> str:
