@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from crossreg.cars.meshes.normals import area_vectors, edges_of, estimate_normals, turn_outward, vertex_normals
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 
 # Points this close to a plane, relative to their spread, have no volume in single precision.
 _FLAT = 1e-6

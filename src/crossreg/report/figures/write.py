@@ -171,15 +171,23 @@ def _scored_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _curves_of_sweep(trials: Sequence[Trial], archive: Archive, digest: str, out: Path) -> list[Drawing]:
-    """Return drawings of losses and σ, of trials that consist of a single training."""
+    """Return drawings of losses and σ of trials without choices and wrappers, over the seeds that have not diverged.
+
+    Of an ensemble it is the first member.
+    """
+
+    def history(trial: Trial) -> list[dict[str, Any]]:
+        key = trainings_of(trial)[0][0].key(digest)
+        lines = archive.history(key) if key in archive else []
+        return [] if lines and lines[-1].get("diverged_at", -1) >= 0 else lines
+
     regimes: dict[str, dict[str, list[Trial]]] = {}
     for trial in trials:
         if len(trial.configs) == 1 and not trial.method.wrapped:
             regimes.setdefault(_name(trial), {}).setdefault(trial.method.name, []).append(trial)
     drawings: list[Drawing] = []
     for name, methods in regimes.items():
-        keys = {m: [trainings_of(p)[0][0].key(digest) for p in ps] for m, ps in methods.items()}
-        histories = {m: [h for k in ks if k in archive and (h := archive.history(k))] for m, ks in keys.items()}
+        histories = {m: [h for trial in own if (h := history(trial))] for m, own in methods.items()}
         pair = {m: histories[m] for m in ("xreg", "unregularized") if histories.get(m)}
         if pair:
             drawings.append(functools.partial(losses, pair, out / f"losses_{name}"))
