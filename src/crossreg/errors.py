@@ -33,10 +33,15 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, most: 
     return f"; did you mean {' or '.join(close)}?" if close else otherwise
 
 
+def say(text: str) -> None:
+    """Print a line on the standard error."""
+    print(f"crossreg: {text}", file=sys.stderr, flush=True)
+
+
 @functools.cache
 def warn(message: str) -> None:
     """Print a warning on the standard error, the same one once in a process."""
-    print(f"crossreg: warning: {message}", file=sys.stderr)
+    say(f"warning: {message}")
 
 
 def in_one_line(text: str) -> str:

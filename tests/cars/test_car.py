@@ -222,6 +222,17 @@ def test_cars_that_were_not_seen_are_predicted(small, done, tmp_path, capsys):
     assert f"is a car experiment; its scores are in {folder / 'summary.json'}" in capsys.readouterr().err
 
 
+def test_the_model_of_another_seed_is_not_predicted_with(done, tmp_path, capsys):
+    shutil.copytree(done[0], tmp_path / "run")
+    car = make_family(9, points=400)[0]
+    np.savez(tmp_path / "car.npz", vertices=car.vertices, faces=np.asarray(car.faces))
+    [mine], [other] = ((tmp_path / "run" / "models").glob(f"xreg-seed{seed}-0-*") for seed in (0, 1))
+    shutil.copy(other, mine)
+    arguments = ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "car.npz"), "--quiet", "--output"]
+    assert cli.main([*arguments, str(tmp_path / "out.npz")]) == 2
+    assert f"{mine}: belongs to other settings or data" in capsys.readouterr().err
+
+
 def test_a_corrupted_car_experiment_is_not_predicted_with_and_not_changed(done, tmp_path, capsys):
     """One line, which names the file; the folder stays as it is, whoever may write to it."""
     shutil.copytree(done[0], tmp_path / "run")

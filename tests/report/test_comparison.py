@@ -7,7 +7,8 @@ import pytest
 
 from crossreg.designs import paper
 from crossreg.errors import InputError
-from crossreg.report.tables import comparison, comparison_tables, curves, verdicts
+from crossreg.report.page.lines import forecast_curves
+from crossreg.report.tables import comparison, comparison_tables, curves, forecasts, verdicts
 from crossreg.report.tables import write as table_files
 
 
@@ -291,6 +292,29 @@ def test_where_nothing_is_hidden_the_masks_are_one():
     assert (fully.seeds, fully.values("test_nll"), fully.independent("test_nll")) == (2, [-1.0, -1.2], [-1.0, -1.2])
     with pytest.raises(InputError, match="two rows"):
         comparison.collect([*rows, rows[0]])
+    # Of an unfinished sweep, the first seed may be known by one mask, and the second by another.
+    [fully] = comparison.collect([rows[0], rows[3]])
+    assert fully.independent("test_nll") == [-1.0, -1.2]
+    assert fully.mask_means("test_nll") == pytest.approx({0: -1.1})
+
+
+def test_a_lead_that_some_forecasts_did_not_reach_has_no_mean():
+    """Particles of two seeds grew too large: the others alone would make the method the best at this lead."""
+
+    def rolled(method, later):
+        shared = {name: [0.1, 0.1] for name in comparison.LEAD_SCORES} | {"leads": [1, 10], "lost": [0, 9]}
+        rows = zip(made_up(method, [-1.0] * 4), later, strict=True)
+        return [row | {"rollouts": shared | {"crps": [0.1, crps]}} for row, crps in rows]
+
+    rows = rolled("xreg", [0.30, 0.31, 0.32, 0.33]) + rolled("ensemble", [0.40, 0.41, 0.42, 0.43])
+    rows += rolled("dropout", [0.10, 0.11, None, None])
+    lines = comparison.collect(rows)
+    [*_, by_crps] = forecasts.lead_cells(lines).values()
+    body = [(row[-2].text, row[-2].bold) for row in by_crps[1:]]
+    assert body == [("0.315", True), ("–", False), ("0.415", False)]
+    [*_, curve] = forecast_curves(lines)
+    drawn = {series["label"]: series["x"] for series in curve["series"]}
+    assert drawn == {"xreg": [1, 10], "dropout": [1], "ensemble": [1, 10]}
 
 
 def test_who_is_judged_better_follows_from_both_ends_of_the_interval():

@@ -6,10 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crossreg.designs.grids import plan
 from crossreg.metrics.calibration import LEVELS
 from crossreg.report.figures import sweep as sweep_figures
 from crossreg.report.figures import training as training_figures
+from crossreg.report.figures import write as figure_files
 from crossreg.report.tables.comparison import collect
+from crossreg.runs.archive import Archive
+from crossreg.studies.sweep.scoring import trainings_of
 
 
 def rows_of(method, fractions, *, size=50, seeds=3):
@@ -229,6 +233,30 @@ def test_losses_and_sigma_are_means_over_seeds(kept, tmp_path):
     np.testing.assert_allclose(sigma.axes[0].lines[0].get_ydata(), math.sqrt(2 * 4))  # geometric, over seeds too
 
 
+def test_a_seed_that_diverged_is_in_no_curve_of_a_sweep(kept, tmp_path):
+    trials = plan("scenario", methods="xreg,dropout", seeds=3)
+    keys = [training.key("data") for trial in trials for [training] in trainings_of(trial)]
+
+    class Histories(Archive):
+        """Of xreg the last seed has diverged, of dropout all have."""
+
+        def __init__(self):
+            pass
+
+        def __contains__(self, key):
+            return key in keys
+
+        def history(self, key):
+            line = {"step": 10, "train_loss": float(keys.index(key)), "reg_nll": 0.0, "sigma": {"a": [1.0]}}
+            return [line | {"diverged_at": -1 if keys.index(key) < 2 else 7}]
+
+    drawings = figure_files._curves_of_sweep(trials, Histories(), "data", tmp_path)
+    for drawing in drawings:
+        drawing()
+    losses, _ = kept
+    assert losses.axes[0].lines[0].get_ydata().tolist() == [0.5]
+
+
 def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
     diverged = [row | {"diverged": True} for row in rows_of("dropout", (0.4, 0.6))]
     changed = [row | {"changes": {"k_reg": 1}} for row in rows_of("xreg", (0.4, 0.6))]
@@ -238,6 +266,12 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path, kept):
     # The montage has the default's seeds alone.
     seeds = len({row["seed"] for row in rows_of("xreg", (0.4,))})
     assert kept[-1].get_suptitle() == f"xreg, {seeds} seeds"
+
+
+@pytest.mark.parametrize("own", [{"scenario": "diff_adv"}, {"changes": {"k_reg": 1}}])
+def test_a_sweep_off_the_default_is_drawn(tmp_path, own):
+    paths = all_drawn([row | own for row in rows_of("xreg", (0.4, 0.6))], tmp_path)
+    assert {path.stem for path in paths} == {"observed_fraction_curves", "std_mu", "calibration_xreg"}
 
 
 def test_all_figures_of_rows(tmp_path):

@@ -115,7 +115,7 @@ def test_own_data_have_defaults_of_their_own_and_what_is_said_of_them_counts():
 
 
 def test_every_preset_is_listed():
-    assert EXPECTED_PRESETS.keys() == PRESETS.keys()
+    assert list(EXPECTED_PRESETS) == list(PRESETS)
 
 
 @pytest.mark.parametrize("name", EXPECTED_PRESETS)

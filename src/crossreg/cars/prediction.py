@@ -5,7 +5,6 @@ they are read again, or made again if they are the built-in ones. A car whose ve
 map to the torus; any other gets a map of its own.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from crossreg.cars.vertex_mean import fit_vertex_mean
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import Batch
 from crossreg.designs.car_study import CarStudy, methods_of
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.methods.names import parse_method
 from crossreg.methods.readout import read_out
 from crossreg.predictors.batches import batches_of
@@ -70,7 +69,7 @@ def predict_car_file(
     check_grid(cars, study.grid)
     ready = prepare(study, progress=progress)
     for warning in check_like(cars, ready.cars.train):
-        print(f"crossreg: {warning}", file=sys.stderr)
+        say(warning)
     predictor = _predictor(method, study, ready, folder)
     pairs = pairs_of(cars, _maps(cars, ready, study, must_share=method == VERTEX_MEAN), ready.scale)
     parts = [
@@ -110,7 +109,7 @@ def _maps(cars: Sequence[Surface], ready: Prepared, study: CarStudy, *, must_sha
         said = f"car {others[0].name}: its vertices do not correspond to those of the experiment's cars"
         if must_share:
             raise InputError(f"{said}, which {VERTEX_MEAN} needs")
-        print(f"crossreg: {said}; it gets a map of its own, unlike those it was trained with", file=sys.stderr)
+        say(f"{said}; it gets a map of its own, unlike those it was trained with")
     own = iter(transports([car.vertices for car in others], study.grid))
     common = mean_map(ready.cars.train, study.grid) if any(shared) else None
     return [common if shares and common is not None else next(own) for shares in shared]

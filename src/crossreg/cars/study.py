@@ -7,7 +7,6 @@ trained on the scaled CRPS; `xreg-internal-mm` and `xreg-internal-mixture` have 
 program. `runs/car_folder.py` describes the folder.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from crossreg.cars.vertex_mean import fit_vertex_mean
 from crossreg.data.dataset import Data
 from crossreg.data.keys import evaluation_key
 from crossreg.designs.car_study import FAMILY, CarStudy, methods_of, settings_of
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.regular import read_regular
 from crossreg.methods.early import Trained
 from crossreg.methods.names import ALL_DATA, Method
@@ -74,20 +73,20 @@ def prepare(study: CarStudy, *, progress: bool = True) -> Prepared:
     else:
         cars = load_cars(Path(study.data), **sizes, seed=study.split_seed)
     if cars.note:
-        print(f"crossreg: {cars.note}", file=sys.stderr)
+        say(cars.note)
     every = [*cars.train, *cars.reg, *cars.test]
     if warning := axes_warning(every):
-        print(f"crossreg: {warning}", file=sys.stderr)
+        say(warning)
     if study.data != FAMILY:
         splits = {"train": cars.train, "reg": cars.reg, "test": cars.test}
         for warning in [*check_alike(every), *check_apart(splits)]:
-            print(f"crossreg: {warning}", file=sys.stderr)
+            say(warning)
     with CountDisplay("cars mapped to the torus", enabled=progress) as display:
         data, scale = make_car_data(cars, study.grid, own_maps=study.own_maps, progress=display.update)
     ready = Prepared(cars, data, scale, vertices_correspond(every))
     if progress:
         maps = "one map for all" if ready.has_one_map(study) else "a map for each"
-        print(f"crossreg: {len(every)} cars on {study.grid} x {study.grid} cells, {maps}", file=sys.stderr)
+        say(f"{len(every)} cars on {study.grid} x {study.grid} cells, {maps}")
     return ready
 
 
@@ -131,7 +130,7 @@ def run_car(study: CarStudy, folder: Path, *, progress: bool = True, saving: Sav
         summary = finished_summary(folder, study, [method.name for method in methods])
         if summary is not None and all(is_trained(t, ready.data, study.seeds, folder) for t in trainings.values()):
             if progress:
-                print(f"crossreg: {folder} is finished; its scores are read from it", file=sys.stderr)
+                say(f"{folder} is finished; its scores are read from it")
             return summary
         check_versions(folder / VERSIONS, force=saving.force)
         trained: _Trainings = {}
@@ -168,7 +167,7 @@ def _score_all(
         if ready.vertices_correspond:
             runs |= _score_vertex_means(methods, ready, folder)
         elif progress:
-            print("crossreg: vertices do not correspond from car to car: no vertex mean", file=sys.stderr)
+            say("vertices do not correspond from car to car: no vertex mean")
         display.update(total, total)
     summary = finite_or_none(
         _about(study, ready)

@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from crossreg.cars.grid.channels import NUM_CHANNELS
 from crossreg.cars.pairs import CarPairs, with_all_to_train_on
 from crossreg.config import Config, changed_fields
 from crossreg.data.dataset import Data
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.sealed import BYTES, check_seal, read_sealed
 from crossreg.files.whole import make_folder
 from crossreg.methods.early import Trained
@@ -26,7 +25,7 @@ from crossreg.nn.surrogate import Surrogate
 from crossreg.progress.display import TrainingDisplay
 from crossreg.routing import Routed, merge, route
 from crossreg.runs.file_names import HISTORIES, MODELS
-from crossreg.runs.safeguards.manifest import drop, entered, is_sound, recorded
+from crossreg.runs.safeguards.manifest import drop, entered, expected_seal, is_sound, recorded
 from crossreg.runs.safeguards.saving import USUAL, Saving
 from crossreg.runs.safeguards.snapshots import HistoryLines, Resumable, SnapshotStore
 from crossreg.training.checkpoint import load_arrays, save_arrays
@@ -133,12 +132,12 @@ def train_or_load(
 
 def load_trained(training: Training, data: Data[CarPairs], seeds: int, folder: Path) -> list[list[Trained]]:
     """Read the members of every seed; raise InputError if one is missing or corrupted."""
-    paths = [path for path, _ in _files(training, data, seeds, folder).values()]
-    if not all(path.exists() for path in paths):
+    files = _files(training, data, seeds, folder).values()
+    if not all(path.exists() for path, _ in files):
         raise InputError(
             f"{folder}: has no model of {training.name} for its cars as they are now; the same `crossreg car` trains it"
         )
-    done = [_load(path, training.config, data.train) for path in paths]
+    done = [_load(folder, *file, training.config, data.train) for file in files]
     return [done[seed * training.members : (seed + 1) * training.members] for seed in range(seeds)]
 
 
@@ -170,7 +169,7 @@ def _is_good(folder: Path, path: Path, identity: str) -> bool:
         # Files of older versions have no seal; for these the manifest decides.
         return seal is None and is_sound(folder, path.relative_to(folder).as_posix())
     except (OSError, ValueError) as error:
-        print(f"crossreg: {path}: is corrupted ({error}); trained again", file=sys.stderr)
+        say(f"{path}: is corrupted ({error}); trained again")
         return False
 
 
@@ -198,7 +197,7 @@ def _train(training: Training, program: Resumable, replicas: int, folder: Path, 
     label = training.name if replicas == 1 else f"{training.name} × {replicas}"
     steps, begun_at = training.config.train.steps, program.begun_at
     if begun_at:
-        print(f"crossreg: {label} resumes from step {begun_at}", file=sys.stderr, flush=True)
+        say(f"{label} resumes from step {begun_at}")
     if begun_at == steps:
         return
     with (
@@ -233,8 +232,9 @@ def _keep_history(training: Training, folder: Path, first: Path) -> None:
             file.write(read_sealed(first, {"history": BYTES}, "checkpoint")["history"].tobytes())
 
 
-def _load(path: Path, config: Config, pairs: CarPairs) -> Trained:
+def _load(folder: Path, path: Path, identity: str, config: Config, pairs: CarPairs) -> Trained:
     like = model_like(config.model, pairs.in_channels, pairs.field_shape)
     stored = (like, like, jnp.zeros(()), jnp.zeros((), jnp.int32))
-    last, best, best_nll, diverged_at = load_arrays(path, stored)
+    own = expected_seal(folder, path.relative_to(folder).as_posix(), identity)
+    last, best, best_nll, diverged_at = load_arrays(path, stored, identity=own)
     return Trained(last, best, float(best_nll), int(diverged_at))

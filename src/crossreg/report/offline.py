@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from plotly.offline import get_plotlyjs
 
 
@@ -29,6 +30,11 @@ def fill(template: str, parts: Mapping[str, str]) -> str:
 def json_text(value: Any) -> str:
     """Return JSON that cannot end the script element around it."""
     return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+
+
+def base64_text(values: np.ndarray, kind: str | None = None) -> str:
+    """Return the bytes of an array, as numbers of a kind such as `<f4`, as text for a script."""
+    return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
 
 
 def plotly_script() -> str:

@@ -19,9 +19,8 @@ from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories
 from crossreg.errors import InputError
 from crossreg.files.regular import read_regular
-from crossreg.files.sealed import seal_or_none
 from crossreg.runs.file_names import TRAINED
-from crossreg.runs.safeguards.manifest import check_files
+from crossreg.runs.safeguards.manifest import check_files, expected_seal
 from crossreg.training.checkpoint import Tree, load_arrays
 from crossreg.training.cost import seconds_of
 from crossreg.training.parallel import over_replicas
@@ -95,16 +94,6 @@ class Program(NamedTuple):
         """Return whether it has finished."""
         return self.file(folder, ".npz").exists()
 
-    def identity(self, folder: Path) -> str | None:
-        """Return what the seal of its trained replicas must say, which follows from the keys of the trainings.
-
-        Older versions sealed nothing: then the manifest is checked, and there is no identity.
-        """
-        if seal_or_none(self.file(folder, ".npz")) is not None:
-            return digest_of(list(self.trainings))
-        check_files(folder, [self.name_of(".npz")])
-        return None
-
     def load(self, folder: Path, like: Tree, *, replica: int | None = None) -> Tree:
         """Load its trained replicas, or one of them.
 
@@ -116,7 +105,8 @@ class Program(NamedTuple):
         Raises:
             InputError: If the file is corrupted, or is that of another program.
         """
-        return load_arrays(self.file(folder, ".npz"), like, replica=replica, identity=self.identity(folder))
+        identity = expected_seal(folder, self.name_of(".npz"), digest_of(list(self.trainings)))
+        return load_arrays(self.file(folder, ".npz"), like, replica=replica, identity=identity)
 
 
 def read_programs(folder: Path) -> list[Program]:

@@ -13,6 +13,7 @@ from crossreg.data.dataset import Data
 from crossreg.data.files.load import resolved
 from crossreg.data.files.streamed import check_unchanged
 from crossreg.data.load import load_config
+from crossreg.errors import say
 from crossreg.files.whole import made_whole
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.hosts import all_or_none, check_alike, from_writer, leave_hosts
@@ -140,26 +141,23 @@ def train_run(
             kept.check_own()
             write_beginning(folder, config, data, own)
         if (parts := layout.share.parts) > (size := config.train.batch_size):
-            print(
-                f"crossreg: a batch of {size} is fewer pairs than the {parts} devices; the other devices stay idle",
-                file=sys.stderr,
-            )
+            say(f"a batch of {size} is fewer pairs than the {parts} devices; the other devices stay idle")
         is_trained = all(is_sound(folder, name) for name in (HISTORY, MODEL))
         from_writer(is_trained)
         if is_trained:
             leave_hosts()
             if all(is_sound(folder, name) for name in (METRICS, TEST_FIELDS)):
-                print(f"crossreg: {folder} holds this run, finished; its scores:", file=sys.stderr)
+                say(f"{folder} holds this run, finished; its scores:")
                 return read_metrics(folder)
             check_versions(folder / VERSIONS, force=saving.force)
-            print(f"crossreg: {folder} is trained already; scoring it", file=sys.stderr, flush=True)
+            say(f"{folder} is trained already; scoring it")
             model = load_run(folder).model
         else:
             drop(folder, HISTORY, MODEL, METRICS, TEST_FIELDS)
             write_beginning(folder, config, data, own)  # its files name the model, which another version may have begun
             training, name = Resumable(*started, _lines(folder), kept, layout), folder.name or "run"
             if training.begun_at:
-                print(f"crossreg: {folder} resumes from step {training.begun_at}", file=sys.stderr, flush=True)
+                say(f"{folder} resumes from step {training.begun_at}")
             else:  # whatever machine has begun it before
                 record_json(folder, VERSIONS, describe_machine())
             if training.begun_at < config.train.steps:
@@ -245,7 +243,7 @@ def _train(trainings: dict[str, Resumable], steps: dict[str, int], folders: dict
                 del going[name]
     for name, training in trainings.items():
         if (step := int(training.snapshot.state.diverged_at[0])) >= 0:
-            print(f"crossreg: {name} diverged at step {step}; its last finite state is kept", file=sys.stderr)
+            say(f"{name} diverged at step {step}; its last finite state is kept")
 
 
 def _store(training: Resumable, models: Surrogate, folder: Path, identity: str) -> Surrogate:

@@ -98,7 +98,7 @@ def test_the_page_loads_nothing_and_is_labelled(car_folder):
     assert page.loaded == ["data:,"]
     assert page.metas["Content-Security-Policy"].startswith("default-src 'none';")
     assert "http" not in page.metas["Content-Security-Policy"]
-    own = [car_page._template(ending) for ending in ("html", "css", "js")]
+    own = [car_page.page_file(ending) for ending in ("html", "css", "js")]
     own += [shared_file(name) for name in ("palette.css", "base.css", "theme.js")]
     assert not re.search(r"https?:|@import|url\(|fetch\(|\bimport\b", "".join(own))
     assert len(page.scripts) == 4

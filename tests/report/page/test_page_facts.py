@@ -8,10 +8,11 @@ from made_runs import write_run
 from crossreg.config import Config
 from crossreg.report.page.folders import Found, Run, Sweep, find
 from crossreg.report.page.lines import make_group
-from crossreg.report.page.parts import scores, word
+from crossreg.report.page.parts import scores
 from crossreg.report.page.settings import what_was_run
 from crossreg.report.page.unfinished import Unfinished
 from crossreg.report.page.write import make_groups
+from crossreg.report.shared.html import word
 
 HERE = Path("runs")
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
-from crossreg.config import to_yaml
+from crossreg.config import Config, to_yaml
 from crossreg.data.apebench import load_trajectories
 from crossreg.data.keys import evaluation_key
 from crossreg.metrics.evaluation import point_scores
 from crossreg.predictors.ensemble import EnsemblePredictor
 from crossreg.report.page.folders import find
+from crossreg.report.page.rows import row_of_run
 from crossreg.runs.archive import Archive
-from crossreg.runs.sweep_folder import load_trials, trial_key
+from crossreg.runs.sweep_folder import load_trials, sealed_row, trial_key
 from crossreg.studies.sweep import fields as sweep_fields
 from crossreg.studies.sweep.fields import FIELDS_FOLDER, choose, load_sweep_fields
 from crossreg.studies.sweep.scoring import trainings_of
@@ -94,6 +95,18 @@ def test_a_sweep_is_reported_with_fields_of_its_models(sweep, tmp_path, monkeypa
     stored, missing = load_sweep_fields(sweep, found.rows)
     assert (len(stored), len(missing)) == (3, 1)
     assert "no cached data" in next(iter(missing.values()))
+
+
+@pytest.mark.parametrize("odd", [{"settings": {"mask_seed": []}}, {"rollouts": {"leads": [1], "lost": [0]}}])
+def test_an_odd_row_of_a_sweep_does_not_end_the_page(tmp_path, odd):
+    metrics = {split: {"nll": 0.0, "ece_mix": 0.1, "coverage": [0.5] * 9} for split in ("test", "reg", "train")}
+    config = Config()
+    row = row_of_run("a", config, metrics, []) | {"settings": {}}
+    (tmp_path / "sweep.json").write_text("{}")  # a plan that says nothing: all rows are shown
+    rows = [row, row | {"key": "b", "seed": 1} | odd]
+    (tmp_path / "rows.jsonl").write_text("".join(map(sealed_row, rows)))
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "r.html"), "--quiet"]) == 0
+    assert "1 sweep" in (tmp_path / "r.html").read_text()
 
 
 @pytest.mark.parametrize("data", [None, 7, {}])

@@ -3,7 +3,6 @@
 Axes are those of ShapeNet-Car: x lateral, y up, z streamwise with the nose at −z.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from crossreg.cars.meshes.normals import area_vectors, edges_of, estimate_normals, turn_outward, vertex_normals
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 
 # Points this close to a plane, relative to their spread, have no volume in single precision.
 _FLAT = 1e-6
@@ -159,11 +158,8 @@ def triangles_of(faces: Int[np.ndarray, "face corner"]) -> Int[np.ndarray, "tria
 def _warn_if_open(name: str, faces: Int[np.ndarray, "face 3"]) -> None:
     _, count = edges_of(faces)
     if num_open := int(np.sum(count != 2)):
-        print(
-            f"crossreg: car {name}: open mesh: {num_open} of its {len(count)} edges do not have two faces;"
-            " normals may point inwards there",
-            file=sys.stderr,
-        )
+        edges = f"{num_open} of its {len(count)} edges do not have two faces"
+        say(f"car {name}: open mesh: {edges}; normals may point inwards there")
 
 
 def _check_normals(

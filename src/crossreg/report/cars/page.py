@@ -5,11 +5,9 @@ Everything is in the file: the page's policy forbids the browser to load anythin
 some are left out, evenly over the ranking by relative L2 error; the best, the worst and the one in the middle remain.
 """
 
-import base64
 import html
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,12 @@ from crossreg.files.whole import replacing
 from crossreg.metrics.intervals import Interval, decimals_of
 from crossreg.report.cars.figures import BAND, ERROR_COLORS
 from crossreg.report.cars.run import TOP_LEVEL, CarRun, Prediction, read_car_run, roofline
-from crossreg.report.offline import fill, json_text, plotly_script, policy
+from crossreg.report.offline import base64_text, fill, json_text, plotly_script, policy
 from crossreg.report.page.files import readable_json, said_time
-from crossreg.report.shared import shared_file, shared_style
+from crossreg.report.shared import package_file, shared_file, shared_style
+from crossreg.report.shared.html import folded, listed
 from crossreg.runs.file_names import SUMMARY, VERSIONS
+from crossreg.runs.kinds import sections_of
 
 PAGE = "car.html"
 LARGEST = 12_000_000  # bytes of a page
@@ -44,11 +44,13 @@ WORDS = {
 def write_car_page(folder: Path) -> Path:
     """Write `car.html` into the folder of a run; return its path."""
     run = read_car_run(folder)
-    plotly, script, theme = plotly_script(), _template("js"), shared_file("theme.js")
+    plotly, script, theme = plotly_script(), page_file("js"), shared_file("theme.js")
     cars = cars_to_embed(run, LARGEST - _REST - len(plotly.encode()))
+    path, versions = folder / PAGE, readable_json(folder / VERSIONS)
+    facts = {"device": versions.get("device"), "ended": said_time([folder / VERSIONS], folder / SUMMARY)}
     parts = {
         "policy": policy([theme, plotly, script]),
-        "style": shared_style() + _template("css"),
+        "style": shared_style() + page_file("css"),
         "theme": theme,
         "script": script,
         "plotly": plotly,
@@ -58,11 +60,10 @@ def write_car_page(folder: Path) -> Path:
         "table": scores_table(run),
         "units": html.escape(run.units),
         "intervals": intervals_said(run),
-        "settings": _settings(run.summary, folder),
+        "settings": settings_said(run.summary, facts) + folded("Versions", listed(versions) if versions else ""),
     }
-    path = folder / PAGE
     with replacing(path) as file:
-        file.write(fill(_template("html"), parts).encode())
+        file.write(fill(page_file("html"), parts).encode())
     return path
 
 
@@ -90,12 +91,12 @@ def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
         car = run.cars[number]
         return {
             "label": f"{car.name}, {rank[number]} of {len(run.cars)}",
-            "vertices": _base64(car.vertices),
-            "truth": _base64(car.pressure),
+            "vertices": base64_text(car.vertices, "<f4"),
+            "truth": base64_text(car.pressure, "<f4"),
             "faces": None if car.faces is None else list(topologies).index(car.faces.tobytes()),
             "roofline": roofline(car).tolist(),
             "predictions": {
-                method: {name: _base64(values) for name, values in parts[number]._asdict().items()}
+                method: {name: base64_text(values, "<f4") for name, values in parts[number]._asdict().items()}
                 for method, parts in run.predictions.items()
             },
         }
@@ -108,7 +109,7 @@ def embedded(run: CarRun, cars: Int[np.ndarray, " kept"]) -> dict[str, Any]:
         "scales": {"error": _color_scale(ERROR_COLORS), "pressure": _color_scale("RdBu_r")},
         "methods": list(run.predictions),
         "first_car": cars.tolist().index(run.typical_car()),
-        "faces": [_base64(faces, "<u4") for faces in topologies.values()],
+        "faces": [base64_text(faces, "<u4") for faces in topologies.values()],
         "cars": [one(int(number)) for number in cars],
     }
 
@@ -172,44 +173,16 @@ def _about(run: CarRun, num_embedded: int) -> str:
     return text
 
 
-def _settings(summary: Mapping[str, Any], folder: Path) -> str:
-    """Return the facts of the run as HTML; all settings and versions are folded."""
-    plain = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
-    versions = readable_json(folder / VERSIONS)
-    plain |= {"device": versions["device"]} if "device" in versions else {}
-    plain |= {"ended": said_time([folder / VERSIONS], folder / SUMMARY)}
-    parts = [_list(plain)]
-    if versions:
-        parts.append(f"<details><summary>Versions</summary>{_list(versions)}</details>")
-    if isinstance(summary.get("settings"), Mapping):
-        parts.append(f"<details><summary>All settings</summary>{_list(summary['settings'])}</details>")
-    return "".join(parts)
-
-
-def _list(values: Mapping[str, Any]) -> str:
-    pairs = [(html.escape(name.replace("_", " ")), html.escape(text)) for name, text in _flat(values)]
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in pairs) + "</dl>"
-
-
-def _flat(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Return names and values of nested objects as one list."""
-    pairs: list[tuple[str, str]] = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            pairs += _flat(value, f"{before}{name}: ")
-        else:
-            text = ", ".join(map(str, value)) or "–" if isinstance(value, list) else str(value)
-            pairs.append((before + str(name), text))
-    return pairs
+def settings_said(summary: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    """Return the facts of a run, and `more` of them, as HTML; all settings are folded."""
+    facts = {WORDS.get(name, name): value for name, value in summary.items() if name not in ("methods", "settings")}
+    flat = {f"{part}: {k}": v for part, own in sections_of(summary.get("settings")).items() for k, v in own.items()}
+    return listed(facts | dict(more)) + folded("All settings", listed(flat) if flat else "")
 
 
 def _topologies(cars: Sequence[Surface]) -> dict[bytes, Int[np.ndarray, "face 3"]]:
     """Return the different faces of cars, by their bytes."""
     return {car.faces.tobytes(): car.faces for car in cars if car.faces is not None}
-
-
-def _base64(values: np.ndarray, kind: str = "<f4") -> str:
-    return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
 
 
 def _in_base64(num_bytes: int) -> int:
@@ -221,5 +194,6 @@ def _color_scale(name: str) -> list[tuple[float, str]]:
     return [(place, to_hex(mpl.colormaps[name](place))) for place in np.linspace(0, 1, 17).tolist()]
 
 
-def _template(ending: str) -> str:
-    return resources.files("crossreg.report.cars").joinpath(f"page.{ending}").read_text(encoding="utf-8")
+def page_file(ending: str) -> str:
+    """Return the page of car experiments, its style or its script."""
+    return package_file("crossreg.report.cars", f"page.{ending}")

@@ -8,7 +8,6 @@ The roofline is the row of upward-facing vertices in the symmetry plane, from no
 
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from crossreg.cars.meshes.surface import Surface
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.arrays import read_npz
 from crossreg.files.regular import read_regular
 from crossreg.metrics.intervals import Interval
@@ -135,7 +134,7 @@ def read_car_run(folder: Path) -> CarRun:
             parts = [np.split(arrays[name], offsets[1:-1]) for name in Prediction._fields]
             predictions[method] = tuple(Prediction(*car) for car in zip(*parts, strict=True))
         else:
-            print(f"crossreg: {path}: not finite; {method} is not drawn", file=sys.stderr)
+            say(f"{path}: not finite; {method} is not drawn")
         histories[method] = read_history(folder / HISTORIES / f"{method}.jsonl")
     return CarRun(summary, cars, predictions, histories)
 

@@ -121,6 +121,14 @@ def calibration_curves(methods: Mapping[str, Mapping[str, Any]], path: Path) -> 
         return save(figure, path)
 
 
+def draw_coverage(axis: Axes, seeds: Sequence[Mapping[str, Any]], color: str, style: str, label: str) -> None:
+    """Draw the coverage of each seed thin, and their mean thick."""
+    coverage = np.asarray([scores["coverage"] for scores in seeds], float)
+    if len(seeds) > 1:
+        axis.plot(LEVELS, coverage.T, color=color, lw=0.4, alpha=0.4)
+    axis.plot(LEVELS, coverage.mean(0), style, color=color, lw=1.6, label=label)
+
+
 def wrapped(name: str, width: int = 28) -> str:
     """Return a name for a figure, on as many lines as it needs, broken after a sign that joins its words.
 
@@ -135,10 +143,10 @@ def wrapped(name: str, width: int = 28) -> str:
     return "\n".join(parts).strip().replace("$", r"\$")
 
 
-def columns_for(labels: Sequence[str], inches: float, most: int = 4) -> int:
+def columns_for(labels: Sequence[str], inches: float) -> int:
     """Return the number of columns of a legend in small letters, for a figure so wide."""
     longest = max((len(line) for label in labels for line in label.split("\n")), default=1)
-    return max(1, min(most, len(labels), int(inches / (0.42 + 0.062 * longest))))
+    return max(1, min(4, len(labels), int(inches / (0.42 + 0.062 * longest))))
 
 
 def _number(value: Any) -> str:
@@ -164,14 +172,8 @@ def calibration_panels(panels: Mapping[str, Sequence[Mapping[str, Any]]], path: 
             named = "\n".join(wrapped(line, 24) for line in title.split("\n"))
             coverage_axis(axis, title=named, xlabel="nominal coverage α")
             for split, (color, style) in _SPLITS.items():
-                there = [scores[split] for scores in seeds if scores.get(split) is not None]
-                if not there:
-                    continue
-                coverage = np.asarray([scores["coverage"] for scores in there], float)
-                if len(there) > 1:
-                    axis.plot(LEVELS, coverage.T, color=color, lw=0.4, alpha=0.4)
-                label = f"{split} (ECE {mean_ece(there)})"
-                axis.plot(LEVELS, coverage.mean(0), style, color=color, lw=1.6, label=label)
+                if there := [scores[split] for scores in seeds if scores.get(split) is not None]:
+                    draw_coverage(axis, there, color, style, f"{split} (ECE {mean_ece(there)})")
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
         axes[0][0].set_ylabel("empirical coverage")
         return save(figure, path)

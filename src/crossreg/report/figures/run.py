@@ -2,14 +2,13 @@
 
 import functools
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.regular import read_regular
 from crossreg.metrics.calibration import LEVELS
 from crossreg.progress.history import read_history
@@ -67,7 +66,7 @@ def of_run(
         try:
             stored = load_run_fields(folder, progress=progress)
         except InputError as error:
-            print(f"crossreg: maps are left out: {error}", file=sys.stderr)
+            say(f"maps are left out: {error}")
         else:
             drawings += of_fields(stored, out, ending, name, trajectory)
     drawings += _of_forecasts(folder, out, ending, name)
@@ -81,7 +80,7 @@ def _of_forecasts(folder: Path, out: Path, ending: str, name: str) -> list[Drawi
     try:
         stored = read_forecast_fields(folder)
     except InputError as error:
-        print(f"crossreg: forecasts are left out: {error}", file=sys.stderr)
+        say(f"forecasts are left out: {error}")
         return []
     if stored is None:
         return []

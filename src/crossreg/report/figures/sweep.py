@@ -11,13 +11,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from crossreg.metrics.calibration import LEVELS
 from crossreg.report.figures.drawing import (
     STYLE,
     Drawing,
     calibration_panels,
     columns_for,
     coverage_axis,
+    draw_coverage,
     mean_ece,
     method_looks,
     save,
@@ -213,11 +213,8 @@ def calibration_montage(rows: Sequence[Mapping[str, Any]], method: str, path: Pa
         for axis, ((fraction, size, _, steps), seeds) in zip(axes.flat, groups.items(), strict=False):
             coverage_axis(axis)
             for color, style, split in ((COLORS[1], "--", "reg"), (COLORS[0], "-", "test")):
-                curves = np.asarray([row[split]["coverage"] for row in seeds if row[split] is not None], float)
-                if not curves.size:
-                    continue
-                axis.plot(LEVELS, curves.T, color=color, lw=0.4, alpha=0.4)
-                axis.plot(LEVELS, curves.mean(0), style, color=color, lw=1.5, label=split)
+                if there := [row[split] for row in seeds if row[split] is not None]:
+                    draw_coverage(axis, there, color, style, split)
             where = f"{fraction:g} observed, {size} traj." + (f"\n{steps:,} steps" if several else "")
             axis.set_title(f"{where}\ntest ECE {mean_ece(row['test'] for row in seeds)}", fontsize=7)
         axes[0][0].legend(fontsize=7, loc="upper left")
@@ -265,8 +262,13 @@ def decomposition(lines: Sequence[Line], path: Path) -> list[Path]:
 
 
 def drawings_of_rows(rows: Sequence[Mapping[str, Any]], folder: Path) -> list[Drawing]:
-    """Return functions that draw the figures that the rows of a sweep allow, each returning its files, maybe none."""
-    rows = [row for row in rows if not setting_of(regime_of(row))]
+    """Return functions that draw the figures that the rows of a sweep allow, each returning its files, maybe none.
+
+    Where the sweep varies further settings, the rows with the default ones are drawn. It has one scenario.
+    """
+    settings = [setting_of({k: v for k, v in regime_of(row).items() if k != "scenario"}) for row in rows]
+    drawn = settings[0] if len(set(settings)) == 1 else ""
+    rows = [row for row, setting in zip(rows, settings, strict=True) if setting == drawn]
     drawings: list[Drawing] = []
     divided = collect(row for row in rows if "total" in regime_of(row))
     if len({line.regime["total"] for line in divided}) > 1:

@@ -10,13 +10,12 @@ Parts of a folder of runs that are not drawn, such as sweeps and runs that canno
 """
 
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from crossreg.designs.grids import Trial
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.whole import check_is_folder, check_no_link
 from crossreg.report.cars.figures import draw_car_figures
 from crossreg.report.figures.drawing import Drawing, draw_all
@@ -111,14 +110,14 @@ def _say(folder: Path, drawn: Sequence[str], skipped: Mapping[str, str], *, prog
         return ", ".join(names[:_MOST_NAMED]) + more
 
     if progress:
-        print(f"crossreg: {folder}: runs drawn ({len(drawn)}): {named(drawn)}", file=sys.stderr)
+        say(f"{folder}: runs drawn ({len(drawn)}): {named(drawn)}")
     if len(drawn) > MOST_SIDE_BY_SIDE:
         said = f"the first {MOST_SIDE_BY_SIDE} of {len(drawn)} runs are side by side: more could not be told apart"
-        print(f"crossreg: {folder}: {said}", file=sys.stderr)
+        say(f"{folder}: {said}")
     for name, why in list(skipped.items())[:_MOST_NAMED]:
-        print(f"crossreg: not drawn: {name}: {why}", file=sys.stderr)
+        say(f"not drawn: {name}: {why}")
     if len(skipped) > _MOST_NAMED:
-        print(f"crossreg: not drawn: {len(skipped) - _MOST_NAMED} more", file=sys.stderr)
+        say(f"not drawn: {len(skipped) - _MOST_NAMED} more")
 
 
 def _make(out: Path) -> None:
@@ -147,7 +146,7 @@ def sweep_figures(folder: Path, out: Path, *, trajectory: int | None = None, pro
         name = f"xreg, {_title(by_key[key])}"
         drawings += of_fields(stored, out, f"_xreg_{_name(by_key[key])}", name, trajectory)
     for reason in dict.fromkeys(fields.missing.values()):
-        print(f"crossreg: maps are left out: {reason}", file=sys.stderr)
+        say(f"maps are left out: {reason}")
     return _draw(drawings, out, progress=progress)
 
 
@@ -167,20 +166,28 @@ def _scored_rows(folder: Path) -> list[dict[str, Any]]:
         raise InputError(f"{folder / ROWS}: none of its {len(found)} rows has test scores that could be drawn")
     if len(rows) < len(found):
         left = f"{len(found) - len(rows)} of {len(found)} rows have no test scores that could be drawn"
-        print(f"crossreg: {folder / ROWS}: {left}, and are left out", file=sys.stderr)
+        say(f"{folder / ROWS}: {left}, and are left out")
     return rows
 
 
 def _curves_of_sweep(trials: Sequence[Trial], archive: Archive, digest: str, out: Path) -> list[Drawing]:
-    """Return drawings of losses and σ, of trials that consist of a single training."""
+    """Return drawings of losses and σ of trials without choices and wrappers, over the seeds that have not diverged.
+
+    Of an ensemble it is the first member.
+    """
+
+    def history(trial: Trial) -> list[dict[str, Any]]:
+        key = trainings_of(trial)[0][0].key(digest)
+        lines = archive.history(key) if key in archive else []
+        return [] if lines and lines[-1].get("diverged_at", -1) >= 0 else lines
+
     regimes: dict[str, dict[str, list[Trial]]] = {}
     for trial in trials:
         if len(trial.configs) == 1 and not trial.method.wrapped:
             regimes.setdefault(_name(trial), {}).setdefault(trial.method.name, []).append(trial)
     drawings: list[Drawing] = []
     for name, methods in regimes.items():
-        keys = {m: [trainings_of(p)[0][0].key(digest) for p in ps] for m, ps in methods.items()}
-        histories = {m: [h for k in ks if k in archive and (h := archive.history(k))] for m, ks in keys.items()}
+        histories = {m: [h for trial in own if (h := history(trial))] for m, own in methods.items()}
         pair = {m: histories[m] for m in ("xreg", "unregularized") if histories.get(m)}
         if pair:
             drawings.append(functools.partial(losses, pair, out / f"losses_{name}"))

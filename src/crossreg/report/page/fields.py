@@ -10,7 +10,6 @@ windows around the other listed regions, then further trajectories. Whole planes
 into half of the room.
 """
 
-import base64
 import json
 import math
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from jaxtyping import Float, Int
 from scipy.stats import norm
 
 from crossreg.errors import InputError
+from crossreg.report.offline import base64_text
 from crossreg.report.page.folders import Found, Sweep
 from crossreg.report.page.lines import Group, method_label, regime_label
 from crossreg.report.tables.comparison import regimes
@@ -213,8 +213,8 @@ def _piece(part: StoredFields | Windows, i: int, steps: Int[np.ndarray, " time"]
         "number": int(part.trajectories[i]),
         "steps": steps.tolist(),
         "line": line,
-        "observed": _base64(part.observed[i].astype("u1")),
-        "offsets": _base64(np.rint(part.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
+        "observed": base64_text(part.observed[i].astype("u1")),
+        "offsets": base64_text(np.rint(part.offsets[:, i] * _OFFSET_STEPS).astype("i1")),
         **{name: _encoded(name, getattr(part, name)[i]) for name in _arrays(part)},
     }
 
@@ -229,7 +229,7 @@ def _planes(planes: Planes, shown: Sequence[int], count: int) -> list[dict[str, 
             "stride": planes.stride,
             "steps": planes.steps.tolist(),
             "sides": list(planes.truth.shape[3:]),
-            "observed": _base64(planes.observed[i].astype("u1")),
+            "observed": base64_text(planes.observed[i].astype("u1")),
             **{name: _encoded(name, getattr(planes, name)[i]) for name in _arrays(planes)},
         }
         for number in chosen
@@ -258,7 +258,7 @@ def encode(values: Float[np.ndarray, "time channel *space"], *, centred: bool = 
     top = np.abs(known).max(axis=others, keepdims=True, initial=0.0)
     top[top == 0] = 1.0
     scaled = np.where(finite, np.rint(known * (32767 / top)), -32768)
-    text = {"tops": top.ravel().tolist(), "data": _base64(scaled.astype("<i2"))}
+    text = {"tops": top.ravel().tolist(), "data": base64_text(scaled.astype("<i2"))}
     return text | ({"origins": origin.ravel().tolist()} if centred else {})
 
 
@@ -266,14 +266,10 @@ def _encoded(name: str, values: np.ndarray) -> dict[str, Any]:
     return encode(values, centred=name in ("truth", "gap_mean"))
 
 
-def _base64(values: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
-
-
 def constants() -> dict[str, Any]:
     """Return colours, and the normal scores of the stored quantiles and of every level in percent, for the script."""
     colors = {
-        name: _base64((mpl.colormaps[name](np.arange(256))[:, :3] * 255).round().astype("u1"))
+        name: base64_text((mpl.colormaps[name](np.arange(256))[:, :3] * 255).round().astype("u1"))
         for name in ("viridis", "RdBu_r")
     }
     return {

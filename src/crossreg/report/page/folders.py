@@ -30,7 +30,7 @@ from crossreg.report.page.unfinished import (
     unread,
 )
 from crossreg.report.shared.stored import DEPTH
-from crossreg.report.tables.comparison import regime_of
+from crossreg.report.tables.comparison import collect
 from crossreg.runs.archive import Archive
 from crossreg.runs.file_names import (
     CONFIG,
@@ -245,8 +245,8 @@ def read_sweep(name: str, folder: Path, *, progress: bool = False) -> Items:
     kept = []
     for row in rows:
         try:
-            regime_of(row)
-            kept.append(scored_row(row))
+            collect([scored := scored_row(row)])
+            kept.append(scored)
         except _BROKEN:
             continue
     open_part = unfinished_sweep(name, folder, asked, len(kept), total)

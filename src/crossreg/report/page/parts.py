@@ -1,10 +1,11 @@
-"""Tables and lists as HTML, with all text escaped."""
+"""Tables as HTML, with all text escaped."""
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from crossreg.report.page.lines import Group, method_label, regime_label
+from crossreg.report.shared.html import folded
 from crossreg.report.tables.comparison import SCORES, TITLES, Line, regimes, shared_settings, with_interval
 from crossreg.report.tables.comparison_tables import (
     cells,
@@ -131,25 +132,3 @@ def table(rows: Sequence[Sequence[str | Cell]], label: str) -> str:
         f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(label)}"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(inner)}</tbody></table></div>"
     )
-
-
-def listed(values: Mapping[str, Any]) -> str:
-    """Return a list of names and values."""
-    pairs = ((html.escape(str(name).replace("_", " ")), html.escape(word(value))) for name, value in values.items())
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in pairs) + "</dl>"
-
-
-def folded(title: str, inside: str) -> str:
-    """Return HTML that a reader can unfold; nothing where it is empty."""
-    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>" if inside else ""
-
-
-def word(value: Any) -> str:
-    """Return a value as a reader would write it."""
-    if value is None or value != value:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(word, value)) or "–"
-    return str(value)

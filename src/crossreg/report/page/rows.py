@@ -12,8 +12,8 @@ from crossreg.report.page.files import History
 from crossreg.report.shared.stored import OWN_SETTINGS, method_of
 from crossreg.report.tables.comparison import LEAD_SCORES, regime_of
 from crossreg.runs.kinds import sections_of
+from crossreg.studies.sweep.scoring import COLUMNS
 
-_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 _IDLE = ("evaluate_every", "engine", "evaluation_samples", "rollout_steps")  # they change no training
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ def row_of_run(name: str, config: Config, metrics: Mapping[str, Any], history: H
     method = method_of(config)
     usual = Config() if method == OWN_SETTINGS else parse_method(method).configs(Config())[0]
     own = changed_fields(usual)
-    changes = {k: v for k, v in changed_fields(config).items() if own.get(k) != v and k not in (*_COLUMNS, *_IDLE)}
+    changes = {k: v for k, v in changed_fields(config).items() if own.get(k) != v and k not in (*COLUMNS, *_IDLE)}
     data = config.data
     return scored_row(
         {
@@ -52,7 +52,7 @@ def scored_row(row: Row) -> Row:
         fits = len(covered) == len(LEVELS) and None not in covered
         return kept | {"coverage": covered if fits else None}
 
-    if any(number(row[name]) is None for name in _COLUMNS[1:]):
+    if any(number(row[name]) is None for name in COLUMNS[1:]):
         raise ValueError("a row without its regime")
     sigma = sections_of(row).get("sigma", {})
     return row | {

@@ -6,8 +6,9 @@ from typing import Any
 
 from crossreg.config import all_settings, changed_fields, to_dict
 from crossreg.report.page.folders import Car, Found, Run, Sweep
-from crossreg.report.page.parts import folded, listed, table, word
+from crossreg.report.page.parts import table
 from crossreg.report.page.unfinished import Unfinished
+from crossreg.report.shared.html import folded, listed, word
 from crossreg.runs.kinds import sections_of
 
 _MOST_DETAILS = 40

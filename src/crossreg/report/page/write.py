@@ -7,7 +7,6 @@ are cars.
 
 import html
 from pathlib import Path
-from typing import Any
 
 from crossreg.errors import InputError
 from crossreg.files.whole import check_is_folder, check_replaceable, replacing
@@ -56,11 +55,10 @@ def write_report(folder: Path, output: Path | None = None, *, progress: bool = F
         >>> write_report(Path("runs"), Path("report.html"))  # doctest: +SKIP
     """
     check_is_folder(folder)
-    check_output(folder / DEFAULT if output is None else output)
-    if output is None:
-        output = folder / DEFAULT
-    else:
+    check_output(output or folder / DEFAULT)
+    if output is not None:
         check_replaceable(output, b'name="generator" content="crossreg"', "output")
+    output = output or folder / DEFAULT
     page = _page(find(folder, progress=progress), progress=progress)
     if len(page) > LARGEST:
         raise InputError(
@@ -113,7 +111,7 @@ def _page(found: Found, *, progress: bool) -> bytes:
     room = LARGEST - _SPARE - sum(len(text.encode(errors="replace")) for text in texts.values())
     room -= len(json_text(inside))
     if found.cars:
-        scripts += [plotly_script(), _car_script()]
+        scripts += [plotly_script(), car_page.page_file("js")]
         texts |= _cars(found.cars, room // 2 if entries else room, places["cars"])
         room -= len(texts["cars"].encode(errors="replace")) + len(texts["plotly"].encode(errors="replace"))
     texts["policy"] = policy(scripts)
@@ -160,16 +158,15 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
     plotly = plotly_script()
     run = cars[0].run
     shown = car_page.cars_to_embed(run, room - len(plotly.encode()))
-    template = package_file("crossreg.report.cars", "page.html")
+    template = car_page.page_file("html")
     main = template[template.index("<main>") + len("<main>") : template.index("</main>")]
-    settings = {car_page.WORDS.get(k, k): v for k, v in run.summary.items() if k not in ("methods", "settings")}
-    settings |= {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
+    facts = {"versions": versions_line(cars[0].versions), "ended": cars[0].when}
     texts = {
         "band": str(car_page.BAND),
         "table": car_page.scores_table(run),
         "units": html.escape(run.units),
         "intervals": car_page.intervals_said(run),
-        "settings": parts.listed(settings) + _all_settings(run.summary.get("settings")),
+        "settings": car_page.settings_said(run.summary, facts),
     }
     # The page has a section "What was run" of its own.
     panel = fill(main.replace("h2", "h3").replace("What was run", "What was run on cars"), texts)
@@ -183,19 +180,8 @@ def _cars(cars: list[Car], room: int, number: int) -> dict[str, str]:
         "cars": f'<section id="cars" aria-labelledby="cars-title"><h2 id="cars-title">Cars</h2>{said}{panel}'
         f'<div class="figures" data-group="{number}"></div>{others}</section>',
         "plotly": f'<script type="application/json" id="run">{json_text(car_page.embedded(run, shown))}</script>'
-        f"<script>{plotly}</script><script>{_car_script()}</script>",
+        f"<script>{plotly}</script><script>{car_page.page_file('js')}</script>",
     }
-
-
-def _all_settings(settings: Any) -> str:
-    if not isinstance(settings, dict):
-        return ""
-    flat = {k: v for part, v in settings.items() for k, v in (v.items() if isinstance(v, dict) else [(part, v)])}
-    return parts.folded("All settings", parts.listed(flat))
-
-
-def _car_script() -> str:
-    return package_file("crossreg.report.cars", "page.js")
 
 
 def _file(name: str) -> str:

@@ -1,6 +1,7 @@
 """What the pages of `crossreg report`, `watch` and `car` have in common.
 
 stored.py     readers of files in run folders, which may hold anything
+html.py       lists of names and values
 palette.css   the colours by day and by night
 base.css      type, tables, choices and figures
 theme.js      the colours of the system, or those that the reader chooses

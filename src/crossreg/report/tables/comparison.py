@@ -177,7 +177,7 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
         # Where everything is observed, runs that differ in the mask alone are the same run.
         if row["observed_fraction"] == 1 and mask != mask_of.setdefault((key, row["seed"]), mask):
             continue
-        seeds = (mask, row["seed"])
+        seeds = (DataConfig.mask_seed if row["observed_fraction"] == 1 else mask, row["seed"])
         shared = {k: v for k, v in row.get("settings", {}).items() if k not in row.get("changes", {})}
         line = lines.setdefault(key, Line(regime, row["method"], sizes, 0, 0, {name: {} for name in SCORES}, shared))
         if (key, seeds) in seen:
@@ -191,8 +191,8 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
                 if value is not None:
                     line.by_seed[name][seeds] = value
             forecasts = row.get("rollouts") or {}
-            for name in LEAD_SCORES:
-                for lead, value in zip(forecasts.get("leads", ()), forecasts.get(name, ()), strict=True):
+            for name in (name for name in LEAD_SCORES if name in forecasts):
+                for lead, value in zip(forecasts["leads"], forecasts[name], strict=True):
                     if value is not None:
                         line.by_seed.setdefault(at_lead(name, lead), {})[seeds] = float(value)
         lines[key] = line._replace(seeds=line.seeds + 1, diverged=line.diverged + bool(row["diverged"]))
@@ -207,6 +207,15 @@ def collect(rows: Iterable[Mapping[str, Any]]) -> list[Line]:
 def at_lead(score: str, lead: int) -> str:
     """Return the name of a score of forecasts at a lead."""
     return f"{score} at lead {lead}"
+
+
+def mean_at(line: Line, score: str, lead: int) -> Interval | None:
+    """Return the mean of a score of forecasts at a lead with its 95% interval, or None unless every forecast has it.
+
+    A run lacks a score where its particles grew too large: a mean over the other runs would be too good.
+    """
+    rolled = max(len(line.by_seed.get(at_lead(name, lead), {})) for name in LEAD_SCORES)
+    return line.interval(at_lead(score, lead)) if len(line.values(at_lead(score, lead))) == rolled else None
 
 
 def leads_of(lines: Iterable[Line]) -> list[int]:

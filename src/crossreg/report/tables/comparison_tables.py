@@ -53,13 +53,13 @@ def cells(lines: Sequence[Line]) -> tuple[list[str], list[list[Cell]]]:
     body = []
     for group in regimes(lines):
         compared = fair_group(group)
-        winners = {score: _identity(clearly_best(compared, score)) for score in JUDGED}
+        winners = {score: clearly_best(compared, score) for score in JUDGED}
         for line in group:
             row = [Cell(str(line.regime.get(f, ""))) for f in fields]
             row += [Cell("{} + {}".format(*line.split))] if divided else []
             row += [Cell(setting_of(line.regime) or "default")] if changed else []
             row += [Cell(line.method), Cell(str(line.seeds)), Cell(str(line.diverged))]
-            row += [_score_cell(line, score, bold=winners.get(score) == _identity(line)) for score in shown]
+            row += [_score_cell(line, score, bold=winners.get(score) is line) for score in shown]
             if has_paper:
                 theirs = paper_of(line)
                 row += [Cell(signed(theirs[0], 2)), Cell(signed(theirs[1], 3))] if theirs else [Cell("–"), Cell("–")]
@@ -84,10 +84,6 @@ def common_setting(lines: Sequence[Line]) -> str:
     """Return in words the settings that all lines share, for which a table needs no column; empty where they differ."""
     settings = {setting_of(line.regime) for line in lines}
     return f"All with {settings.pop()}." if len(settings) == 1 and "" not in settings else ""
-
-
-def _identity(line: Line | None) -> tuple | None:
-    return None if line is None else (line.method, line.split)
 
 
 def sections(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:

@@ -1,11 +1,7 @@
 """Scores of forecasts by lead: of a run as text, and of a sweep as cells."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from crossreg.report.tables.comparison import (
     LEAD_SCORES,
@@ -14,12 +10,13 @@ from crossreg.report.tables.comparison import (
     at_lead,
     clearly_best,
     leads_of,
+    mean_at,
     regimes,
     setting_of,
     signed,
     varying,
 )
-from crossreg.report.tables.layout import Cell, aligned
+from crossreg.report.tables.layout import Cell, aligned, in_csv, with_ends
 
 # Leads of the tables of a sweep; leads.csv has all.
 _SHOWN = (1, 2, 5, 10, 20, 50, 100)
@@ -81,7 +78,8 @@ def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
         header += ["out of range"] if score == "crps" else []
         body = []
         for group in regimes(rolled):
-            best = {lead: clearly_best(group, at_lead(score, lead)) for lead in leads} if score == "crps" else {}
+            scored = {lead: [line for line in group if mean_at(line, score, lead)] for lead in leads}
+            best = {n: clearly_best(scored[n], at_lead(score, n)) for n in leads} if score == "crps" else {}
             for line in group:
                 row = [*(Cell(str(line.regime.get(f, ""))) for f in fields), Cell(setting_of(line.regime))]
                 row.append(Cell(line.method))
@@ -97,28 +95,21 @@ def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
 
 
 def _mean(line: Line, score: str, lead: int) -> str:
-    values = line.by_seed.get(at_lead(score, lead), {})
-    if len(values) < line.seeds - line.diverged or not values:
+    if (found := mean_at(line, score, lead)) is None:
         return "–"
-    mean = float(np.mean(line.independent(at_lead(score, lead))))
-    return f"{mean:.3g}" if score == "crps" else signed(mean, LEAD_SCORES[score])
+    return f"{found.mean:.3g}" if score == "crps" else signed(found.mean, LEAD_SCORES[score])
 
 
 def leads_csv(lines: Sequence[Line]) -> str:
     """Return one row per regime, method and lead, with every score of forecasts and the ends of its interval."""
     rolled = [line for line in lines if at_lead("crps", 1) in line.by_seed]
     fields = list(dict.fromkeys(name for line in rolled for name in line.regime))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     ends = [f"{score}{end}" for score in LEAD_SCORES for end in ("", "_low", "_high", "_seeds")]
-    writer.writerow([*fields, "method", "seeds", "diverged", "lead", *ends])
+    rows: list[list[Any]] = [[*fields, "method", "seeds", "diverged", "lead", *ends]]
     for line in rolled:
         for lead in leads_of([line]):
-            row = [*(line.regime.get(f, "") for f in fields), line.method, line.seeds, line.diverged, lead]
-            for score in LEAD_SCORES:
-                name = at_lead(score, lead)
-                found = line.interval(name) if name in line.by_seed else None
-                count = len(line.by_seed.get(name, {}))
-                row += ["", "", "", count] if found is None else [found.mean, found.low, found.high, count]
-            writer.writerow(["" if value != value else value for value in row])
-    return out.getvalue()
+            row = [*(line.regime.get(f) for f in fields), line.method, line.seeds, line.diverged, lead]
+            for name in (at_lead(score, lead) for score in LEAD_SCORES):
+                row += [*with_ends(line.interval(name)), len(line.values(name))]
+            rows.append(row)
+    return in_csv(rows)

@@ -1,7 +1,11 @@
-"""Cells of a table as aligned columns for a terminal and as a Markdown table."""
+"""Cells of a table as aligned columns for a terminal, as a Markdown table, and as CSV."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from crossreg.metrics.intervals import Interval
 
 IN_SAMPLE = "†"
 
@@ -27,6 +31,18 @@ def aligned(rows: Sequence[Row]) -> str:
     texts = [[marked(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return "\n".join("  ".join(text.rjust(w) for text, w in zip(row, widths, strict=True)) for row in texts)
+
+
+def in_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV; None and NaN are empty."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([["" if v != v else v for v in row] for row in rows])
+    return out.getvalue()
+
+
+def with_ends(found: Interval | None) -> list[float | None]:
+    """Return a mean and the ends of its interval as cells of a CSV file."""
+    return [None] * 3 if found is None else [found.mean, found.low, found.high]
 
 
 def piped(rows: Sequence[Row]) -> str:

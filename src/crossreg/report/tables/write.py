@@ -1,8 +1,5 @@
 """Write the tables of a sweep: table.md, table.csv, table.tex, and the text for a terminal."""
 
-import csv
-import io
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +22,7 @@ from crossreg.report.tables.comparison_tables import (
     settings_cells,
 )
 from crossreg.report.tables.forecasts import lead_cells, leads_csv
-from crossreg.report.tables.layout import aligned, piped
+from crossreg.report.tables.layout import aligned, in_csv, piped, with_ends
 from crossreg.report.tables.scores import times_sentences
 from crossreg.report.tables.verdicts import base_setting, verdicts
 
@@ -41,19 +38,14 @@ def as_csv(lines: Sequence[Line]) -> str:
     header = [*fields, *sizes, "method", "seeds", "diverged"]
     for score in SCORES:
         header += [score, f"{score}_low", f"{score}_high"]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*header, "reg_in_sample", "paper_test_nll", "paper_test_ece_mix", "paper_reg_ece_mix"])
+    rows: list[list[Any]] = [[*header, "reg_in_sample", "paper_test_nll", "paper_test_ece_mix", "paper_reg_ece_mix"]]
     for line in lines_in_order(lines):
-        row: list[Any] = [*(line.regime.get(f, "") for f in fields), *line.split]
-        row += [line.method, line.seeds, line.diverged]
-        for score in SCORES:
-            interval = line.interval(score)
-            ends = ["", "", ""] if interval is None else [interval.mean, interval.low, interval.high]
-            row += ["" if isinstance(v, float) and math.isnan(v) else v for v in ends]
-        row.append("yes" if in_sample(line, "reg_nll") else "no")
-        writer.writerow([*row, *(paper_of(line) or ("", "", ""))])
-    return out.getvalue()
+        regime = [line.regime.get(f) for f in fields]
+        scores = [v for score in SCORES for v in with_ends(line.interval(score))]
+        is_used = "yes" if in_sample(line, "reg_nll") else "no"
+        counts = [*line.split, line.method, line.seeds, line.diverged]
+        rows.append([*regime, *counts, *scores, is_used, *(paper_of(line) or [None] * 3)])
+    return in_csv(rows)
 
 
 def _sentences(rows: Sequence[Mapping[str, Any]], lines: Sequence[Line], missing: int) -> list[str]:

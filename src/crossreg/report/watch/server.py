@@ -24,7 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.whole import check_is_folder
 from crossreg.report.shared import SCRIPTS, STYLES, package_file
 from crossreg.report.watch.inside import Inside
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             found = self.server.find(self.path)
         except Exception as error:  # whatever a file held: the next request may find it whole
-            print(f"crossreg: {type(error).__name__} while answering: {error}", file=sys.stderr)
+            say(f"{type(error).__name__} while answering: {error}")
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         if found is None:
@@ -246,7 +246,7 @@ class WatchServer(ThreadingHTTPServer):
         """Report an error, unless the visitor has left."""
         error = sys.exception()
         if not isinstance(error, OSError):
-            print(f"crossreg: {type(error).__name__} while answering: {error}", file=sys.stderr)
+            say(f"{type(error).__name__} while answering: {error}")
 
 
 def watch(folder: Path, *, host: str = "127.0.0.1", port: int = 0, open_browser: bool = False) -> None:
@@ -263,7 +263,7 @@ def watch(folder: Path, *, host: str = "127.0.0.1", port: int = 0, open_browser:
     """
     with WatchServer(folder, host, port) as server:
         if not server.is_local:
-            print(f"crossreg: {server.url}: anyone who reaches port {server.port} can read the runs", file=sys.stderr)
+            say(f"{server.url}: anyone who reaches port {server.port} can read the runs")
         print(f"{folder} at {server.url} (Ctrl-C ends)", flush=True)
         if open_browser:
             import webbrowser

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from crossreg.errors import InputError
 from crossreg.files.regular import open_regular, read_regular
-from crossreg.files.sealed import has_seal
+from crossreg.files.sealed import has_seal, seal_or_none
 from crossreg.files.whole import json_bytes, replacing
 from crossreg.runs.file_names import MANIFEST, MODEL, MODELS, TRAINED
 
@@ -103,6 +103,17 @@ def check_files(folder: Path, names: Iterable[str], *, growing: Iterable[str] = 
                 f"{path}: is corrupted (its SHA-256 is not the one in {MANIFEST});"
                 " run the same train, sweep or car command to make it again"
             )
+
+
+def expected_seal(folder: Path, name: str, identity: str) -> str | None:
+    """Return the identity that the seal of a file must have, for its reader.
+
+    Older versions sealed nothing: then the file is checked against the manifest, and there is no identity.
+    """
+    if seal_or_none(folder / name) is not None:
+        return identity
+    check_files(folder, [name])
+    return None
 
 
 def _fits(path: Path, digests: Sequence[str]) -> bool:

@@ -8,7 +8,6 @@ these programs are stored. Only the driver, which holds the lock of the folder, 
 import collections
 import math
 import os
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from crossreg.data import cache
 from crossreg.designs.grids import Trial
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.sealed import is_sealed
 from crossreg.files.whole import make_folder, replacing
 from crossreg.machine.stopping import saved_on_stop
@@ -128,20 +127,11 @@ def fill_by_jobs(
             submit(score_ready())
         display.look(0)
     if failed:
-        _say_failed(failed, len(tries), folder)
+        labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
+        where = f"their files and logs are in {folder / JOBS}; the same command tries them again"
+        say(f"{len(failed)} of {len(tries)} jobs failed: {labels}; {where}")
     else:
         remove_jobs(folder)
-
-
-def _say_failed(failed: Sequence[Job], jobs: int, folder: Path) -> None:
-    """Print which jobs were given up, and where their logs are."""
-    labels = ", ".join(f"{job.name} ({job.label})" for job in failed)
-    print(
-        f"crossreg: {len(failed)} of {jobs} jobs failed: {labels}; their files and logs are in {folder / JOBS}; the"
-        " same command tries them again",
-        file=sys.stderr,
-        flush=True,
-    )
 
 
 def _divide(
@@ -215,4 +205,4 @@ def _taken(program: Program, folder: Path, outcome: Outcome) -> Outcome:
 
 def _say(job: Job, outcome: Outcome, what: str) -> None:
     said = "".join(f"\n  | {line}" for line in outcome.lines.splitlines())
-    print(f"crossreg: job {job.name} ({job.label}): {outcome.error}; {what}{said}", file=sys.stderr, flush=True)
+    say(f"job {job.name} ({job.label}): {outcome.error}; {what}{said}")

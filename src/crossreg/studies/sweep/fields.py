@@ -43,13 +43,11 @@ class SweepFields(NamedTuple):
     missing: dict[str, str]
 
 
-def load_sweep_fields(
-    folder: Path, rows: Sequence[Mapping[str, Any]], *, most: int = MOST, progress: bool = False
-) -> SweepFields:
-    """Read the fields of at most `most` of the rows; compute and store missing ones from the models and the data."""
+def load_sweep_fields(folder: Path, rows: Sequence[Mapping[str, Any]], *, progress: bool = False) -> SweepFields:
+    """Read the fields of at most `MOST` of the rows; compute and store missing ones from the models and the data."""
     digest = data_digest(folder)
     trials = {trial_key(trial, digest): trial for trial in load_trials(folder)}
-    keys = choose(trials, [row for row in rows if row["key"] in trials and not row["diverged"]], most)
+    keys = choose(trials, [row for row in rows if row["key"] in trials and not row["diverged"]], MOST)
     by_key: dict[str, StoredFields] = {}
     missing: dict[str, str] = {}
     trajectories, archive = None, None

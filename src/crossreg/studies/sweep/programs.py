@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from crossreg.config import Config, TrainConfig
 from crossreg.data.trajectories import Trajectories
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.files.sealed import BYTES, read_sealed
 from crossreg.machine.devices import devices_in_use
 from crossreg.methods.early import Trained
@@ -234,7 +233,7 @@ def _to_the_end(
     if training.begun_at:
         display.skip(training.begun_at)
         label = display.label or program.name
-        print(f"crossreg: {label} resumes from step {training.begun_at}", file=sys.stderr, flush=True)
+        say(f"{label} resumes from step {training.begun_at}")
     with training.saved_on_stop():
         for report in training.reports():
             display.update(report)
@@ -272,7 +271,7 @@ def _read_finished(program: Program, folder: Path, models: Surrogate, into: Path
             return load_arrays(into, _like(models), identity=program.name)
         return program.load(folder, _like(models))
     except InputError as error:
-        print(f"crossreg: {error}; trained again", file=sys.stderr)
+        say(f"{error}; trained again")
         return None
 
 

@@ -5,7 +5,6 @@ training share it. Finished trials and trainings are found by their content hash
 """
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from crossreg.data.apebench import cached_file
 from crossreg.data.load import check_split
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
-from crossreg.errors import InputError
+from crossreg.errors import InputError, say
 from crossreg.machine.devices import devices_in_use
 from crossreg.machine.memory_maps import release_programs
 from crossreg.machine.processor import describe_processor
@@ -113,19 +112,15 @@ def run_sweep(
         work = open_work(trials, folder, trajectories, packing, corrupted=corrupted, write=True)
         if launcher is None:
             if progress and len(devices := devices_in_use()) > 1:
-                _say(f"{len(devices)} devices ({devices[0].device_kind}) divide the replicas among them")
+                say(f"{len(devices)} devices ({devices[0].device_kind}) divide the replicas among them")
             display = SweepDisplay(**work.extent(trials), enabled=progress)
             _train_here(work, display, saving, packing.memory)
             clear_left(folder)
         else:
             if progress:
-                _say(f"workers ({workers.launcher}): {launcher.room() or 'as many as there is room for'}")
+                say(f"workers ({workers.launcher}): {launcher.room() or 'as many as there is room for'}")
             _train_by_workers(work, trials, saving, launcher, progress=progress)
     return join(trials, work.rows, trajectories.digest)
-
-
-def _say(what: str) -> None:
-    print(f"crossreg: {what}", file=sys.stderr, flush=True)
 
 
 def _check_fit(trials: Sequence[Trial], trajectories: Trajectories, memory: int | None = None) -> None:

@@ -22,7 +22,7 @@ from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.studies.sweep.programs import without_idle
 
 # Settings that are columns of every row.
-_COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
+COLUMNS = ("scenario", "observed_fraction", "train_size", "reg_size", "seed", "steps")
 
 
 def trainings_of(trial: Trial) -> list[list[Training]]:
@@ -109,8 +109,8 @@ def _row(trial: Trial, read: ReadOut, scores: dict[str, dict[str, Any]]) -> dict
             "method": trial.method.name,
             "seed": trial.config.train.seed,
             "steps": trial.config.train.steps,
-            "settings": {k: v for k, v in settings.items() if k not in _COLUMNS},
-            "trained_with": {k: v for k, v in trained_with.items() if k not in (*_COLUMNS, *of_data)},
+            "settings": {k: v for k, v in settings.items() if k not in COLUMNS},
+            "trained_with": {k: v for k, v in trained_with.items() if k not in (*COLUMNS, *of_data)},
             "diverged": read.failed or not math.isfinite(scores["test"]["nll"]),
             "test": scores["test"],
             "reg": scores.get("reg"),
