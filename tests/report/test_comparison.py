@@ -333,6 +333,13 @@ def test_who_is_judged_better_follows_from_both_ends_of_the_interval():
     assert bold == [1, 0, 0, 0, 0, 1]
 
 
+def test_beside_a_baseline_of_a_single_seed_ours_is_not_best():
+    rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("dropout", [-0.1, -0.2, 0.0]) + made_up("ensemble", [-3.0])
+    said = verdicts.verdicts(comparison.collect(rows))
+    assert said[0] == "Test NLL: XReg is level with the best."
+    assert "level means within it, or that a baseline has a single seed left." in said[-1]
+
+
 def test_a_variant_of_ours_is_no_baseline_in_words_but_has_its_line_in_the_count():
     rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("xreg-layer", [-2.0, -2.1, -1.9])
     rows += made_up("dropout", [-0.1, -0.2, 0.0])

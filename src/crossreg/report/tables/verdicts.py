@@ -125,11 +125,13 @@ def verdicts(lines: Sequence[Line]) -> list[str]:
         if alike != judged:
             title = f"{TITLES[score]} among single networks trained on the same data"
             said += _verdict(title, alike, score, lines)
-    count = sum(_outcome(mine, b, score) is not None for mine, group in judged for b in group for score in JUDGED)
+    outcomes = [_outcome(mine, b, score) for mine, group in judged for b in group for score in JUDGED]
+    count = sum(outcome is not None for outcome in outcomes)
     if said:
         ours = {line.method for line in lines if line.method.startswith(_OURS)}
         said.append(
             "Best and behind mean beyond the 95% interval of the difference, level means within it"
+            + (", or that a baseline has a single seed left" if None in outcomes else "")
             + ("; variants of XReg do not count as baselines." if len(ours) > 1 else ".")
             + f" These are {count:,} comparisons without correction: between equal methods, 1 in 20 would still look"
             " different by chance."
@@ -147,7 +149,9 @@ def _verdict(title: str, judged: Sequence[tuple[Line, list[Line]]], score: str, 
     best, level = 0, 0
     behind: list[tuple[float, str]] = []
     for mine, baselines in judged:
-        outcomes = [(outcome, line) for line in baselines if (outcome := _outcome(mine, line, score))]
+        outcomes = [(_outcome(mine, line, score), line) for line in baselines]
+        if not any(outcome for outcome, _ in outcomes):
+            continue
         better = [line for outcome, line in outcomes if outcome == "worse"]
         if better and not mine.values(score):
             behind.append((float("inf"), f"{_where(mine, lines)}: every seed of {_OURS} diverged"))
@@ -156,9 +160,9 @@ def _verdict(title: str, judged: Sequence[tuple[Line, list[Line]]], score: str, 
             gap, method = max(gaps)
             by = with_interval(gap, SCORES[score][2])
             behind.append((gap.mean, f"{_where(mine, lines)}: {method}, by {by}"))
-        elif any(outcome == "level" for outcome, _ in outcomes):
+        elif any(outcome in ("level", None) for outcome, _ in outcomes):
             level += 1
-        elif outcomes:
+        else:
             best += 1
     total = best + level + len(behind)
     if not total:
