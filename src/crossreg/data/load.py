@@ -63,7 +63,7 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
         raise InputError(f"{unknown[0]}: no such setting of data{hint}")
     if isinstance(source, str | os.PathLike):
         if isinstance(source, str) and _names_a_scenario(source):
-            config = DataConfig(scenario=source, **fields)
+            config = resolved(DataConfig(scenario=source, **fields))
             names = () if cached_file(config).exists() else scenario_names()
             if names and source not in names:
                 raise _unknown(source)
