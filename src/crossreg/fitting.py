@@ -245,6 +245,8 @@ def fit(
         data, model = model, data  # pyright: ignore[reportAssignmentType]
     if not isinstance(data, Data):
         raise TypeError(f"fit learns from a Data, which has train and reg (see load), not a {type(data).__name__}")
+    if not isinstance(config, TrainConfig | None):
+        raise TypeError(f"fit takes the settings of training as a TrainConfig, not as a {type(config).__name__}")
     if isinstance(reg_objective, str):
         fields["reg_objective"], reg_objective = reg_objective, None
     if unknown := [name for name in fields if name not in _FIELDS]:

@@ -1,5 +1,6 @@
 """`fit`: the model it builds, what its result does, and Ctrl-C, which keeps what was trained."""
 
+import inspect
 import signal
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from crossreg import fitting as module
+from crossreg.config import Config
 from crossreg.fitting import fit
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
@@ -90,3 +92,10 @@ def test_a_fit_predicts_and_scores_with_its_own_model_and_data(data, tiny):
     assert done.evaluate(num_samples=4) == evaluate(done.model, data.test, num_samples=4)
     assert done.evaluate(data.reg, num_samples=4) == evaluate(done.model, data.reg, num_samples=4)
     assert done.evaluate(num_samples=4) != done.evaluate(data.reg, num_samples=4)
+
+
+@pytest.mark.parametrize("settings", [{"config": Config()}, {"config": {"steps": 3}}])
+def test_settings_of_another_kind_are_named(settings, data):
+    kind = type(settings["config"]).__name__
+    with pytest.raises(TypeError, match=f"takes the settings of training as a TrainConfig, not as a {kind}"):
+        inspect.unwrap(fit)(data, progress=False, **settings)
