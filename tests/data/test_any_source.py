@@ -203,7 +203,7 @@ def test_a_setting_of_your_data_is_refused_for_a_scenario(setting, cached_waves)
         xr.load("diff_ks", **setting)
 
 
-@pytest.mark.parametrize("setting", [{"one_pool": True}, {"num_points": 8}, {"num_spatial_dims": 1}])
+@pytest.mark.parametrize("setting", [{"num_points": 8}, {"num_spatial_dims": 1}])
 def test_a_setting_of_scenarios_is_refused_for_your_data(setting, tmp_path):
     u = np.random.default_rng(0).normal(size=(10, 5, 1, 16)).astype(np.float32)
     np.save(tmp_path / "u.npy", u)

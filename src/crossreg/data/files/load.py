@@ -43,7 +43,7 @@ def own_config(name: str, fields: Mapping[str, Any]) -> DataConfig:
 
 def check_acts(config: DataConfig) -> None:
     """Raise InputError if a setting would change nothing: one of your data for a scenario, or the other way round."""
-    names, why = ("one_pool", "num_spatial_dims", "num_points"), "is for scenarios; your data stay as they are"
+    names, why = ("num_spatial_dims", "num_points"), "is for scenarios; your data stay as they are"
     if config.data is None:
         names, why = ("split", "split_seed", "time_stride"), "is for your data; a scenario has its own splits and steps"
     for name in names:
