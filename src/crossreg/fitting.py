@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -72,7 +73,8 @@ class Fit(_Fields):
     @functools.cached_property
     def input_range(self) -> InputRange:
         """The range of the inputs of train."""
-        return input_range(self.data.train)
+        with jax.ensure_compile_time_eval():  # in a program, too, the data are known
+            return input_range(self.data.train)
 
     @property
     def limits(self) -> Limits:
@@ -101,11 +103,12 @@ class Fit(_Fields):
             `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`, `sample`.
 
         Raises:
-            InputError: If `x` has the wrong shape or another grid than the data, or is not finite.
+            InputError: If `x` has the wrong shape or another grid than the data, is not finite, or has values far
+                outside the range of the inputs of train. Of values less far outside there is a warning.
         """
         x = x.x if isinstance(x, Batch) else jnp.asarray(x)
         if isinstance(self.data.train, GridPairs):
-            check_inputs(x, self.data.train.field_shape, None, "x")
+            check_inputs(x, self.data.train.field_shape, self.input_range, "x")
         return predict(self.model, x, key=key, num_samples=num_samples)
 
     def rollout(

@@ -29,8 +29,8 @@ from crossreg.data.formats.source import Opened, Segment, Source, Wanted, make_s
 from crossreg.errors import InputError
 from crossreg.files.arrays import map_npy, open_npz
 
-# The names that a file gives the axes of an array, or None.
 _SPLITS = ("train", "reg", "test")
+# Returns the names that a file gives the axes of an array, or None.
 NamesOf = Callable[[Any], Sequence[str] | None]
 
 
