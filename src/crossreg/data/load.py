@@ -117,6 +117,10 @@ def load_config(config: DataConfig, stored: Sequence[int] | None = None) -> Data
 
     `stored` is the shape (channel, *space) of a stored run's fields, if the data are loaded for one.
     """
+    if config.data == ARRAYS:
+        raise InputError(
+            "data: were arrays in memory, which a run does not store; write them to a file, and give it as `data=PATH`"
+        )
     if config.data is not None:
         return load_files(config, stored)
     check_split(config)  # before data are generated for it
