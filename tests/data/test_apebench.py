@@ -181,8 +181,8 @@ def test_a_cached_file_under_another_name_is_refused(changes, said, tmp_path, mo
     monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path))
     own = DataConfig(train_horizon=4, test_horizon=5)
     rng = np.random.default_rng(0)
-    arrays = [rng.normal(size=(count, steps, 1, 8)).astype(np.float32) for count, steps in ((150, 5), (30, 6))]
-    cache.write(cached_file(own), Trajectories(*arrays, {"source": "apebench diff_ks"}, digest(*arrays)))
+    train, test = (rng.normal(size=(n, steps, 1, 8)).astype(np.float32) for n, steps in ((150, 5), (30, 6)))
+    cache.write(cached_file(own), Trajectories(train, test, {"source": "apebench diff_ks"}, digest(train, test)))
     assert load_trajectories(own).train.shape == (150, 5, 1, 8)
     other = dataclasses.replace(own, **changes)
     cached_file(own).rename(cached_file(other))

@@ -296,9 +296,8 @@ def test_bad_flags_are_told_in_one_line(flags, said, folder, tmp_path, capsys):
 
 
 def test_python_takes_paths_as_text_and_hears_of_its_own_arguments(tmp_path):
-    for number, name in ((0, "num_samples"), (-1, "seed")):
-        with pytest.raises(InputError, match=f"^{name} is {number}: must"):
-            export_run(str(tmp_path), str(tmp_path / "out"), **{name: number})
+    with pytest.raises(InputError, match=r"^num_samples is 0: must"):
+        export_run(str(tmp_path), str(tmp_path / "out"), num_samples=0)
     with pytest.raises(InputError, match=f"^{tmp_path}"):
         export_run(str(tmp_path), str(tmp_path / "out"))
 
