@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import crossreg as xr
-from crossreg.data.load import ARRAYS
+from crossreg.data.load import ARRAYS, load_config
 from crossreg.fitting import fit
 from crossreg.forecasts.rollout import rollout
 from crossreg.nn.surrogate import surrogate_in
@@ -227,6 +227,8 @@ def test_a_folder_called_like_the_data_is_not_read(trajectories, tmp_path, monke
     config = xr.load(trajectories).config
     assert config is not None
     assert (config.scenario, config.data, config.sizes, config.horizons) == (ARRAYS, ARRAYS, (14, 2, 4), (6, 6))
+    with pytest.raises(xr.InputError, match=r"^data: were arrays in memory, which a run does not store"):
+        load_config(config)
     parts = xr.load(trajectories, split="time", train_size=2, reg_size=1, test_size=1)
     assert parts.config is not None
     assert parts.config.sizes == (2, 1, 1)

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -72,7 +73,8 @@ class Fit(_Fields):
     @functools.cached_property
     def input_range(self) -> InputRange:
         """The range of the inputs of train."""
-        return input_range(self.data.train)
+        with jax.ensure_compile_time_eval():  # in a program, too, the data are known
+            return input_range(self.data.train)
 
     @property
     def limits(self) -> Limits:
@@ -101,11 +103,12 @@ class Fit(_Fields):
             `std_generalization`, `quantile`, `cdf`, `log_prob`, `crps`.
 
         Raises:
-            InputError: If `x` has the wrong shape or another grid than the data, or is not finite.
+            InputError: If `x` has the wrong shape or another grid than the data, is not finite, or has values far
+                outside the range of the inputs of train. Of values less far outside there is a warning.
         """
         x = x.x if isinstance(x, Batch) else jnp.asarray(x)
         if isinstance(self.data.train, GridPairs):
-            check_inputs(x, self.data.train.field_shape, None, "x")
+            check_inputs(x, self.data.train.field_shape, self.input_range, "x")
         return predict(self.model, x, key=key, num_samples=num_samples)
 
     def rollout(
@@ -245,6 +248,8 @@ def fit(
         data, model = model, data  # pyright: ignore[reportAssignmentType]
     if not isinstance(data, Data):
         raise TypeError(f"fit learns from a Data, which has train and reg (see load), not a {type(data).__name__}")
+    if not isinstance(config, TrainConfig | None):
+        raise TypeError(f"fit takes the settings of training as a TrainConfig, not as a {type(config).__name__}")
     if isinstance(reg_objective, str):
         fields["reg_objective"], reg_objective = reg_objective, None
     if unknown := [name for name in fields if name not in _FIELDS]:

@@ -195,3 +195,18 @@ def test_loaded_data_say_what_is_in_them(tmp_path, fields):
     assert repr(xr.load(fields)).endswith("\nmask: every point is observed")
     fields[0, 1, 0] = np.nan
     assert repr(xr.load(fields)).endswith("\nmask: every point that was measured is observed")
+
+
+@pytest.mark.parametrize("setting", [{"time_stride": 2}, {"split": "time"}, {"split_seed": 3}])
+def test_a_setting_of_your_data_is_refused_for_a_scenario(setting, cached_waves):
+    with pytest.raises(InputError, match=f"{next(iter(setting))} is .*: is for your data; a scenario has its own"):
+        xr.load("diff_ks", **setting)
+
+
+@pytest.mark.parametrize("setting", [{"num_points": 8}, {"num_spatial_dims": 1}])
+def test_a_setting_of_scenarios_is_refused_for_your_data(setting, tmp_path):
+    u = np.random.default_rng(0).normal(size=(10, 5, 1, 16)).astype(np.float32)
+    np.save(tmp_path / "u.npy", u)
+    for source in (u, tmp_path / "u.npy", [tmp_path / "u.npy"]):
+        with pytest.raises(InputError, match=f"{next(iter(setting))} is .*: is for scenarios; your data"):
+            xr.load(source, **setting)

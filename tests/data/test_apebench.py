@@ -1,6 +1,7 @@
 """Real APEBench data: the protocol's facts, other scenarios, and the cache."""
 
 import builtins
+import dataclasses
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ from crossreg.config import DataConfig
 from crossreg.data import cache
 from crossreg.data.apebench import cached_file, generate, load_trajectories
 from crossreg.data.load import load
-from crossreg.data.trajectories import digest
+from crossreg.data.trajectories import Trajectories, digest
 from crossreg.errors import InputError
 
 
@@ -164,3 +165,26 @@ def test_a_copied_file_is_looked_at(cached_waves, tiny, tmp_path):
     cache.write(path, cached_waves)
     with pytest.raises(InputError, match="train is not finite, as float32, at trajectory 3, time 1, channel 0, point"):
         load_trajectories(tiny.data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"scenario": "diff_adv"}, "holds apebench diff_ks on .* is named for others"),
+        ({"train_horizon": 3}, "with 4 steps to learn from"),
+        ({"test_horizon": 4}, "and 5 to test"),
+        ({"num_points": 9}, r"on \(8,\) points"),
+        ({"num_spatial_dims": 2}, r"on \(8,\) points"),
+    ],
+)
+def test_a_cached_file_under_another_name_is_refused(changes, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("CROSSREG_CACHE", str(tmp_path))
+    own = DataConfig(train_horizon=4, test_horizon=5)
+    rng = np.random.default_rng(0)
+    train, test = (rng.normal(size=(n, steps, 1, 8)).astype(np.float32) for n, steps in ((150, 5), (30, 6)))
+    cache.write(cached_file(own), Trajectories(train, test, {"source": "apebench diff_ks"}, digest(train, test)))
+    assert load_trajectories(own).train.shape == (150, 5, 1, 8)
+    other = dataclasses.replace(own, **changes)
+    cached_file(own).rename(cached_file(other))
+    with pytest.raises(InputError, match=said):
+        load_trajectories(other)

@@ -295,6 +295,13 @@ def test_bad_flags_are_told_in_one_line(flags, said, folder, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_python_takes_paths_as_text_and_hears_of_its_own_arguments(tmp_path):
+    with pytest.raises(InputError, match=r"^num_samples is 0: must"):
+        export_run(str(tmp_path), str(tmp_path / "out"), num_samples=0)
+    with pytest.raises(InputError, match=f"^{tmp_path}"):
+        export_run(str(tmp_path), str(tmp_path / "out"))
+
+
 def test_bad_folders_are_told_in_one_line(folder, exported, tmp_path, capsys):
     def refused(source, said, output=tmp_path / "out"):
         assert main(["export", str(source), "--output", str(output), "--quiet"]) == 2

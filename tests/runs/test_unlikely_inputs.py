@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
@@ -129,6 +130,19 @@ def test_a_rollout_refuses_what_a_prediction_refuses(own_run, capsys):
         assert "crossreg: warning: x0: channel 0 reaches 107" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"^x has fields of \(7,\) points; the run was trained on \(14,\)$"):
         fitted.predict(x[..., ::2])
+
+
+def test_a_fit_refuses_what_its_run_refuses(own_run, capsys):
+    data, x = xr.load(own_fields()), own_fields()[:3, 0]
+    fitted = Fit(load_run(own_run).model, [], data, TrainConfig())
+    in_a_program = jax.jit(lambda fields: fitted.predict(fields, num_samples=3).mean)(x)
+    np.testing.assert_allclose(fitted.predict(x, num_samples=3).mean, in_a_program, rtol=1e-4, atol=1e-4)
+    assert capsys.readouterr().err == ""
+    for large in (1000 * x, data.test[:2]._replace(x=1000 * data.test[:2].x)):
+        with pytest.raises(InputError, match=r"^x: channel 0 reaches 1\.\d+e\+06 in field \d, and the run was trained"):
+            fitted.predict(large)
+    fitted.predict(x + np.array([[56.0], [0.0]], np.float32))
+    assert "crossreg: warning: x: channel 0 reaches 1080" in capsys.readouterr().err
 
 
 def test_fields_a_little_outside_are_warned_of(predicts):

@@ -1,6 +1,7 @@
 """`fit`: the model it builds, what its result does, and Ctrl-C, which keeps what was trained."""
 
 import dataclasses
+import inspect
 import signal
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from crossreg import fitting as module
-from crossreg.config import DataConfig
+from crossreg.config import Config, DataConfig
 from crossreg.data.load import make_data
 from crossreg.errors import InputError
 from crossreg.fitting import fit
@@ -143,3 +144,10 @@ def test_a_fit_predicts_and_scores_with_its_own_model_and_data(data, tiny):
     assert done.evaluate(num_samples=4) == evaluate(done.model, data.test, num_samples=4)
     assert done.evaluate(data.reg, num_samples=4) == evaluate(done.model, data.reg, num_samples=4)
     assert done.evaluate(num_samples=4) != done.evaluate(data.reg, num_samples=4)
+
+
+@pytest.mark.parametrize("settings", [{"config": Config()}, {"config": {"steps": 3}}])
+def test_settings_of_another_kind_are_named(settings, data):
+    kind = type(settings["config"]).__name__
+    with pytest.raises(TypeError, match=f"takes the settings of training as a TrainConfig, not as a {kind}"):
+        inspect.unwrap(fit)(data, progress=False, **settings)

@@ -161,6 +161,8 @@ def export(command: commands.Export) -> None:
     """Write a run as files that need no crossreg."""
     from crossreg.export.write import export_run
 
+    if command.samples is not None and command.samples < 1:
+        raise InputError(f"samples is {command.samples}: must be at least 1")
     about = export_run(
         command.folder,
         command.output,

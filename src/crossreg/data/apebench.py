@@ -64,9 +64,26 @@ def load_trajectories(config: DataConfig) -> Trajectories:
         trajectories = xr.data.load_trajectories(config)
         ```
     """
-    found = load_or_generate(cached_file(config).stem, lambda: generate(config))
-    # The cached file may have been copied here from anywhere.
-    return check_trajectories(found, _POOLS, f"scenario is {config.scenario}")
+    path = cached_file(config)
+    found = load_or_generate(path.stem, lambda: generate(config))
+    # The cached file may have been copied here from anywhere, under any name.
+    found = check_trajectories(found, _POOLS, f"scenario is {config.scenario}")
+    _check_named(path, found, config)
+    return found
+
+
+def _check_named(path: Path, found: Trajectories, config: DataConfig) -> None:
+    """Raise InputError if a cached file holds the trajectories of another scenario, grid or number of steps."""
+    steps, space = (found.train.shape[1] - 1, found.test.shape[1] - 1), found.train.shape[3:]
+    asked = config.num_points, config.num_spatial_dims
+    fits = all(value in (None, own) for value, own in zip(asked, (space[0], len(space)), strict=True))
+    source = str(dict(found.origin).get("source", ""))
+    is_named = source == f"apebench {config.scenario}" or not source.startswith("apebench ")
+    if not (is_named and fits and steps == (_pool_steps(config), config.horizons[1])):
+        raise InputError(
+            f"{path}: holds {source or 'trajectories'} on {space} points, with {steps[0]} steps to learn from and"
+            f" {steps[1]} to test, and is named for others; remove or rename it"
+        )
 
 
 @contextlib.contextmanager

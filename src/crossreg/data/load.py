@@ -63,7 +63,7 @@ def load(source: Any = "diff_ks", **fields: Any) -> Data:
         raise InputError(f"{unknown[0]}: no such setting of data{hint}")
     if isinstance(source, str | os.PathLike):
         if isinstance(source, str) and _names_a_scenario(source):
-            config = DataConfig(scenario=source, **fields)
+            config = resolved(DataConfig(scenario=source, **fields))
             names = () if cached_file(config).exists() else scenario_names()
             if names and source not in names:
                 raise _unknown(source)
@@ -117,6 +117,10 @@ def load_config(config: DataConfig, stored: Sequence[int] | None = None) -> Data
 
     `stored` is the shape (channel, *space) of a stored run's fields, if the data are loaded for one.
     """
+    if config.data == ARRAYS:
+        raise InputError(
+            "data: were arrays in memory, which a run does not store; write them to a file, and give it as `data=PATH`"
+        )
     if config.data is not None:
         return load_files(config, stored)
     check_split(config)  # before data are generated for it

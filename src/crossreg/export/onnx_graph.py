@@ -61,7 +61,7 @@ class Graph:
             self._bytes += array.nbytes
             if self._bytes > _MOST_BYTES:
                 raise InputError(
-                    f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB; expected fewer `samples`"
+                    f"the noise draws and weights exceed {_MOST_BYTES / 2**30:.1f} GiB; draw fewer samples"
                 )
             self._known[key] = self._name(0)
             self.constants.append(numpy_helper.from_array(array, self._known[key]))

@@ -37,8 +37,8 @@ _PACKAGES = ("crossreg", "jax", "jaxlib", "onnx", "safetensors")
 
 
 def export_run(
-    folder: Path,
-    output: Path,
+    folder: Path | str,
+    output: Path | str,
     *,
     seed: int = 0,
     num_samples: int | None = None,
@@ -65,12 +65,13 @@ def export_run(
 
     Example:
         ```python
-        xr.export.export_run(Path("runs/first"), Path("exported"))
+        xr.export.export_run("runs/first", "exported")
         ```
     """
+    folder, output = Path(folder), Path(output)
     _check_asked(output, seed, num_samples, levels)
     run = _load(folder)
-    settings = Settings(seed, num_samples or run.config.train.evaluation_samples, levels, mask_input)
+    settings = Settings(seed, num_samples or run.config.train.evaluation_samples, tuple(levels), mask_input)
     about: dict[str, Any] = {"settings": _settings(run)}
     if names := channel_names(folder):
         about["channels"] = list(names)
@@ -137,7 +138,7 @@ def _check_asked(output: Path, seed: int, num_samples: int | None, levels: tuple
     if not 0 <= seed < 2**31:
         raise InputError(f"seed is {seed}: must lie in 0 … 2147483647")
     if num_samples is not None and num_samples < 1:
-        raise InputError(f"samples is {num_samples}: must be at least 1")
+        raise InputError(f"num_samples is {num_samples}: must be at least 1")
     check_levels(levels)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"output {output}: exists already; choose a new or empty folder")

@@ -22,9 +22,8 @@ _savers: list[Callable[[], None]] = []
 _saving = threading.RLock()
 _together = threading.Event()
 _at_once = threading.Event()
-_came: list[
-    int
-] = []  # the signal that `stops_in_time` has received: some libraries turn `Stopped` into another exception
+# The signal that `stops_in_time` has received: some libraries turn `Stopped` into another exception.
+_came: list[int] = []
 
 
 class Stopped(KeyboardInterrupt):

@@ -196,9 +196,11 @@ def test_pairs_that_are_not_held_are_refused(path):
     _, files = both(path)
     with pytest.raises(ValueError, match="`hold` them first"):
         files.train.gather(jnp.arange(2))
-    twice = dataclasses.replace(files, train=files.train)
-    model = xr.build_model(SMALL, twice.train, key=jax.random.key(0))
-    assert model.units == files.train.units
+    held = files.train.hold(np.array([0, 3]))
+    for use in (held.gather, held.known):
+        use(jnp.asarray([3, 0, 10**6]))  # what is beyond the last pair does not count
+        with pytest.raises(ValueError, match="pair 1 is in a file and not held"):
+            use(jnp.asarray([0, 1, 3]))
 
 
 def test_a_split_may_be_empty(path):

@@ -39,6 +39,22 @@ def test_dimensions_by_name_in_any_order(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", WRITERS)
+def test_variables_with_their_axes_in_another_order_on_a_square_grid(tmp_path, name):
+    u = fields(2, channels=2)[:, :, :, :9, :9]
+    data = xarray.Dataset(
+        {
+            "heat": (("member", "time", "lat", "lon"), u[:, :, 0]),
+            "wind": (("member", "time", "lon", "lat"), u[:, :, 1].swapaxes(2, 3)),
+        },
+        coords={"time": np.arange(6.0)[::-1]},
+    )
+    WRITERS[name](data, tmp_path / name)
+    source = open_source(tmp_path / name)
+    np.testing.assert_array_equal(read_all(source), u)
+    assert "its times run backwards: what is learned is the step to the field before" in source.notes
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_packed_numbers_with_missing_ones_and_a_mask(tmp_path, name):
     """Numbers stored as int16 with a scale come back, a fill value as NaN."""
     u = np.round(fields(1, channels=1), 2)

@@ -36,11 +36,28 @@ def load_file(path: Path | str, **fields: Any) -> Data:
 def own_config(name: str, fields: Mapping[str, Any]) -> DataConfig:
     """Return the settings of your data, called `name`: all that `fields` leave open is as the data have it."""
     settings: dict[str, Any] = OWN_DATA | {"data": name} | dict(fields)
-    return DataConfig(**settings)
+    config = DataConfig(**settings)
+    check_acts(config)
+    return config
+
+
+def check_acts(config: DataConfig) -> None:
+    """Raise InputError if a setting would change nothing: one of your data for a scenario, or the other way round."""
+    names, why = ("num_spatial_dims", "num_points"), "is for scenarios; your data stay as they are"
+    if config.data is None:
+        names, why = ("split", "split_seed", "time_stride"), "is for your data; a scenario has its own splits and steps"
+    for name in names:
+        if (value := getattr(config, name)) != getattr(DataConfig, name):
+            raise InputError(f"{name} is {value}: {why}")
 
 
 def resolved(config: DataConfig) -> DataConfig:
-    """Return the config with the sizes that follow from its files, and their absolute path, for a run to store."""
+    """Return the config with the sizes that follow from its files, and their absolute path, for a run to store.
+
+    Raises:
+        InputError: if the files cannot be divided as the config says, or a setting does not act on such data.
+    """
+    check_acts(config)
     if config.data is None:
         return config
     path = Path(config.data).resolve()

@@ -54,7 +54,7 @@ class Pool:
         if (size := used_bytes(self.source, parts)) > config.in_memory_gib * 2**30:
             raise InputError(
                 f"data {self.source.path}: takes {in_words(size)}, and a sweep needs its data in memory; set"
-                f" in_memory_gib in the config above {config.in_memory_gib:g}, or train each run by itself"
+                f" in_memory_gib above {config.in_memory_gib:g} in the config, or train each run by itself"
             )
         if (every := tuple(parts.values())) not in self._checked:
             check_room(2 * size, f"data {self.source.path} in memory, by in_memory_gib: its splits")

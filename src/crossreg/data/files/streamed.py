@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Int
 
 from crossreg.config import DataConfig
@@ -130,19 +131,27 @@ class StreamedPairs(GridPairs):
         padded[: len(own)] = own
         return self.with_held_part((jnp.asarray(padded), held))
 
-    def _held(self) -> Pairs:
+    def _places(self, index: Int[Array, " batch"]) -> tuple[Pairs, Int[Array, " batch"]]:
+        """Return the held pairs, and the places of pairs among them; outside of programs, check that they are there."""
         if self.held is None:
             raise ValueError("the pairs are in a file: `hold` them first")
-        return self.held
+        places = jnp.searchsorted(self.numbers, index)
+        if not isinstance(places, Tracer):
+            wanted = np.asarray(index)[np.asarray(index < self.num_pairs)]
+            if missing := np.setdiff1d(wanted, self.numbers).tolist():
+                raise ValueError(f"pair {missing[0]} is in a file and not held: `hold` it first")
+        return self.held, places
 
     def gather(self, index: Int[Array, " batch"], *, mask_key: MaskKey = None) -> Batch:
         """Return the pairs with these numbers, which must be held."""
-        batch = self._held().gather(jnp.searchsorted(self.numbers, index), mask_key=mask_key)
+        held, places = self._places(index)
+        batch = held.gather(places, mask_key=mask_key)
         counts = (index < self.num_pairs).astype(batch.weight.dtype)
         return batch._replace(weight=batch.weight * counts.reshape(-1, *(1,) * (batch.weight.ndim - 1)))
 
     def known(self, index: Int[Array, " batch"]) -> Bool[Array, "batch channel *space"]:
-        return self._held().known(jnp.searchsorted(self.numbers, index))
+        held, places = self._places(index)
+        return held.known(places)
 
     def of(self, numbers: Sequence[int]) -> "StreamedPairs":
         index = np.asarray(numbers)

@@ -19,6 +19,8 @@ MASK = "mask"
 DEFAULT_AXES = {4: "btcx", 5: "btcxy", 6: "btcxyz"}
 # A channel axis without a name is always plausible up to the first number, and never beyond the second.
 _FEW_CHANNELS, _MOST_CHANNELS = 4, 16
+# Times are evenly spaced if their steps differ by at most this share.
+_EVENLY = 1e-2
 _KNOWN = {
     "t": ("time", "t", "step", "valid_time", "lead_time"),
     "b": ("sample", "batch", "b", "trajectory", "trajectories", "member", "ensemble", "realization", "run", "case",
@@ -145,6 +147,25 @@ def named_axes(names: Sequence[str], where: str) -> str:
     return said
 
 
+def axes_as_in(like: "Variable", like_names: Sequence[str] | None, names: Sequence[str] | None) -> str | None:
+    """Return the letters that the names of an array's axes have in another array of the file.
+
+    Without this, arrays of which one has the axes lat, lon and the other lon, lat would stand side by side transposed.
+
+    Args:
+        like: the other array.
+        like_names: the names of its axes, where the file has them.
+        names: the names of the array's axes.
+
+    Returns:
+        The letters, or None where a name is not among those of the other array.
+    """
+    letter = dict(zip(like_names or (), like.axes, strict=False))
+    if not names or not set(names) <= set(letter) or len(set(names)) < len(names) or len(letter) < len(like.axes):
+        return None
+    return "".join(letter[name] for name in names)
+
+
 def check_numeric(dtype: np.dtype, where: str) -> None:
     """Raise InputError if an array does not hold real numbers."""
     if dtype.kind not in "fiub":
@@ -162,7 +183,8 @@ class Variable:
     """An array in a file, read when it is indexed, with a letter for each axis.
 
     Along an axis whose letter is missing, nothing varies. c may occur twice (components of a tensor). `keep` are the
-    channels in use, all by default. `missing` is the number by which the array marks missing values.
+    channels in use, all by default. `missing` are the numbers by which the array marks missing values. Where numbers
+    are packed, they are multiplied by `scale`, and `offset` is added.
     """
 
     array: Any
@@ -170,7 +192,9 @@ class Variable:
     names: tuple[str, ...]
     where: str
     keep: tuple[int, ...] | None = None
-    missing: float | None = None
+    missing: tuple[float, ...] = ()
+    scale: float = 1.0
+    offset: float = 0.0
 
     def size(self, letter: str) -> int | None:
         """Return the length of an axis, or None where nothing varies along it."""
@@ -190,10 +214,12 @@ class Variable:
         values = np.reshape(values, shape)
         if self.keep is not None:
             values = np.take(values, self.keep, axis=1)
-        gaps = None if self.missing is None else values == self.missing
+        gaps = [values == number for number in self.missing]
+        if (self.scale, self.offset) != (1, 0):
+            values = values * np.float64(self.scale) + self.offset
         with np.errstate(over="ignore"):
             short = values.astype(np.float32)
-        short = short if gaps is None else np.where(gaps, np.float32(np.nan), short)
+        short = np.where(np.any(gaps, axis=0), np.float32(np.nan), short) if gaps else short
         beyond = np.isinf(short)
         if beyond.any() and np.isfinite(values[beyond]).any():
             warn(
@@ -203,18 +229,19 @@ class Variable:
         return np.broadcast_to(short, (count, np.shape(short)[1], *space))
 
 
-def mask_variable(array: Any, like: Variable, space: int, where: str) -> Variable:
+def mask_variable(array: Any, like: Variable, space: int, where: str, named: str | None = None) -> Variable:
     """Return a mask in a file, for fields with the axes of `like`: of their shape, with or without the channels.
 
-    Leading axes may be left out, and axes of length 1 stand for all: a mask over space alone holds at every time.
+    Leading axes may be left out, and axes of length 1 stand for all: a mask over space alone holds at every time. Where
+    the names in the file give the mask's axes, these are `named`, in any order.
     """
     check_numeric(array.dtype, where)
     without = like.axes.replace("c", "")
     ndim = len(array.shape)
-    axes = like.axes if ndim == len(like.axes) else without[-ndim:] if ndim else ""
+    axes = named or (like.axes if ndim == len(like.axes) else without[-ndim:] if ndim else "")
     mask = Variable(array, axes, (), where)
-    fits = space <= ndim <= len(like.axes) and all(mask.size(a) in (None, 1, like.size(a)) for a in set(like.axes))
-    if not fits:
+    sizes_fit = all(mask.size(a) in (None, 1, like.size(a)) for a in set(like.axes))
+    if not sizes_fit or not (named or space <= ndim <= len(like.axes)):
         shape = tuple(n for n, letter in zip(like.array.shape, like.axes, strict=True) if letter != "c")
         raise InputError(
             f"{where}: has shape {tuple(array.shape)}; expected {shape}, that of the fields without"
@@ -233,12 +260,28 @@ def read_mask(
     return np.asarray(values.astype(bool).all(axis=1))
 
 
-def missing_value(dataset: Any) -> float | None:
-    """Return the number by which an HDF5 dataset marks missing values, if its attributes name one."""
-    for name in ("_FillValue", "missing_value"):
-        if name in dataset.attrs:
-            return float(np.ravel(np.asarray(dataset.attrs[name]))[0])
-    return None
+def stored_as(dataset: Any) -> dict[str, Any]:
+    """Return what the attributes of an HDF5 dataset say of its numbers, as fields of `Variable`.
+
+    `_FillValue` and `missing_value` mark missing values, and numbers are packed by `scale_factor` and `add_offset`.
+    """
+
+    def numbers(name: str) -> list[float]:
+        return [float(number) for number in np.ravel(np.asarray(dataset.attrs.get(name, ())))]
+
+    missing = dict.fromkeys(numbers("_FillValue") + numbers("missing_value"))
+    scale, offset = ([*numbers(name), default][0] for name, default in (("scale_factor", 1.0), ("add_offset", 0.0)))
+    return {"missing": tuple(missing), "scale": scale, "offset": offset}
+
+
+def notes_on_times(times: Any) -> tuple[str, ...]:
+    """Return a note if the times of a file, one for each of its fields, run backwards or are not evenly spaced."""
+    steps = np.diff(np.asarray(times, np.float64))
+    if not steps.size or not np.isfinite(steps).all():
+        return ()
+    if np.ptp(steps) > _EVENLY * abs(steps.mean()):
+        return ("its times are not evenly spaced: the network knows of one step size",)
+    return ("its times run backwards: what is learned is the step to the field before",) if steps[0] < 0 else ()
 
 
 def channel_names(name: str, channels: int | None) -> tuple[str, ...]:

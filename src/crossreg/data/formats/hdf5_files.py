@@ -11,8 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from crossreg.data.formats.axes import MASK, SPACE, missing_value
-from crossreg.data.formats.numpy_files import choose_fields, coordinates_in, make_segment
+from crossreg.data.formats.axes import MASK, SPACE, stored_as
+from crossreg.data.formats.numpy_files import choose_fields, coordinates_in, make_segment, times_of
 from crossreg.data.formats.pdebench import is_pdebench, open_pdebench
 from crossreg.data.formats.source import Opened, Wanted
 from crossreg.data.formats.the_well import is_the_well, open_the_well
@@ -38,8 +38,14 @@ def open_hdf5(path: Path, wanted: Wanted) -> Opened:
     file.visititems(add)
     mask = arrays.pop(MASK, None)
     chosen, notes = choose_fields(path, arrays, wanted, dimension_names)
-    about: dict[str, Any] = {"names": dimension_names, "coordinates": coordinates_in(arrays)}
-    segment = make_segment(path, chosen, wanted, mask, missing_value, **about)
+    about: dict[str, Any] = {"names": dimension_names, "coordinates": coordinates_in(arrays), "stored_as": stored_as}
+    segment = make_segment(path, chosen, wanted, mask, **about)
+    notes += times_of(arrays, segment.variables[0], dimension_names(next(iter(chosen.values()))))
+    notes += tuple(
+        f"{name}: its numbers are packed, and unpacked by {one.scale:g} · n + {one.offset:g}, as the file says"
+        for name, one in zip(chosen, segment.variables, strict=True)
+        if (one.scale, one.offset) != (1, 0)
+    )
     if wanted.axes is None:
         read = zip(chosen.items(), segment.variables, strict=True)
         named = [f"{name}: axes {variable.axes}" for (name, dataset), variable in read if dimension_names(dataset)]

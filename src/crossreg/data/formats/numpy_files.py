@@ -15,6 +15,7 @@ from crossreg.data.formats.axes import (
     MASK,
     SPACE,
     Variable,
+    axes_as_in,
     axes_of,
     channel_names,
     check_axes,
@@ -22,13 +23,14 @@ from crossreg.data.formats.axes import (
     check_there,
     listed,
     mask_variable,
+    notes_on_times,
 )
 from crossreg.data.formats.source import Opened, Segment, Source, Wanted, make_source
 from crossreg.errors import InputError
 from crossreg.files.arrays import map_npy, open_npz
 
-# The names that a file gives the axes of an array, or None.
 _SPLITS = ("train", "reg", "test")
+# Returns the names that a file gives the axes of an array, or None.
 NamesOf = Callable[[Any], Sequence[str] | None]
 
 
@@ -59,6 +61,7 @@ def open_numpy(path: Path, wanted: Wanted) -> Opened:
         chosen, notes = {"field": arrays}, ()
         arrays = {}
     segment = make_segment(path, chosen, wanted, mask, coordinates=coordinates_in(arrays))
+    notes += times_of(arrays, segment.variables[0])
     return Opened(path.suffix[1:].upper(), (segment,), notes)
 
 
@@ -132,13 +135,24 @@ def coordinates_in(arrays: dict[str, Any]) -> set[str]:
     return {letter for letter in SPACE if plain & {letter, f"{letter}-coordinate", f"{letter}_coordinate"}}
 
 
+def times_of(coordinates: Mapping[Any, Any], like: Variable, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return notes on the times of a field, given by the coordinate of their axis' name, or else by `time` or `t`."""
+    place = like.axes.find("t")
+    wanted = ("time", "t") if names is None else (names[place],)
+    for name in wanted:
+        times = coordinates.get(name)
+        if place >= 0 and times is not None and times.shape == (like.size("t"),) and times.dtype.kind in "fiu":
+            return notes_on_times(times[:])
+    return ()
+
+
 def make_segment(
     path: Path,
     arrays: dict[str, Any],
     wanted: Wanted,
     mask: Any,
-    missing: Any = None,
     *,
+    stored_as: Callable[[Any], dict[str, Any]] = lambda array: {},
     names: NamesOf = lambda array: None,
     coordinates: Collection[str] = (),
 ) -> Segment:
@@ -149,25 +163,32 @@ def make_segment(
         arrays: the arrays by their names.
         wanted: the letters of the axes, where the user gave them or a stored run has them.
         mask: the observation mask, if any.
-        missing: a function that returns the number by which an array marks missing values.
+        stored_as: a function that returns how an array marks missing values and packs numbers.
         names: a function that returns the names of an array's axes.
         coordinates: those of x, y and z for which the file has coordinates.
     """
-    variables = []
-    for name, array in arrays.items():
-        where = str(path) if name == "field" else f"{path}: {name}"
+    made: dict[str, Variable] = {}
+    widest = max(arrays, key=lambda name: len(arrays[name].shape))
+    for name in dict.fromkeys((widest, *arrays)):
+        array, where = arrays[name], str(path) if name == "field" else f"{path}: {name}"
         check_numeric(array.dtype, where)
         letters = axes_of(
             array.shape, wanted.axes, where, names=names(array), coordinates=coordinates, stored=wanted.stored
         )
+        if made:
+            letters = axes_as_in(made[widest], names(arrays[widest]), names(array)) or letters
         channels = dict(zip(letters, array.shape, strict=True)).get("c")
-        gap = None if missing is None else missing(array)
-        variables.append(Variable(array, letters, channel_names(name, channels), where, missing=gap))
-    samples = {variable.size("b") or 1 for variable in variables}
+        made[name] = Variable(array, letters, channel_names(name, channels), where, **stored_as(array))
+    variables = [made[name] for name in arrays]
+    # A field without an axis of trajectories is the same in all of them.
+    samples = {size for variable in variables if (size := variable.size("b")) is not None} or {1}
     if len(samples) > 1:
         shapes = ", ".join(f"{v.where} {tuple(v.array.shape)}" for v in variables)
         raise InputError(f"data {path}: its fields differ in shape: {shapes}")
     first = variables[0]
     space = sum(letter in SPACE for letter in first.axes)
-    observed = None if mask is None else mask_variable(mask, first, space, f"{path}: {MASK}")
+    observed = None
+    if mask is not None:
+        named = axes_as_in(first, names(next(iter(arrays.values()))), names(mask))
+        observed = mask_variable(mask, first, space, f"{path}: {MASK}", named)
     return Segment(samples.pop(), tuple(variables), observed)

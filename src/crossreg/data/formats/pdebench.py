@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
 from crossreg.data.formats.axes import (
     MASK,
@@ -23,14 +22,14 @@ from crossreg.data.formats.axes import (
     gives,
     listed,
     mask_variable,
-    missing_value,
+    notes_on_times,
+    stored_as,
 )
 from crossreg.data.formats.source import Opened, Segment, Wanted
 from crossreg.errors import InputError
 
 _FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 _INCOMPRESSIBLE = ("velocity", "particles")
-_EVENLY = 1e-2
 
 
 def _seeds(file: h5py.File) -> list[str]:
@@ -84,7 +83,7 @@ def _variable(where: str, name: str, dataset: Any, before: str, trailing: str, w
     if trailing and not (wanted.stored and gives(axes, dataset.shape, wanted.stored)):
         check_channels(dataset.shape, axes, where)
     names = channel_names(name, dataset.shape[-1] if trailing else 1)
-    return Variable(dataset, axes, names, where, missing=missing_value(dataset))
+    return Variable(dataset, axes, names, where, **stored_as(dataset))
 
 
 def _open_seeds(path: Path, file: h5py.File, seeds: list[str], wanted: Wanted) -> Opened:
@@ -105,10 +104,7 @@ def _open_seeds(path: Path, file: h5py.File, seeds: list[str], wanted: Wanted) -
 
 
 def _notes_on_times(times: Any, count: int) -> tuple[str, ...]:
-    """Return a note if the times, of which there may be one more than fields, are not evenly spaced."""
+    """Return notes on the times, of which there may be one more than fields."""
     if not isinstance(times, h5py.Dataset) or times.ndim not in (1, 2):
         return ()
-    steps = np.diff(np.asarray(times[:count] if times.ndim == 1 else times[0, :count], np.float64))
-    if steps.size and np.ptp(steps) > _EVENLY * abs(steps.mean()):
-        return ("its times are not evenly spaced: the network knows of one step size",)
-    return ()
+    return notes_on_times(times[:count] if times.ndim == 1 else times[0, :count])

@@ -15,18 +15,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from crossreg.data.formats.axes import (
-    MASK,
-    SPACE,
-    Variable,
-    axes_of,
-    channel_names,
-    check_numeric,
-    check_there,
-    listed,
-    mask_variable,
-)
-from crossreg.data.formats.source import NETCDF, Opened, Segment, Wanted
+from crossreg.data.formats.axes import MASK, check_there, listed
+from crossreg.data.formats.numpy_files import make_segment, times_of
+from crossreg.data.formats.source import NETCDF, Opened, Wanted
 from crossreg.data.formats.zarr_stores import check_store
 from crossreg.errors import InputError
 from crossreg.files.hdf5 import open_own
@@ -43,6 +34,7 @@ class Lazy:
 
     def __init__(self, array: Any):
         self._array, self.shape, self.dtype = array, array.shape, array.dtype
+        self.names = [str(name) for name in array.dims]
 
     def __getitem__(self, index: Any) -> np.ndarray:
         return np.asarray(self._array[index].values)
@@ -82,20 +74,10 @@ def open_xarray(path: Path, wanted: Wanted) -> Opened:
         for name in names
         if name in zeros
     )
-    variables = []
-    for name in names:
-        where = f"{path}: {name}"
-        check_numeric(arrays[name].dtype, where)
-        letters = axes_of(arrays[name].shape, wanted.axes, where, names=[str(dim) for dim in arrays[name].dims])
-        channels = dict(zip(letters, arrays[name].shape, strict=True)).get("c")
-        variables.append(Variable(Lazy(arrays[name]), letters, channel_names(name, channels), where))
-    samples = {n for variable in variables if (n := variable.size("b")) is not None}
-    if len(samples) > 1:
-        raise InputError(f"data {path}: its fields differ in their number of trajectories: {sorted(samples)}")
-    mask = None
-    if MASK in dataset.data_vars:
-        mask = _mask(dataset[MASK], variables[0], arrays[names[0]].dims, f"{path}: {MASK}")
-    segment = Segment(samples.pop() if samples else 1, tuple(variables), mask)
+    chosen = {name: Lazy(arrays[name]) for name in names}
+    mask = Lazy(dataset[MASK]) if MASK in dataset.data_vars else None
+    segment = make_segment(path, chosen, wanted._replace(stored=None), mask, names=lambda array: array.names)
+    notes += times_of(dataset.coords, segment.variables[0], chosen[names[0]].names)
     return Opened("NetCDF" if is_netcdf else "Zarr", (segment,), notes)
 
 
@@ -145,12 +127,3 @@ def _chosen(path: Path, arrays: dict[str, Any], fields: tuple[str, ...]) -> tupl
     # Sorted: a store lists them in any order.
     names = sorted(name for name, array in arrays.items() if set(array.dims) == set(largest.dims))
     return names, (f"the fields are {', '.join(names)}",) if len(arrays) > 1 else ()
-
-
-def _mask(array: Any, like: Variable, dims: tuple[Any, ...], where: str) -> Variable:
-    """Return the mask, whose dimensions are matched by name."""
-    if set(array.dims) <= set(dims) and len(array.dims):
-        letter = dict(zip(dims, like.axes, strict=True))
-        check_numeric(array.dtype, where)
-        return Variable(Lazy(array), "".join(letter[name] for name in array.dims), (), where)
-    return mask_variable(Lazy(array), like, sum(letter in SPACE for letter in like.axes), where)

@@ -13,6 +13,7 @@ import jax
 
 from crossreg.config import Config
 from crossreg.data.apebench import cached_file
+from crossreg.data.files.load import check_acts
 from crossreg.data.load import check_split
 from crossreg.data.trajectories import Trajectories
 from crossreg.designs.grids import Trial
@@ -46,6 +47,7 @@ def check_trials(trials: Sequence[Trial]) -> None:
     for trial in trials:
         if _source(trial.config) != source:
             raise InputError("a sweep has one scenario, grid and horizon; run one sweep for each")
+        check_acts(trial.config.data)
         split = check_split(trial.config.data)
         least = 2 if trial.splits_off_calibration else 1 if trial.needs_reg else 0
         if len(split.reg) < least:
