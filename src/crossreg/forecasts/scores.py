@@ -25,13 +25,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import at_index, components, draw
 from crossreg.forecasts.rollout import checked_leads
 from crossreg.forecasts.windows import Window, first_pairs, forecasts_of
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.nn.surrogate import Surrogate, Trained
-from crossreg.predictive.in_units import InUnits, standardized
+from crossreg.predictive.in_units import InUnits, Predictive, standardized
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.predictor import Predictor
 
@@ -64,15 +65,25 @@ class _Sums(NamedTuple):
 
 
 class Climatology(NamedTuple):
-    """How the fields of a split are distributed, whatever their time and place, in the network's units.
+    """How the fields of a split are distributed, whatever their time and place, standardised as the split is.
 
     Attributes:
         quantiles: Quantiles of each channel: one distribution for all of its points.
         variance: The variance of each channel.
+        units: Offset and scale of each channel; None where the split has none.
     """
 
     quantiles: Float[Array, "value channel"]
     variance: Float[Array, " channel"]
+    units: Units | None = None
+
+    def units_for(
+        self, predictive: Predictive, num_dims: int
+    ) -> tuple[Float[Array, "channel *ones"], Float[Array, "channel *ones"]]:
+        """Return offset and scale of the split in the units of a distribution: 0 and 1 where they are the same."""
+        offset, scale = (predictive.offset, predictive.scale) if isinstance(predictive, InUnits) else (0.0, 1.0)
+        own = self.units or Units((0.0,) * self.variance.size, (1.0,) * self.variance.size)
+        return (own.offsets(num_dims) - offset) / scale, own.scales(num_dims) / scale
 
 
 def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
@@ -91,7 +102,7 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
     Example:
         ```python
         climate = xr.forecasts.climatology_of(data.train)
-        climate.variance  # one number for each channel, in the network's units
+        climate.variance  # one number for each channel, of the standardised fields
         ```
     """
     total = int(pairs.num_pairs)
@@ -106,7 +117,7 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
         raise InputError(f"climatology: no value of channel {int(np.argmin(known.any(axis=1)))} is scored")
     quantiles = [np.quantile(row[own], levels) for row, own in zip(y, known, strict=True)]
     variances = [np.var(row[own]) for row, own in zip(y, known, strict=True)]
-    return Climatology(jnp.asarray(np.stack(quantiles, 1), jnp.float32), jnp.asarray(variances, jnp.float32))
+    return Climatology(*(jnp.asarray(of, jnp.float32) for of in (np.stack(quantiles, 1), variances)), pairs.units)
 
 
 def score_by_lead(
@@ -230,6 +241,8 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
     weight = jnp.broadcast_to(weight, y.shape)
     mixture = components(predictive)
     num_dims = y.ndim - 2
+    # The climate is standardised as its split is; the predictor may have other units, or none.
+    offset, unit = climate.units_for(predictive, num_dims)
 
     def total(values):
         return jnp.sum(weight * values, axis=(0, *range(2, y.ndim)))
@@ -243,9 +256,10 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         variance = jnp.mean(mixture.variances, axis=0) + spread
         fair = mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True)
     ones = (-1, *(1,) * num_dims)
+    standing = (y - offset) / unit
 
     def from_climate(total, value):
-        return total + jnp.abs(value.reshape(ones) - y), None
+        return total + jnp.abs(value.reshape(ones) - standing), None
 
     far = jax.lax.scan(from_climate, jnp.zeros_like(y), climate.quantiles)[0] / len(climate.quantiles)
     within = jnp.mean(jnp.abs(climate.quantiles[:, None] - climate.quantiles), axis=(0, 1)).reshape(ones)
@@ -259,7 +273,7 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
     climate_variance = jnp.sum(weight * climate.variance.reshape(ones), axis=per_field)
-    is_valid = jnp.sum(weight * error**2, axis=per_field) < _VALID**2 * climate_variance
+    is_valid = jnp.sum(weight * (error / unit) ** 2, axis=per_field) < _VALID**2 * climate_variance
     known = jnp.any(weight > 0, axis=per_field)
 
     def over_fields(values: Float[Array, "batch *rest"], which=known):
@@ -271,7 +285,7 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         total(variance),
         total(standard.crps(y)),
         total(fair),
-        total(far - 0.5 * within),
+        total(unit * (far - 0.5 * within)),
         total(jnp.abs(last - y)),
         jnp.nan_to_num(coverage(pit, weight)) * jnp.sum(weight),
         jnp.zeros(_BINS).at[bins.ravel()].add(weight.ravel()),
@@ -280,9 +294,9 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         jnp.sum(whole),
         over_fields(jax.vmap(_energy_score, in_axes=(1, 0, 0))(samples, scale * y, weight)),
         over_fields(_variogram_scores(samples, scale * y, weight)),
-        over_fields(_spectrum(scale * y, num_dims), whole),
-        over_fields(_spectrum(scale * standard.mean, num_dims), whole),
-        over_fields(jnp.mean(_spectrum(samples, num_dims), axis=0), whole),
+        over_fields(_spectrum(scale * (y - offset), num_dims), whole),
+        over_fields(_spectrum(scale * (standard.mean - offset), num_dims), whole),
+        over_fields(jnp.mean(_spectrum(samples - scale * offset, num_dims), axis=0), whole),
     )
 
 
