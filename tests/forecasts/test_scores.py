@@ -21,7 +21,7 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
 from crossreg.forecasts.forecast import Limits, components
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.rollout import Particles, rollout
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import Surrogate
@@ -226,6 +226,23 @@ def test_scores_do_not_depend_on_how_windows_are_divided(plain, monkeypatch):
     for name in drawn:
         assert parts[name] != whole[name]
         np.testing.assert_allclose(parts[name], whole[name], rtol=0.5, err_msg=name)
+
+
+def test_scores_of_large_fields_are_computed_some_leads_at_a_time(plain, monkeypatch):
+    """Those of drawn samples too: each lead has draws of its own."""
+    model, data = plain
+    limits = Limits(np.asarray([275.0, -4.5]), np.asarray([325.0, -3.5]))
+    how = {"steps": STEPS, "climate": climatology_of(data.train), "particles": PARTICLES, "limits": limits}
+    taken, real = [], Particles.to
+    monkeypatch.setattr(Particles, "to", lambda self, leads: taken.append(leads) or real(self, leads))
+    found = {}
+    for at_once in (2, 3):
+        monkeypatch.setattr(windows, "_MOST_VALUES", at_once * 24 * PARTICLES)
+        found[at_once] = score_by_lead(model, data.test, LEADS, **how)
+    assert taken == [(1, 2), (4,)] * ROWS + [(1, 2, 4)] * ROWS
+    assert found[2].keys() == found[3].keys()
+    for name, values in found[3].items():
+        np.testing.assert_allclose(found[2][name], values, rtol=1e-5, err_msg=name)
 
 
 def test_particles_lost_are_those_of_the_forecast(plain):

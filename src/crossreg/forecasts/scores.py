@@ -15,13 +15,14 @@ $(E|X_i - X_{i+h}|^{1/2} - |y_i - y_{i+h}|^{1/2})^2$, with lags of 1, 2, 4 and 8
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
@@ -170,23 +171,26 @@ def score_by_lead(
     first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
-    parts, lost, held, total = [], 0, np.zeros(len(leads)), 0
-    scale = np.ones(pairs.field_shape[0])
-    how |= {"first": first, "particles": particles, "key": key, "progress": progress}
-    for number, window in enumerate(forecasts_of(predictor, pairs, leads, steps, **how)):
-        parts.append(jax.device_get(_sums(window, climate, jax.random.fold_in(key, number))))
-        lost = lost + window.forecast.lost
-        held = held + window.forecast.held_share * window.forecast.lost_at.size
-        total += window.forecast.lost_at.size
-        predictive = window.forecast.predictive
+    lost, held = np.zeros(len(leads), int), np.zeros(len(leads))
+    scale, number, parts = np.ones(pairs.field_shape[0]), -1, {}
+    how |= {"first": first, "particles": particles, "key": key, "progress": progress, "in_parts": True}
+    for window in forecasts_of(predictor, pairs, leads, steps, **how):
+        forecast, begin = window.forecast, leads.index(window.forecast.leads[0])
+        own, number = slice(begin, begin + len(forecast.leads)), number + (begin == 0)
+        lead_keys = jax.random.split(jax.random.fold_in(key, number), len(leads))[own]
+        found = jax.tree.map(partial(np.asarray, dtype=np.float64), _sums(window, climate, lead_keys))
+        parts[begin] = jax.tree.map(np.add, parts[begin], found) if number else found
+        lost[own] += forecast.lost
+        held[own] += forecast.held_share * forecast.lost_at.size
+        predictive = forecast.predictive
         scale = np.asarray(predictive.scale, np.float64).reshape(-1) if isinstance(predictive, InUnits) else scale
-    sums = _Sums(*(np.sum([np.asarray(p, np.float64) for p in of], axis=0) for of in zip(*parts, strict=True)))
+    sums, total = jax.tree.map(lambda *of: np.concatenate(of), *parts.values()), len(first) * forecast.beyond.shape[0]
     with np.errstate(invalid="ignore"):  # where nothing counts, the score is NaN
         summary = _summary(sums, scale, list(leads))
     return summary | {
         "held_share": (held / total).tolist(),
-        "lost": np.asarray(lost).tolist(),
-        "out_of_range": int(np.asarray(lost)[-1]),
+        "lost": lost.tolist(),
+        "out_of_range": int(lost[-1]),
         "particles_in_all": total,
         "forecasts": len(first),
     }
@@ -222,7 +226,7 @@ def _summary(sums: _Sums, scale, leads: list[int]) -> dict[str, Any]:
 
 
 @eqx.filter_jit
-def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> _Sums:
+def _sums(window: Window, climate: Climatology, keys: Key[Array, " lead"]) -> _Sums:
     """Return the sums over windows at each lead."""
 
     def at_lead(row):
@@ -230,8 +234,7 @@ def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> _Sums:
         predictive = at_index(window.forecast.predictive, index)
         return _sums_at(predictive, truth, weight, whole, window.start, climate, lead_key)
 
-    count = window.truth.shape[0]
-    rows = (jnp.arange(count), window.truth, window.weight, window.whole, jax.random.split(key, count))
+    rows = (jnp.arange(len(keys)), window.truth, window.weight, window.whole, keys)
     return jax.lax.map(at_lead, rows)
 
 
