@@ -118,7 +118,8 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
         raise InputError(f"climatology: no value of channel {int(np.argmin(known.any(axis=1)))} is scored")
     quantiles = [np.quantile(row[own], levels) for row, own in zip(y, known, strict=True)]
     variances = [np.var(row[own]) for row, own in zip(y, known, strict=True)]
-    return Climatology(*(jnp.asarray(of, jnp.float32) for of in (np.stack(quantiles, 1), variances)), pairs.units)
+    quantiles, variances = (jnp.asarray(of, jnp.float32) for of in (np.stack(quantiles, 1), variances))
+    return Climatology(quantiles, variances, pairs.units)
 
 
 def score_by_lead(
@@ -171,7 +172,7 @@ def score_by_lead(
     first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
-    lost, held = np.zeros(len(leads), int), np.zeros(len(leads))
+    lost, held, total = np.zeros(len(leads), int), np.zeros(len(leads)), 0
     scale, number, parts = np.ones(pairs.field_shape[0]), -1, {}
     how |= {"first": first, "particles": particles, "key": key, "progress": progress, "in_parts": True}
     for window in forecasts_of(predictor, pairs, leads, steps, **how):
@@ -182,9 +183,10 @@ def score_by_lead(
         parts[begin] = jax.tree.map(np.add, parts[begin], found) if number else found
         lost[own] += forecast.lost
         held[own] += forecast.held_share * forecast.lost_at.size
+        total += forecast.lost_at.size if begin == 0 else 0
         predictive = forecast.predictive
         scale = np.asarray(predictive.scale, np.float64).reshape(-1) if isinstance(predictive, InUnits) else scale
-    sums, total = jax.tree.map(lambda *of: np.concatenate(of), *parts.values()), len(first) * forecast.beyond.shape[0]
+    sums = jax.tree.map(lambda *of: np.concatenate(of), *parts.values())
     with np.errstate(invalid="ignore"):  # where nothing counts, the score is NaN
         summary = _summary(sums, scale, list(leads))
     return summary | {
