@@ -26,6 +26,8 @@ from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.conformal import Conformal
+from crossreg.predictors.predictor import SurrogatePredictor
 from linear_fields import linear_model
 
 CHANNELS, PARTICLES, STEPS, LEADS, ROWS = 2, 5, 4, [1, 2, 4], 6
@@ -316,6 +318,20 @@ def test_forecasts_of_windows_see_the_measured_channels_of_a_point(units):
         found = components(window.forecast.at(lead)).means[0]
         np.testing.assert_allclose(found, field, rtol=1e-4, atol=1e-4)
         field[4, 1, 5] = 0  # at time 1
+
+
+def test_what_a_recalibrated_forecast_has_not_is_not_scored(plain):
+    """Its components are those from before, whatever its intervals are: wider ones here."""
+    model, data = plain
+    how = {"climate": climatology_of(data.train), "particles": PARTICLES}
+    knots = jnp.asarray([0.0, 1.0, 2.0])
+    wide = Conformal(SurrogatePredictor(model, PARTICLES), knots, 0.3 * knots, jnp.asarray(0.3))
+    found, before = (score_by_lead(of, data.test, [1, 2], **how) for of in (wide, model))
+    assert (np.asarray(found["spread_skill"]) > 1.3 * np.asarray(before["spread_skill"])).all()
+    np.testing.assert_allclose(found["rmse"], before["rmse"], rtol=1e-6)
+    np.testing.assert_allclose(found["spectrum_mean"], before["spectrum_mean"], rtol=1e-6)
+    for name in ("crps_fair", "energy_score", "variogram_score", "spectrum_samples"):
+        assert np.isnan(found[name]).all(), name
 
 
 def test_a_forecast_that_is_not_finite_is_in_no_interval_and_in_no_bin(plain):

@@ -254,8 +254,9 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
 
     error = standard.mean - y
     pit = standard.cdf(y)
-    variance, fair = standard.std**2, standard.crps(y)
-    if isinstance(standard, Mixture):
+    crps, variance, fair = standard.crps(y), standard.std**2, jnp.full_like(y, jnp.nan)
+    has_components = isinstance(standard, Mixture)
+    if has_components:
         particles = mixture.num_samples
         spread = jnp.var(mixture.means, axis=0) * (particles + 1) / max(particles - 1, 1)
         variance = jnp.mean(mixture.variances, axis=0) + spread
@@ -274,7 +275,7 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         if isinstance(predictive, InUnits)
         else jnp.ones((1,) * (num_dims + 1))
     )
-    samples = scale * draw(mixture, key)
+    samples = scale * draw(mixture, key) if has_components else jnp.full_like(mixture.means, jnp.nan)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
     climate_variance = jnp.sum(weight * climate.variance.reshape(ones), axis=per_field)
@@ -288,7 +289,7 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         total(jnp.ones_like(y)),
         total(error**2),
         total(variance),
-        total(standard.crps(y)),
+        total(crps),
         total(fair),
         total(unit * (far - 0.5 * within)),
         total(jnp.abs(last - y)),
