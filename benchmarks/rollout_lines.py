@@ -15,6 +15,7 @@ from crossreg.report.tables.comparison import (
     collect,
     fair_group,
     leads_of,
+    mean_at,
     paired_difference,
 )
 
@@ -160,12 +161,6 @@ def _climatology(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             own = unknown | {"leads": scores["leads"], "crps": scores["crps_climatology"]}
             found[run["seed"]] = run | {"method": CLIMATOLOGY, "rollouts": own}
     return list(found.values())
-
-
-def mean_at(line: Line, score: str, lead: int) -> Interval | None:
-    """Return the mean of a score at a lead with its 95% interval, or None unless every run that ended well has it."""
-    values = line.by_seed.get(at_lead(score, lead), {})
-    return line.interval(at_lead(score, lead)) if values and len(values) == line.seeds - line.diverged else None
 
 
 def crps_gap(setting: Setting, ours: str, baseline: str, lead: int) -> Interval | None:

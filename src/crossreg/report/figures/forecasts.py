@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from crossreg.metrics.intervals import Interval
 from crossreg.report.figures.drawing import STYLE, columns_for, method_looks, save, wrapped
 from crossreg.report.looks import COLORS
-from crossreg.report.tables.comparison import Line, at_lead, leads_of, paired_difference
+from crossreg.report.tables.comparison import Line, at_lead, leads_of, mean_at, paired_difference
 from crossreg.runs.fields.stored_fields import LEVELS, StoredFields
 
 # Score → title, and the value that is right, where there is one.
@@ -25,6 +25,8 @@ _RATIOS = (0.4, 2.0)
 
 def lead_curves(lines: Sequence[Line], path: Path, *, where: str = "", beside: str | None = None) -> list[Path]:
     """Draw spread over skill, ECE and CRPS against the lead: means over seeds, and their 95% intervals as bands.
+
+    A curve has no point at a lead where a seed has no score, as its particles grew too large.
 
     Args:
         lines: The lines of one regime, with scores of forecasts.
@@ -47,7 +49,7 @@ def lead_curves(lines: Sequence[Line], path: Path, *, where: str = "", beside: s
             if right is not None:
                 axis.axhline(right, color="0.6", lw=1, ls="--", zorder=0)
             for line in lines:
-                known = {lead: line.interval(at_lead(score, lead)) for lead in leads_of([line])}
+                known = {lead: mean_at(line, score, lead) for lead in leads_of([line])}
                 _band(axis, known, line.method, looks[line.method])
             _set_leads(axis, title)
             if score == "spread_skill":
@@ -88,9 +90,8 @@ def _draw_beside(axis: Axes, lines: Sequence[Line], reference: Line, looks: Mapp
     for line in (line for line in lines if line is not reference):
         ratios: dict[int, Interval] = {}
         for lead in leads_of([line]):
-            score = at_lead("crps", lead)
-            gap, own = paired_difference(line, reference, score), reference.interval(score)
-            if gap is not None and own is not None:
+            gap, own = paired_difference(line, reference, at_lead("crps", lead)), mean_at(reference, "crps", lead)
+            if gap is not None and own is not None and mean_at(line, "crps", lead) is not None:
                 ratios[lead] = Interval(1 + gap.mean / own.mean, gap.half / own.mean)
                 means.append(ratios[lead].mean)
         _band(axis, ratios, line.method, looks[line.method])

@@ -17,7 +17,7 @@ from crossreg.report.page.files import History
 from crossreg.report.page.folders import Car, Sweep
 from crossreg.report.page.rows import Row
 from crossreg.report.page.unfinished import Unfinished
-from crossreg.report.tables.comparison import Line, at_lead, collect, leads_of, regime_of, regimes, setting_of, varying
+from crossreg.report.tables.comparison import Line, collect, leads_of, mean_at, regime_of, regimes, setting_of, varying
 from crossreg.report.tables.curves import curve_groups, fixed_part
 
 SPLITS = ("test", "reg", "train")
@@ -193,11 +193,11 @@ def forecast_curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
         for score, title in _FORECASTS.items():
             series = []
             for line in part:
-                known = {lead: line.interval(at_lead(score, lead)) for lead in leads_of([line])}
+                known = {lead: mean_at(line, score, lead) for lead in leads_of([line])}
                 there = [(lead, interval) for lead, interval in known.items() if interval is not None]
-                series.append(_drawn(method_label(line, part), there))
+                series += [_drawn(method_label(line, part), there)] if there else []
             where = regime_label(part[0], lines)
-            found.append({"x": "lead time in steps", "y": title, "where": where, "series": series})
+            found += [{"x": "lead time in steps", "y": title, "where": where, "series": series}] if series else []
     return found
 
 
