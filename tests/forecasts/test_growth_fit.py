@@ -23,7 +23,7 @@ from crossreg.errors import InputError
 from crossreg.forecasts import growth, windows
 from crossreg.forecasts.forecast import components
 from crossreg.forecasts.growth import fit_growth
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.rollout import Particles, rollout
 from crossreg.nn.growth import LeadGrowth
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.conformal import Conformal
@@ -128,6 +128,19 @@ def test_the_climate_is_that_of_all_windows_however_they_are_divided(monkeypatch
     np.testing.assert_allclose(fit_growth(MODEL, reg, HORIZON, particles=3).growth.climate, wanted, rtol=1e-5)
     monkeypatch.setattr(windows, "_MOST_VALUES", 7 * CHANNELS * POINTS * HORIZON * 3)  # 40 are 5 times 7, and 5
     np.testing.assert_allclose(fit_growth(MODEL, reg, HORIZON, particles=3).growth.climate, wanted, rtol=1e-5)
+
+
+def test_the_growth_of_large_fields_is_fitted_to_some_leads_at_a_time(monkeypatch):
+    reg = true_fields(0.5, 0.2).reg.of(range(3))
+    taken, real = [], Particles.to
+    monkeypatch.setattr(Particles, "to", lambda self, leads: taken.append(leads) or real(self, leads))
+    found = []
+    for at_once in (4, HORIZON):
+        monkeypatch.setattr(windows, "_MOST_VALUES", at_once * CHANNELS * POINTS * 3)
+        found.append(fit_growth(MODEL, reg, HORIZON, particles=3).growth)
+    assert taken == [(1, 2, 3, 4), (5, 6)] * 3 + [tuple(range(1, HORIZON + 1))] * 3
+    for name in ("spread", "climate"):
+        np.testing.assert_allclose(*(getattr(growth, name) for growth in found), rtol=1e-4)
 
 
 def test_every_lead_counts_alike():

@@ -498,7 +498,11 @@ BAD = {
     "x0 is complex": {"x0": np.zeros((3, 1, POINTS), np.complex64)},
     "key: expected a key": {"key": jax.random.PRNGKey(0)},
     "key has shape (2,)": {"key": jax.random.split(KEY, 2)},
-    "limits have 2 channels": {"limits": Limits(np.zeros(2), np.ones(2))},
+    "limits: expected numbers of shape (1,) or (3, 1), no low end above its high end": {
+        "limits": Limits(np.zeros(2), np.ones(2))
+    },
+    "limits: expected numbers of": {"limits": Limits(np.ones(1), np.zeros(1))},
+    "limits: expected numbers": {"limits": Limits(np.full(1, np.nan), np.ones(1))},
     "which has no components to follow": {
         "predictor": recalibrated,
         "x0": fields(1, channels=2),

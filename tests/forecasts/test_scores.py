@@ -21,11 +21,13 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
 from crossreg.forecasts.forecast import Limits, components
-from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.rollout import Particles, rollout
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import Surrogate
 from crossreg.predictive.mixture import Mixture
+from crossreg.predictors.conformal import Conformal
+from crossreg.predictors.predictor import SurrogatePredictor
 from linear_fields import linear_model
 
 CHANNELS, PARTICLES, STEPS, LEADS, ROWS = 2, 5, 4, [1, 2, 4], 6
@@ -228,6 +230,23 @@ def test_scores_do_not_depend_on_how_windows_are_divided(plain, monkeypatch):
         np.testing.assert_allclose(parts[name], whole[name], rtol=0.5, err_msg=name)
 
 
+def test_scores_of_large_fields_are_computed_some_leads_at_a_time(plain, monkeypatch):
+    """Those of drawn samples too: each lead has draws of its own."""
+    model, data = plain
+    limits = Limits(np.asarray([275.0, -4.5]), np.asarray([325.0, -3.5]))
+    how = {"steps": STEPS, "climate": climatology_of(data.train), "particles": PARTICLES, "limits": limits}
+    taken, real = [], Particles.to
+    monkeypatch.setattr(Particles, "to", lambda self, leads: taken.append(leads) or real(self, leads))
+    found = {}
+    for at_once in (2, 3):
+        monkeypatch.setattr(windows, "_MOST_VALUES", at_once * 24 * PARTICLES)
+        found[at_once] = score_by_lead(model, data.test, LEADS, **how)
+    assert taken == [(1, 2), (4,)] * ROWS + [(1, 2, 4)] * ROWS
+    assert found[2].keys() == found[3].keys()
+    for name, values in found[3].items():
+        np.testing.assert_allclose(found[2][name], values, rtol=1e-5, err_msg=name)
+
+
 def test_particles_lost_are_those_of_the_forecast(plain):
     model, data = plain
     first = np.arange(ROWS) * data.test.pairs_per_row
@@ -299,6 +318,20 @@ def test_forecasts_of_windows_see_the_measured_channels_of_a_point(units):
         found = components(window.forecast.at(lead)).means[0]
         np.testing.assert_allclose(found, field, rtol=1e-4, atol=1e-4)
         field[4, 1, 5] = 0  # at time 1
+
+
+def test_what_a_recalibrated_forecast_has_not_is_not_scored(plain):
+    """Its components are those from before, whatever its intervals are: wider ones here."""
+    model, data = plain
+    how = {"climate": climatology_of(data.train), "particles": PARTICLES}
+    knots = jnp.asarray([0.0, 1.0, 2.0])
+    wide = Conformal(SurrogatePredictor(model, PARTICLES), knots, 0.3 * knots, jnp.asarray(0.3))
+    found, before = (score_by_lead(of, data.test, [1, 2], **how) for of in (wide, model))
+    assert (np.asarray(found["spread_skill"]) > 1.3 * np.asarray(before["spread_skill"])).all()
+    np.testing.assert_allclose(found["rmse"], before["rmse"], rtol=1e-6)
+    np.testing.assert_allclose(found["spectrum_mean"], before["spectrum_mean"], rtol=1e-6)
+    for name in ("crps_fair", "energy_score", "variogram_score", "spectrum_samples"):
+        assert np.isnan(found[name]).all(), name
 
 
 def test_a_forecast_that_is_not_finite_is_in_no_interval_and_in_no_bin(plain):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from crossreg.cli.main import main
+from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
 from crossreg.forecasts.rollout import Particles, start
@@ -205,6 +206,22 @@ def test_stored_forecasts_are_those_of_all_leads_together(folder, monkeypatch):
     for name, values in whole._asdict().items():
         if isinstance(values, np.ndarray):
             np.testing.assert_allclose(getattr(parts, name), values, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_stored_forecasts_are_those_of_the_run_beside_the_truth_of_their_leads(folder):
+    run = load_run(folder)
+    data = run.load_data()
+    stored = compute_forecast_fields(run, data, 4, particles=3)
+    rows = np.asarray(data.test.rows)[stored.trajectories]
+    np.testing.assert_array_equal(stored.steps, [1, 2, 3, 4])
+    np.testing.assert_array_equal(stored.truth, np.asarray(data.test.trajectories)[rows, 1:5])
+    first = stored.trajectories * data.test.pairs_per_row
+    keys = jax.vmap(lambda number: jax.random.fold_in(evaluation_key(0), number))(jnp.asarray(first))
+    forecast = run.rollout(data.test[first], 4, 3, key=keys)
+    for name in ("mean", "std", "std_predictive", "std_generalization"):
+        found = np.moveaxis(getattr(stored, name), 1, 0)
+        np.testing.assert_allclose(found, getattr(forecast, name), rtol=1e-4, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(np.moveaxis(stored.quantiles[5], 1, 0), forecast.quantile(0.95), rtol=1e-3, atol=1e-3)
 
 
 def test_a_run_refuses_fields_without_a_mask_where_none_serves_all(folder, x):

@@ -54,13 +54,13 @@ def fit_growth(
     """
     first = first_pairs(pairs, horizon, _WINDOWS)
     leads = range(1, horizon + 1)
-    at_points, moments = [], []
+    at_points, moments = {}, []
     each = max(1, _POINTS // (horizon * len(first)))
     limits = getattr(predictor, "limits", None)
     if limits is None:
         known = pairs[evenly_spaced(int(pairs.num_pairs), _PAIRS)]
         limits = Limits.around(jnp.where(known.weight > 0, known.y, jnp.nan), HELD)
-    how = {"first": first, "particles": particles, "key": calibration_key(), "limits": limits}
+    how = {"first": first, "particles": particles, "key": calibration_key(), "limits": limits, "in_parts": True}
     for window in forecasts_of(predictor, pairs, leads, horizon, **how):
         predictive = window.forecast.predictive
         if isinstance(getattr(predictive, "standard", predictive), Recalibrated):
@@ -68,8 +68,10 @@ def fit_growth(
         truth = predictive.to_standard(window.truth) if isinstance(predictive, InUnits) else window.truth
         weight = jnp.broadcast_to(window.weight, truth.shape)
         moments.append(_moments(truth, weight))
-        at_points.append(_at_points((components(predictive), truth[None], weight[None]), each))
-    mixture, truth, weight = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *at_points)
+        some = _at_points((components(predictive), truth[None], weight[None]), each)
+        at_points.setdefault(window.forecast.leads[0], []).append(some)
+    of_leads = [jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=2), *part) for part in at_points.values()]
+    mixture, truth, weight = jax.tree.map(lambda *arrays: jnp.concatenate(arrays, axis=1), *of_leads)
     count, total, squares = np.sum(moments, axis=0)
     if not count.all():
         raise InputError(

@@ -194,8 +194,9 @@ def start(
     if hidden is not None:
         members = [member.with_hidden(hidden) for member in members]
     limits = _limits_of(predictor, batch.x) if limits is None else limits
-    if {np.shape(side)[-1:] for side in limits} != {batch.x.shape[1:2]}:
-        raise InputError(f"limits have {np.shape(limits.low)[-1]} channels: the fields have {batch.x.shape[1]}")
+    shapes = batch.x.shape[1:2], batch.x.shape[:2]
+    if any(np.shape(side) not in shapes for side in limits) or not np.all(limits[0] <= limits[1]):
+        raise InputError(f"limits: expected numbers of shape {shapes[0]} or {shapes[1]}, no low end above its high end")
     ones = (1,) * (batch.x.ndim - 2)
     sides = [jnp.asarray(side, batch.x.dtype) for side in limits]
     sides = [jnp.broadcast_to(side.reshape(*side.shape, *ones), (*batch.x.shape[:2], *ones)) for side in sides]

@@ -15,23 +15,25 @@ $(E|X_i - X_{i+h}|^{1/2} - |y_i - y_{i+h}|^{1/2})^2$, with lags of 1, 2, 4 and 8
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key
 
 from crossreg.data.keys import evaluation_key
 from crossreg.data.pairs import AbstractPairs
+from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.forecasts.forecast import at_index, components, draw
 from crossreg.forecasts.rollout import checked_leads
 from crossreg.forecasts.windows import Window, first_pairs, forecasts_of
 from crossreg.metrics.calibration import coverage, ece_from_coverage
 from crossreg.nn.surrogate import Surrogate, Trained
-from crossreg.predictive.in_units import InUnits, standardized
+from crossreg.predictive.in_units import InUnits, Predictive, standardized
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.predictor import Predictor
 
@@ -64,15 +66,25 @@ class _Sums(NamedTuple):
 
 
 class Climatology(NamedTuple):
-    """How the fields of a split are distributed, whatever their time and place, in the network's units.
+    """How the fields of a split are distributed, whatever their time and place, standardised as the split is.
 
     Attributes:
         quantiles: Quantiles of each channel: one distribution for all of its points.
         variance: The variance of each channel.
+        units: Offset and scale of each channel; None where the split has none.
     """
 
     quantiles: Float[Array, "value channel"]
     variance: Float[Array, " channel"]
+    units: Units | None = None
+
+    def units_for(
+        self, predictive: Predictive, num_dims: int
+    ) -> tuple[Float[Array, "channel *ones"], Float[Array, "channel *ones"]]:
+        """Return offset and scale of the split in the units of a distribution: 0 and 1 where they are the same."""
+        offset, scale = (predictive.offset, predictive.scale) if isinstance(predictive, InUnits) else (0.0, 1.0)
+        own = self.units or Units((0.0,) * self.variance.size, (1.0,) * self.variance.size)
+        return (own.offsets(num_dims) - offset) / scale, own.scales(num_dims) / scale
 
 
 def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
@@ -91,7 +103,7 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
     Example:
         ```python
         climate = xr.forecasts.climatology_of(data.train)
-        climate.variance  # one number for each channel, in the network's units
+        climate.variance  # one number for each channel, of the standardised fields
         ```
     """
     total = int(pairs.num_pairs)
@@ -106,7 +118,8 @@ def climatology_of(pairs: AbstractPairs, most_pairs: int = 500) -> Climatology:
         raise InputError(f"climatology: no value of channel {int(np.argmin(known.any(axis=1)))} is scored")
     quantiles = [np.quantile(row[own], levels) for row, own in zip(y, known, strict=True)]
     variances = [np.var(row[own]) for row, own in zip(y, known, strict=True)]
-    return Climatology(jnp.asarray(np.stack(quantiles, 1), jnp.float32), jnp.asarray(variances, jnp.float32))
+    quantiles, variances = (jnp.asarray(of, jnp.float32) for of in (np.stack(quantiles, 1), variances))
+    return Climatology(quantiles, variances, pairs.units)
 
 
 def score_by_lead(
@@ -159,23 +172,27 @@ def score_by_lead(
     first = first_pairs(pairs, steps)
     first = first[first % pairs.pairs_per_row == 0]
     key = evaluation_key(seed)
-    parts, lost, held, total = [], 0, np.zeros(len(leads)), 0
-    scale = np.ones(pairs.field_shape[0])
-    how |= {"first": first, "particles": particles, "key": key, "progress": progress}
-    for number, window in enumerate(forecasts_of(predictor, pairs, leads, steps, **how)):
-        parts.append(jax.device_get(_sums(window, climate, jax.random.fold_in(key, number))))
-        lost = lost + window.forecast.lost
-        held = held + window.forecast.held_share * window.forecast.lost_at.size
-        total += window.forecast.lost_at.size
-        predictive = window.forecast.predictive
+    lost, held, total = np.zeros(len(leads), int), np.zeros(len(leads)), 0
+    scale, number, parts = np.ones(pairs.field_shape[0]), -1, {}
+    how |= {"first": first, "particles": particles, "key": key, "progress": progress, "in_parts": True}
+    for window in forecasts_of(predictor, pairs, leads, steps, **how):
+        forecast, begin = window.forecast, leads.index(window.forecast.leads[0])
+        own, number = slice(begin, begin + len(forecast.leads)), number + (begin == 0)
+        lead_keys = jax.random.split(jax.random.fold_in(key, number), len(leads))[own]
+        found = jax.tree.map(partial(np.asarray, dtype=np.float64), _sums(window, climate, lead_keys))
+        parts[begin] = jax.tree.map(np.add, parts[begin], found) if number else found
+        lost[own] += forecast.lost
+        held[own] += forecast.held_share * forecast.lost_at.size
+        total += forecast.lost_at.size if begin == 0 else 0
+        predictive = forecast.predictive
         scale = np.asarray(predictive.scale, np.float64).reshape(-1) if isinstance(predictive, InUnits) else scale
-    sums = _Sums(*(np.sum([np.asarray(p, np.float64) for p in of], axis=0) for of in zip(*parts, strict=True)))
+    sums = jax.tree.map(lambda *of: np.concatenate(of), *parts.values())
     with np.errstate(invalid="ignore"):  # where nothing counts, the score is NaN
         summary = _summary(sums, scale, list(leads))
     return summary | {
         "held_share": (held / total).tolist(),
-        "lost": np.asarray(lost).tolist(),
-        "out_of_range": int(np.asarray(lost)[-1]),
+        "lost": lost.tolist(),
+        "out_of_range": int(lost[-1]),
         "particles_in_all": total,
         "forecasts": len(first),
     }
@@ -211,7 +228,7 @@ def _summary(sums: _Sums, scale, leads: list[int]) -> dict[str, Any]:
 
 
 @eqx.filter_jit
-def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> _Sums:
+def _sums(window: Window, climate: Climatology, keys: Key[Array, " lead"]) -> _Sums:
     """Return the sums over windows at each lead."""
 
     def at_lead(row):
@@ -219,8 +236,7 @@ def _sums(window: Window, climate: Climatology, key: PRNGKeyArray) -> _Sums:
         predictive = at_index(window.forecast.predictive, index)
         return _sums_at(predictive, truth, weight, whole, window.start, climate, lead_key)
 
-    count = window.truth.shape[0]
-    rows = (jnp.arange(count), window.truth, window.weight, window.whole, jax.random.split(key, count))
+    rows = (jnp.arange(len(keys)), window.truth, window.weight, window.whole, keys)
     return jax.lax.map(at_lead, rows)
 
 
@@ -230,22 +246,26 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
     weight = jnp.broadcast_to(weight, y.shape)
     mixture = components(predictive)
     num_dims = y.ndim - 2
+    # The climate is standardised as its split is; the predictor may have other units, or none.
+    offset, unit = climate.units_for(predictive, num_dims)
 
     def total(values):
         return jnp.sum(weight * values, axis=(0, *range(2, y.ndim)))
 
     error = standard.mean - y
     pit = standard.cdf(y)
-    variance, fair = standard.std**2, standard.crps(y)
-    if isinstance(standard, Mixture):
+    crps, variance, fair = standard.crps(y), standard.std**2, jnp.full_like(y, jnp.nan)
+    has_components = isinstance(standard, Mixture)
+    if has_components:
         particles = mixture.num_samples
         spread = jnp.var(mixture.means, axis=0) * (particles + 1) / max(particles - 1, 1)
         variance = jnp.mean(mixture.variances, axis=0) + spread
         fair = mixture.distance_to(y) - 0.5 * mixture.distance_within(distinct=True)
     ones = (-1, *(1,) * num_dims)
+    standing = (y - offset) / unit
 
     def from_climate(total, value):
-        return total + jnp.abs(value.reshape(ones) - y), None
+        return total + jnp.abs(value.reshape(ones) - standing), None
 
     far = jax.lax.scan(from_climate, jnp.zeros_like(y), climate.quantiles)[0] / len(climate.quantiles)
     within = jnp.mean(jnp.abs(climate.quantiles[:, None] - climate.quantiles), axis=(0, 1)).reshape(ones)
@@ -255,11 +275,11 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         if isinstance(predictive, InUnits)
         else jnp.ones((1,) * (num_dims + 1))
     )
-    samples = scale * draw(mixture, key)
+    samples = scale * draw(mixture, key) if has_components else jnp.full_like(mixture.means, jnp.nan)
     bins = jnp.clip((pit * _BINS).astype(jnp.int32), 0, _BINS - 1)
     per_field = tuple(range(1, y.ndim))
     climate_variance = jnp.sum(weight * climate.variance.reshape(ones), axis=per_field)
-    is_valid = jnp.sum(weight * error**2, axis=per_field) < _VALID**2 * climate_variance
+    is_valid = jnp.sum(weight * (error / unit) ** 2, axis=per_field) < _VALID**2 * climate_variance
     known = jnp.any(weight > 0, axis=per_field)
 
     def over_fields(values: Float[Array, "batch *rest"], which=known):
@@ -269,9 +289,9 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         total(jnp.ones_like(y)),
         total(error**2),
         total(variance),
-        total(standard.crps(y)),
+        total(crps),
         total(fair),
-        total(far - 0.5 * within),
+        total(unit * (far - 0.5 * within)),
         total(jnp.abs(last - y)),
         jnp.nan_to_num(coverage(pit, weight)) * jnp.sum(weight),
         jnp.zeros(_BINS).at[bins.ravel()].add(weight.ravel()),
@@ -280,9 +300,9 @@ def _sums_at(predictive, truth, weight, whole, start, climate: Climatology, key)
         jnp.sum(whole),
         over_fields(jax.vmap(_energy_score, in_axes=(1, 0, 0))(samples, scale * y, weight)),
         over_fields(_variogram_scores(samples, scale * y, weight)),
-        over_fields(_spectrum(scale * y, num_dims), whole),
-        over_fields(_spectrum(scale * standard.mean, num_dims), whole),
-        over_fields(jnp.mean(_spectrum(samples, num_dims), axis=0), whole),
+        over_fields(_spectrum(scale * (y - offset), num_dims), whole),
+        over_fields(_spectrum(scale * (standard.mean - offset), num_dims), whole),
+        over_fields(jnp.mean(_spectrum(samples - scale * offset, num_dims), axis=0), whole),
     )
 
 

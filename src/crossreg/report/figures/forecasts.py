@@ -26,6 +26,8 @@ _RATIOS = (0.4, 2.0)
 def lead_curves(lines: Sequence[Line], path: Path, *, where: str = "", beside: str | None = None) -> list[Path]:
     """Draw spread over skill, ECE and CRPS against the lead: means over seeds, and their 95% intervals as bands.
 
+    A curve has no point at a lead where a seed has no score, as its particles grew too large.
+
     Args:
         lines: The lines of one regime, with scores of forecasts.
         path: The figure without its ending.

@@ -195,9 +195,9 @@ def forecast_curves(lines: Sequence[Line]) -> list[dict[str, Any]]:
             for line in part:
                 known = {lead: mean_at(line, score, lead) for lead in leads_of([line])}
                 there = [(lead, interval) for lead, interval in known.items() if interval is not None]
-                series.append(_drawn(method_label(line, part), there))
+                series += [_drawn(method_label(line, part), there)] if there else []
             where = regime_label(part[0], lines)
-            found.append({"x": "lead time in steps", "y": title, "where": where, "series": series})
+            found += [{"x": "lead time in steps", "y": title, "where": where, "series": series}] if series else []
     return found
 
 

@@ -210,20 +210,18 @@ def at_lead(score: str, lead: int) -> str:
 
 
 def mean_at(line: Line, score: str, lead: int) -> Interval | None:
-    """Return the mean of a score of forecasts at a lead with its 95% interval, or None unless every forecast has it.
+    """Return the mean of a score at a lead with its 95% interval, or None unless every run that ended well has it.
 
     A run lacks a score where its particles grew too large: a mean over the other runs would be too good.
     """
-    rolled = max(len(line.by_seed.get(at_lead(name, lead), {})) for name in LEAD_SCORES)
-    return line.interval(at_lead(score, lead)) if len(line.values(at_lead(score, lead))) == rolled else None
+    values = line.by_seed.get(at_lead(score, lead), {})
+    return line.interval(at_lead(score, lead)) if values and len(values) == line.seeds - line.diverged else None
 
 
 def leads_of(lines: Iterable[Line]) -> list[int]:
-    """Return the leads that lines have scores of."""
-    prefix = at_lead("crps", 0)[:-1]
-    return sorted(
-        {int(name.removeprefix(prefix)) for line in lines for name in line.by_seed if name.startswith(prefix)}
-    )
+    """Return the leads that lines have scores of; lost particles are counted where no other score is finite."""
+    parts = (name.partition(at_lead("", 0)[:-1]) for line in lines for name in line.by_seed)
+    return sorted({int(lead) for _, there, lead in parts if there})
 
 
 def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:

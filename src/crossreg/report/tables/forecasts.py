@@ -68,7 +68,7 @@ def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
     Cells are means over seeds. A bold CRPS is below those of all other methods of its regime, beyond the 95% interval
     of the difference. Where a seed has no score, as particles grew too large, there is none.
     """
-    rolled = [line for line in lines if at_lead("crps", 1) in line.by_seed]
+    rolled = [line for line in lines if leads_of([line])]
     every = leads_of(rolled)
     leads = [lead for lead in every if lead in _SHOWN or lead == every[-1]]
     fields = varying(rolled) if rolled else []
@@ -78,14 +78,15 @@ def lead_cells(lines: Sequence[Line]) -> dict[str, list[list[Cell]]]:
         header += ["out of range"] if score == "crps" else []
         body = []
         for group in regimes(rolled):
-            scored = {lead: [line for line in group if mean_at(line, score, lead)] for lead in leads}
-            best = {n: clearly_best(scored[n], at_lead(score, n)) for n in leads} if score == "crps" else {}
+            scored = {lead: [line for line in group if mean_at(line, score, lead) is not None] for lead in leads}
+            best = {lead: clearly_best(of, at_lead(score, lead)) for lead, of in scored.items() if score == "crps"}
             for line in group:
                 row = [*(Cell(str(line.regime.get(f, ""))) for f in fields), Cell(setting_of(line.regime))]
                 row.append(Cell(line.method))
                 row += [Cell(_mean(line, score, lead), best.get(lead) is line) for lead in leads]
                 if score == "crps":
-                    row.append(Cell(f"{sum(line.by_seed[at_lead('lost', leads[-1])].values()):.0f}"))
+                    lost = line.by_seed[at_lead("lost", leads_of([line])[-1])]  # earlier sweeps may end elsewhere
+                    row.append(Cell(f"{sum(lost.values()):.0f}"))
                 body.append(row)
         if all(not row[len(fields)].text or row[len(fields)].text == body[0][len(fields)].text for row in body):
             header, body = ([row[: len(fields)] + row[len(fields) + 1 :] for row in part] for part in ([header], body))
@@ -102,7 +103,7 @@ def _mean(line: Line, score: str, lead: int) -> str:
 
 def leads_csv(lines: Sequence[Line]) -> str:
     """Return one row per regime, method and lead, with every score of forecasts and the ends of its interval."""
-    rolled = [line for line in lines if at_lead("crps", 1) in line.by_seed]
+    rolled = [line for line in lines if leads_of([line])]
     fields = list(dict.fromkeys(name for line in rolled for name in line.regime))
     ends = [f"{score}{end}" for score in LEAD_SCORES for end in ("", "_low", "_high", "_seeds")]
     rows: list[list[Any]] = [[*fields, "method", "seeds", "diverged", "lead", *ends]]
