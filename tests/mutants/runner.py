@@ -8,6 +8,7 @@ before a fork, and nothing of the tree but the environment of its tests is impor
 import gc
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +35,7 @@ assert not bridge.backends_are_initialized(), "a fork would take over threads th
 assert "crossreg" not in sys.modules, "what is imported here is not changed by a mutant"
 gc.collect()
 gc.freeze()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it; tests send it
 
 for line in sys.stdin:
     asked = json.loads(line)
