@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from crossreg.forecasts import rollout as module
+from crossreg.forecasts import loop as module
 from crossreg.forecasts.forecast import Limits, components
 from crossreg.forecasts.particles import members_of
 from crossreg.forecasts.rollout import rollout

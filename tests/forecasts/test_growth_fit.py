@@ -23,7 +23,8 @@ from crossreg.errors import InputError
 from crossreg.forecasts import growth, windows
 from crossreg.forecasts.forecast import components
 from crossreg.forecasts.growth import fit_growth
-from crossreg.forecasts.rollout import Particles, rollout
+from crossreg.forecasts.loop import Particles
+from crossreg.forecasts.rollout import rollout
 from crossreg.nn.growth import LeadGrowth
 from crossreg.predictive.mixture import Mixture
 from crossreg.predictors.conformal import Conformal

@@ -11,7 +11,7 @@ import pytest
 from crossreg.data.pairs import Batch
 from crossreg.data.units import Units
 from crossreg.errors import InputError
-from crossreg.forecasts import rollout as module
+from crossreg.forecasts import loop as module
 from crossreg.forecasts.forecast import Limits, components
 from crossreg.forecasts.rollout import rollout
 from crossreg.forecasts.scores import climatology_of, score_by_lead

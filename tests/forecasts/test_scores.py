@@ -21,7 +21,8 @@ from crossreg.data.units import Units
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
 from crossreg.forecasts.forecast import Limits, components
-from crossreg.forecasts.rollout import Particles, rollout
+from crossreg.forecasts.loop import Particles
+from crossreg.forecasts.rollout import rollout
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import Surrogate

@@ -14,7 +14,8 @@ from crossreg.cli.main import main
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
-from crossreg.forecasts.rollout import Particles, start
+from crossreg.forecasts.loop import Particles
+from crossreg.forecasts.rollout import start
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.build import model_like
 from crossreg.nn.noise import is_stochastic

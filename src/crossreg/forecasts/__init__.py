@@ -1,6 +1,7 @@
 """Forecasts: a predictor is fed its own output, and gives a predictive distribution at every lead.
 
-- `rollout.py`: the function to start from, `xr.rollout`; particles and trajectories in one compiled loop
+- `rollout.py`: the function to start from, `xr.rollout`, and the checks of what it is given
+- `loop.py`: all particles from lead to lead, particles and trajectories in one compiled loop
 - `particles.py`: how each kind of predictor takes one step of all its particles
 - `forecast.py`: the result, a mixture at every lead
 - `windows.py`: forecasts of stretches of held-out trajectories, with the truth at their leads

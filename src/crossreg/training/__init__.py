@@ -1,6 +1,6 @@
 """Training by Algorithm 1, of many replicas at once.
 
-- `step.py`: one train step of θ and ψ, and one reg step of ρ.
+- `step.py`: one train step of θ and ψ, and one reg step of ρ. `rollouts.py`: the loss of rollouts.
 - `compiled.py`: loops over steps and replicas as compiled programs; decides after which steps ρ is updated (how many
   updates that makes: `TrainConfig.reg_updates_until`).
 - `loop.py`: `train_replicas`, which drives them from the host and reports.

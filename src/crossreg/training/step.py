@@ -16,19 +16,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from crossreg.config import TrainConfig
 from crossreg.data.keys import REG_STREAM, TRAIN_STREAM
 from crossreg.data.pairs import AbstractPairs, Batch
-from crossreg.forecasts.particles import SurrogateStep, affine_of, seen_in, standardized_fields
+from crossreg.forecasts.particles import affine_of
 from crossreg.nn.kernels import ComputePath
-from crossreg.nn.surrogate import Surrogate, predict, sample_keys
+from crossreg.nn.surrogate import Surrogate, predict
 from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, RegLoss, batch_mean, log_scale
 from crossreg.predictive.in_units import standardized
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.packed import Packed
 from crossreg.training.parallel import WHOLE, Share
+from crossreg.training.rollouts import draw_windows, rollout_loss
 
 _BETA_2 = 0.999
 _ADAM = optax.scale_by_adam(b2=_BETA_2)
@@ -225,9 +226,9 @@ def train_step(
 
     def rolled_out(theta_psi):
         horizon, size = config.train_rollout_steps, config.rollout_batch_size
-        windows = _draw_windows(task.train, keys, horizon, size, num_samples, share)
+        windows = draw_windows(task.train, keys, horizon, size, num_samples, share)
         model = _without_growth(merge(Routed(theta_psi, rho, static)))
-        loss = _rollout_loss(model, windows, objective, path_of(config), share)
+        loss = rollout_loss(model, windows, objective, path_of(config), share)
         units = affine_of(model, windows.y.ndim - 3)
         if units is None or not is_likelihood:
             return loss, 0.0 * loss
@@ -328,12 +329,12 @@ def _rollout_step(
     """
     step_keys = keys_of(task.key, REG_STREAM, step)
     horizon, size, particles = config.reg_horizon, config.rollout_batch_size, config.rollout_particles
-    windows = _draw_windows(task.reg, step_keys, horizon, size, particles, share)
+    windows = draw_windows(task.reg, step_keys, horizon, size, particles, share)
     objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
 
     def loss_of(rho):
         model = merge(Routed(theta_psi, rho, static))
-        return _rollout_loss(model, windows, objective, path_of(config, noise_only=True), share)
+        return rollout_loss(model, windows, objective, path_of(config, noise_only=True), share)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
     # Adam starts afresh: its moments are those of another objective.
@@ -342,63 +343,6 @@ def _rollout_step(
     done = (step - config.settled_after) / (config.steps - config.settled_after)
     rate = _ROLLOUT_RATE * config.site_learning_rate * jnp.cos(0.5 * jnp.pi * done) ** 2
     return _descend_rho(state, jax.value_and_grad(loss_of)(tree), optimizer, rate, step, config, share)
-
-
-class _Windows(NamedTuple):
-    """Stretches of trajectories, and the keys of the particles that forecast them."""
-
-    x: Float[Array, "lead batch in *space"]
-    y: Float[Array, "lead batch channel *space"]
-    mask: Bool[Array, "lead batch 1 *space"]
-    weight: Float[Array, "lead batch #channel *space"]
-    keys: Key[Array, "particle batch"]
-
-
-def _draw_windows(
-    pairs: AbstractPairs,
-    step_keys: tuple[PRNGKeyArray, PRNGKeyArray],
-    horizon: int,
-    size: int,
-    particles: int,
-    share: Share,
-) -> _Windows:
-    """Draw the stretches of a step's batch, `horizon` pairs each, or this device's part of them."""
-    batch_key, noise_key = step_keys
-    first, mask_key = pairs.draw(batch_key, size, horizon)
-    numbers = share.numbers(size)
-    place = jnp.minimum(numbers, size - 1)
-    index = first[place] + jnp.arange(horizon)[:, None]
-    mask_keys = jax.random.split(mask_key, (horizon, size))[:, place]
-    batch = pairs.gather(index.ravel(), mask_key=mask_keys.ravel())
-    x, y, mask, weight, _ = jax.tree.map(lambda array: array.reshape(*index.shape, *array.shape[1:]), batch)
-    weight = weight * (numbers < size).reshape(-1, *(1,) * (weight.ndim - 2))
-    return _Windows(x, y, mask, weight, sample_keys(jax.random.split(noise_key, size)[place], particles))
-
-
-def _rollout_loss(
-    model: Surrogate, windows: _Windows, objective: RegLoss, path: ComputePath, share: Share
-) -> Float[Array, ""]:
-    r"""Return $\frac1K \sum_{k=1}^K \mathcal L$ of the mixtures at the leads k of forecasts.
-
-    For the gradient, the particles at each lead are kept, and what a step computes is computed again.
-    """
-    x, y, mask, weight, keys = windows
-    network = dataclasses.replace(model, units=None, growth=None)
-    advance = SurrogateStep(network, x.shape[2] > y.shape[2], path)
-    units, fields = affine_of(model, y.ndim - 3), x[:, :, : y.shape[2]]
-    start, truth = (standardized_fields(u, units) for u in (fields[0], y))
-    number = jnp.arange(keys.shape[0])
-
-    @jax.checkpoint
-    def to_next(particles, at_lead):
-        lead, y, mask, weight = at_lead
-        mixture = advance(particles, keys, number, mask)
-        grown = mixture if model.growth is None else model.growth(mixture, lead)
-        return mixture.means, share.of(objective(grown, y, weight), weight)
-
-    particles = jnp.broadcast_to(start, (len(number), *start.shape))
-    leads = jnp.arange(1, y.shape[0] + 1)
-    return jnp.mean(jax.lax.scan(to_next, particles, (leads, truth, seen_in(fields, mask, units), weight))[1])
 
 
 def _descend_rho(state, found, optimizer, rates, step, config: TrainConfig, share: Share) -> TrainState:
