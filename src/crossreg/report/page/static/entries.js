@@ -1,7 +1,8 @@
 // All else about the run whose trajectories are shown: coverage, PIT, where it is wrong, σ per site; and the choices.
 const drawCoverage = (entry) => {
   const known = Object.entries(entry.coverage).filter(([, covered]) => covered);
-  chart(at("coverage"), {
+  at("coverage").hidden = at("coverage-said").hidden = !known.length;
+  if (known.length) chart(at("coverage"), {
     name: "coverage", title: "Coverage", height: 300, x: "nominal coverage", y: "empirical coverage",
     xRange: [0, 1], yRange: [0, 1], diagonal: true,
     series: known.map(([label, y]) => ({ label, x: report.levels, y, marks: true, ...SPLITS[label] })),
@@ -9,7 +10,7 @@ const drawCoverage = (entry) => {
   const total = entry.pit.reduce((sum, n) => sum + n, 0) || 1;
   const count = entry.pit.length;
   chart(at("pit"), {
-    name: "pit", title: "PIT histogram", height: 300, note: `all points of ${entry.scanned} test trajectories`,
+    name: "pit", title: "PIT histogram", height: 300, note: `all points of ${entry.scanned} ${entry.forecast ? "forecasts" : "test trajectories"}`,
     x: "PIT of the truth", y: "density", floor: 0, xRange: [0, 1], bars: 1 / count, level: 1,
     series: [{
       label: "density",
@@ -108,12 +109,12 @@ const SINGLE_STEPS =
   "the observed points.";
 const FORECASTS =
   "Forecasts from the first field of a trajectory: the model is fed its own output, and the time step is the lead time. " +
-  "The prediction at each lead is that of all particles.";
+  "The prediction at each lead is that of all particles. The first test trajectories are shown.";
 
 const drawEntry = () => {
   const entry = entryNow();
   at("kind").textContent = entry.forecast ? FORECASTS : SINGLE_STEPS;
-  at("regions-part").hidden = Boolean(entry.forecast);
+  at("regions-part").hidden = at("chosen").hidden = Boolean(entry.forecast);
   for (const id of ["time", "plane-step"]) {
     at(id).labels[0].firstChild.textContent = entry.forecast ? "Lead time " : "Time step ";
   }

@@ -28,6 +28,7 @@ const QUANTITIES = {
 const state = { entry: 0, trajectory: 0, channel: 0, time: 0, point: 0, plane: 0, region: null };
 const entryNow = () => report.entries[state.entry];
 const pieceNow = () => entryNow().trajectories[state.trajectory];
+const stepName = () => (entryNow().forecast ? "Lead" : "Step");
 const planesNow = () => entryNow().planes.find(({ number }) => number === pieceNow().number);
 const clamp = (value, count) => Math.min(count - 1, Math.max(0, value));
 
@@ -164,7 +165,7 @@ const buildMaps = () => {
     const frame = make("div", { class: "frame" }, canvas, ...marks);
     const around = [
       make("div", { class: "place" }, make("span", { class: "up", "aria-hidden": "true" }, "grid point"), frame),
-      make("div", { class: "along" }, make("span"), make("span", {}, "time step"), make("span")),
+      make("div", { class: "along" }, make("span"), make("span"), make("span")),
     ];
     const sides = () => [pieceNow().steps.length, entryNow().points];
     addMap("map", map, canvas, around, { sides, read: sayPoint, pick: goTo });
@@ -213,7 +214,7 @@ const sayValues = (kind, step, point, isObserved, fields, index) => {
     return `${title} ${written(fields[name][index], digits)}`;
   });
   at(`${kind}-said`).textContent =
-    `Step ${step}, point ${point} (${isObserved ? "observed" : "hidden"} in the input): ${values.join("; ")}`;
+    `${stepName()} ${step}, point ${point} (${isObserved ? "observed" : "hidden"} in the input): ${values.join("; ")}`;
 };
 
 const sayPoint = (time, point) => {
@@ -235,8 +236,8 @@ const drawMaps = () => {
   const indexOf = (time, point) => place(time, point, entry.points);
   const ranges = paintMaps("map", fieldsNow(), entry.points, [steps.length, entry.points], indexOf, label, { trajectory: number });
   for (const along of document.querySelectorAll("#maps .along")) {
-    along.firstChild.textContent = steps[0];
-    along.lastChild.textContent = steps[steps.length - 1];
+    const said = [steps[0], entry.forecast ? "lead time" : "time step", steps[steps.length - 1]];
+    said.forEach((text, i) => { along.children[i].textContent = text; });
   }
   at("range-said").textContent =
     `|error|, Std_ω[μ] and √U_tot share one range, 0 to ${written(ranges.std[1])}. It holds 99.5% of the errors and of ` +
@@ -260,7 +261,7 @@ const drawPlanes = () => {
   }
   at("plane-step").value = state.plane;
   const step = steps[state.plane];
-  const label = (title, range) => `${title} at step ${step}, ${range}`;
+  const label = (title, range) => `${title} at ${stepName().toLowerCase()} ${step}, ${range}`;
   paintMaps("plane", planeFields(), nx * ny, [nx, ny], (x, y) => place(state.plane, x * ny + y, nx * ny), label, { step });
   for (const canvas of document.querySelectorAll("#planes canvas")) canvas.style.aspectRatio = `${nx} / ${ny}`;
 };

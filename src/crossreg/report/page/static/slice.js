@@ -46,7 +46,7 @@ const drawTime = () => {
   };
   chart(at("slice"), {
     name: "slice",
-    title: `${entryNow().forecast ? "Lead" : "Step"} ${piece.steps[state.time]} of test trajectory ${piece.number}`,
+    title: `${stepName()} ${piece.steps[state.time]} of test trajectory ${piece.number}`,
     x: "grid point", y: entry.names[state.channel] || "field", height: 300, xRange: [0, entry.points - 1], yRange: rangeOfField(entry, fields),
     ticksBelow: points.filter((p) => !fields.observed[state.time * entry.points + p]),
     series: [
