@@ -95,6 +95,11 @@ def test_defaults_are_as_written_down(group, table):
     assert dataclasses.asdict(group()) == table
 
 
+def test_an_update_from_rollouts_has_half_as_many_fields_as_a_batch():
+    """Eight, as the page of choices says; of a single one, that one."""
+    assert [TrainConfig(batch_size=size).rollout_batch_size for size in (TrainConfig.batch_size, 5, 1)] == [8, 2, 1]
+
+
 def test_a_config_has_the_defaults_of_its_groups():
     assert dataclasses.asdict(Config()) == {"data": DATA, "model": MODEL, "train": TRAIN}
 

@@ -255,6 +255,19 @@ def the_variance_between_particles() -> str:
         {WORDS[ENSEMBLE_SIZE]} networks without noise inside this is {factor:.0f}: spread/skill may be 1"""
 
 
+def the_error_bars_of_the_example() -> str:
+    """From the table that stands above it, of a run that is not kept."""
+    table = part_of("docs/forecasts.md", "lead      RMSE", "```").splitlines()[2:]
+    ratio = {int(lead): float(spread) for lead, _, spread, *_ in map(str.split, table)}
+    horizon = preset("forecasts").train.reg_horizon
+    learned = [value for lead, value in ratio.items() if lead <= horizon]
+    [*far, last] = [lead for lead in ratio if lead > horizon]
+    too_large = [round(100 * ratio[lead]) - 100 for lead in far]
+    return f"""Here it is {min(learned)} to {max(learned)} up to lead {horizon}, the longest that ρ learned from;
+        at leads {far[0]} to {far[-1]} error bars are {min(too_large)} to {max(too_large)}% too large, and at lead
+        {last} {round(100 * ratio[last]) - 100}% too large."""
+
+
 def the_commands_of_the_tutorial() -> str:
     text = (ROOT / "docs" / "tutorial.md").read_text()
     blocks = re.findall(r"^```sh[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -276,12 +289,14 @@ CLAIMS: dict[str, list[Claim]] = {
         explorations.an_earlier_default_on_other_masks,
         explorations.runs_that_learned_nothing,
         explorations.no_setting_is_better,
+        explorations.what_the_ablation_found,
+        explorations.what_the_ablation_found_of_sites_and_samples,
         explorations.the_two_engines,
     ],
     "docs/index.md": [what_the_index_expects, what_the_index_expects_at_equal_data],
     "docs/configuration.md": [what_the_presets_are],
     "docs/data.md": [steps_that_are_too_small, what_is_watched_of_a_store],
-    "docs/forecasts.md": [the_variance_between_particles],
+    "docs/forecasts.md": [the_variance_between_particles, the_error_bars_of_the_example],
     "docs/tutorial.md": [the_commands_of_the_tutorial],
 }
 PAIRS = [(name, claim) for name, claims in CLAIMS.items() for claim in claims]
