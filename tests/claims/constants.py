@@ -29,7 +29,7 @@ def the_three_groups() -> str:
 def the_parts_of_the_variance() -> str:
     """The formulas beside the code, which `tests/test_predictive.py` checks by cases."""
     parts = [getattr(Mixture, f"var_{part}").fget.__doc__ for part in ("predictive", "generalization")]
-    pred, gen = (re.search(r"\$(U_\{.*?)[.]?\$", doc).group(1) for doc in parts)
+    pred, gen = (re.findall(r"\$(U_\{.*?)[.]?\$", doc)[0] for doc in parts)
     return rf"U_{{tot}} = U_{{pred}} + U_{{gen}}, \qquad {pred}, \qquad {gen} $$"
 
 
