@@ -14,6 +14,7 @@ from crossreg.cli.main import main
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
+from crossreg.forecasts.forecast import Forecast
 from crossreg.forecasts.rollout import Particles, start
 from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.nn.build import model_like
@@ -169,6 +170,19 @@ def test_a_forecast_of_large_fields_is_computed_some_leads_at_a_time(folder, x, 
         np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_what_sigma_adds_is_drawn_anew_for_each_part_of_a_large_forecast(folder, x, monkeypatch):
+    run, found, real = load_run(folder), [], Forecast.samples
+    monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", x[0].size * 5)  # one lead of one field at a time
+    monkeypatch.setattr(
+        Forecast,
+        "samples",
+        lambda self, n, *, key: found.append(tuple(jax.random.key_data(key))) or real(self, n, key=key),
+    )
+    assert run.mask is not None
+    forecast_fields(run, x, run.mask, steps=3, particles=5, levels=(0.5,), samples=2)
+    assert len({tuple(map(int, key)) for key in found}) == len(found) == 3 * len(x)
+
+
 def test_fields_in_chunks_share_their_programs(folder, x, monkeypatch):
     run = load_run(folder)
     assert run.mask is not None
@@ -255,6 +269,16 @@ def test_the_share_of_held_values_is_that_of_all_fields(folder, x, monkeypatch):
     assert 0.01 < whole.min() < whole.max() < 0.99
     monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 2 * 5)
     np.testing.assert_allclose(forecast_fields(run, x, mask, **how)["held_share"], whole, rtol=1e-3)
+
+
+def test_error_bars_of_single_steps_are_warned_of_beyond_one(folder):
+    run = load_run(folder)
+    assert run.config.train.reg_horizon == 3
+    single = run._replace(config=run.config.replace(reg_horizon=1, lead_growth=False))
+    assert [bool(forecasting.of_single_steps(of, steps)) for of in (run, single) for steps in (1, 2)] == [
+        False, False, False, True
+    ]  # fmt: skip
+    assert "learned on single steps" in forecasting.of_single_steps(single, 2)
 
 
 def test_leads_at_times_of_train_are_not_warned_of(folder, capsys):
