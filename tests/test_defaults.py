@@ -8,12 +8,16 @@ import jax
 import pytest
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.forecasts.growth import fit_growth
+from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
 from crossreg.nn.fourier import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict
+from crossreg.runs import forecasting
 from crossreg.training.step import init_state
 
 DATA = {
@@ -135,11 +139,19 @@ def test_a_config_has_the_defaults_of_its_groups():
         (gaussian_noise, {"sigma_per": "channel", "epsilon_per": "channel", "start": -5.0, "bounds": (-8.0, 3.0)}),
         (predict, {"num_samples": 30, "at": None, "path": "plain"}),
         (evaluate, {"num_samples": 30, "seed": 0}),
+        (rollout, {"particles": 60, "leads": None, "mask": None, "hide_own": True, "redraw": False, "limits": None}),
+        (score_by_lead, {"particles": 60, "steps": None, "seed": 0}),
+        (climatology_of, {"most_pairs": 500}),
+        (fit_growth, {"horizon": 10, "particles": 60}),
     ],
 )
 def test_functions_have_the_same_defaults(function, table):
     defaults = {name: p.default for name, p in inspect.signature(function).parameters.items()}
     assert {name: defaults[name] for name in table} == table
+
+
+def test_a_forecast_has_as_many_steps_as_the_page_says():
+    assert forecasting.STEPS == 50
 
 
 def test_the_default_model_is_what_the_defaults_say(data):

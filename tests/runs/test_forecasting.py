@@ -238,6 +238,20 @@ def test_stored_forecasts_are_those_of_the_run_beside_the_truth_of_their_leads(f
     np.testing.assert_allclose(np.moveaxis(stored.quantiles[5], 1, 0), forecast.quantile(0.95), rtol=1e-3, atol=1e-3)
 
 
+def test_what_was_not_measured_is_no_truth_of_a_stored_forecast(folder):
+    run = load_run(folder)
+    data = run.load_data()
+    fields = data.test.trajectories.at[:, 4, :, 2].set(jnp.nan)
+    data = dataclasses.replace(data, test=dataclasses.replace(data.test, trajectories=fields, has_gaps=True))
+    stored = compute_forecast_fields(run, data, 4, particles=3)
+    gaps = np.zeros(stored.truth.shape, bool)
+    gaps[:, 3, :, 2] = True
+    assert stored.gap_mean is not None
+    for found in (np.isnan(stored.truth), np.isnan(stored.error), ~np.isnan(stored.gap_mean)):
+        np.testing.assert_array_equal(found, gaps)
+    assert stored.pit.sum() == (~gaps).sum()
+
+
 def test_a_run_refuses_fields_without_a_mask_where_none_serves_all(folder, x):
     run = load_run(folder)
     with pytest.raises(InputError, match=r"^mask: none serves all fields \(60% .*\); give a `mask`, or a batch"):
