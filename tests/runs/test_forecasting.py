@@ -329,7 +329,10 @@ BAD = {
     "--leads 3,2: must be increasing": ["--leads", "3,2"],
     "--leads 1,9: must be increasing": ["--leads", "1,9"],
     "--leads 1,x": ["--leads", "1,x"],
-    "output": ["--output", "a.npz"],
+    "--output: needs --input": ["--output", "a.npz"],
+    "--samples: needs --input": ["--samples", "2"],
+    "--mask: needs --input": ["--mask", "mask.npy"],
+    "--no-mask: needs --input": ["--no-mask"],
 }
 
 
