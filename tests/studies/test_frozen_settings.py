@@ -116,6 +116,12 @@ def test_own_data_have_defaults_of_their_own_and_what_is_said_of_them_counts():
     assert moved == dataclasses.replace(own, data="v.npy")
 
 
+@pytest.mark.parametrize("noise", ["feature_noise=none", "lift_noise=0.1"])
+def test_no_grid_changes_what_methods_differ_in(noise):
+    with pytest.raises(InputError, match="is what methods differ in; choose them with `methods`"):
+        plan("grid", methods="xreg", grid=[noise])
+
+
 def test_every_preset_is_listed():
     assert list(EXPECTED_PRESETS) == list(PRESETS)
 

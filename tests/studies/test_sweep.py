@@ -233,7 +233,6 @@ def test_named_sweeps():
         (["grid", "--grid", "train_size=71"], "--train-size 71"),
         (["grid", "--grid", "time_stride=1,2", "--methods", "xreg"], "--time-stride 2: is for your data; a scenario"),
         (["grid", "--grid", "feature_noise=none", "--methods", "xreg"], "is what methods differ in"),
-        (["grid", "--grid", "lift_noise=0.1", "--methods", "xreg"], "is what methods differ in"),
         (
             ["grid", "--grid", "num_samples=2", "--methods", "xreg-fair"],
             "--num-samples 2: --reg-objective fair",
