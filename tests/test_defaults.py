@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.fitting import Fit
 from crossreg.forecasts.growth import fit_growth
 from crossreg.forecasts.rollout import rollout
 from crossreg.forecasts.scores import climatology_of, score_by_lead
@@ -17,7 +18,12 @@ from crossreg.nn.fourier import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict
+from crossreg.predictors.conformal import fit_conformal
+from crossreg.predictors.correlation import fit_correlation
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.temperature import fit_temperature
 from crossreg.runs import forecasting
+from crossreg.runs.run_folder import Run
 from crossreg.training.step import init_state
 
 DATA = {
@@ -143,6 +149,15 @@ def test_a_config_has_the_defaults_of_its_groups():
         (score_by_lead, {"particles": 60, "steps": None, "seed": 0}),
         (climatology_of, {"most_pairs": 500}),
         (fit_growth, {"horizon": 10, "particles": 60}),
+        (fit_conformal, {"num_samples": 30}),
+        (fit_temperature, {"form": "stretch", "num_samples": 30}),
+        (fit_correlation, {"num_samples": 30}),
+        (EnsemblePredictor.__init__, {"num_samples": 30}),
+        (Fit.predict, {"key": None, "num_samples": 30}),
+        (Fit.evaluate, {"pairs": "test", "num_samples": 30}),
+        (Fit.rollout, {"particles": 60}),
+        (Run.evaluate, {"pairs": "test", "num_samples": None}),
+        (Run.rollout, {"particles": 60}),
     ],
 )
 def test_functions_have_the_same_defaults(function, table):
