@@ -8,12 +8,22 @@ import jax
 import pytest
 
 from crossreg.config import Config, DataConfig, ModelConfig, TrainConfig
+from crossreg.fitting import Fit
+from crossreg.forecasts.growth import fit_growth
+from crossreg.forecasts.rollout import rollout
+from crossreg.forecasts.scores import climatology_of, score_by_lead
 from crossreg.metrics.evaluation import evaluate
 from crossreg.nn.build import build_model
 from crossreg.nn.fourier import fno
 from crossreg.nn.heads import make_heads
 from crossreg.nn.noise import gaussian_noise
 from crossreg.nn.surrogate import predict
+from crossreg.predictors.conformal import fit_conformal
+from crossreg.predictors.correlation import fit_correlation
+from crossreg.predictors.ensemble import EnsemblePredictor
+from crossreg.predictors.temperature import fit_temperature
+from crossreg.runs import forecasting
+from crossreg.runs.run_folder import Run
 from crossreg.training.step import init_state
 
 DATA = {
@@ -95,6 +105,11 @@ def test_defaults_are_as_written_down(group, table):
     assert dataclasses.asdict(group()) == table
 
 
+def test_an_update_from_rollouts_has_half_as_many_fields_as_a_batch():
+    """Eight, as the page of choices says; of a single one, that one."""
+    assert [TrainConfig(batch_size=size).rollout_batch_size for size in (TrainConfig.batch_size, 5, 1)] == [8, 2, 1]
+
+
 def test_a_config_has_the_defaults_of_its_groups():
     assert dataclasses.asdict(Config()) == {"data": DATA, "model": MODEL, "train": TRAIN}
 
@@ -130,11 +145,28 @@ def test_a_config_has_the_defaults_of_its_groups():
         (gaussian_noise, {"sigma_per": "channel", "epsilon_per": "channel", "start": -5.0, "bounds": (-8.0, 3.0)}),
         (predict, {"num_samples": 30, "at": None, "path": "plain"}),
         (evaluate, {"num_samples": 30, "seed": 0}),
+        (rollout, {"particles": 60, "leads": None, "mask": None, "hide_own": True, "redraw": False, "limits": None}),
+        (score_by_lead, {"particles": 60, "steps": None, "seed": 0}),
+        (climatology_of, {"most_pairs": 500}),
+        (fit_growth, {"horizon": 10, "particles": 60}),
+        (fit_conformal, {"num_samples": 30}),
+        (fit_temperature, {"form": "stretch", "num_samples": 30}),
+        (fit_correlation, {"num_samples": 30}),
+        (EnsemblePredictor.__init__, {"num_samples": 30}),
+        (Fit.predict, {"key": None, "num_samples": 30}),
+        (Fit.evaluate, {"pairs": "test", "num_samples": 30}),
+        (Fit.rollout, {"particles": 60}),
+        (Run.evaluate, {"pairs": "test", "num_samples": None}),
+        (Run.rollout, {"particles": 60}),
     ],
 )
 def test_functions_have_the_same_defaults(function, table):
     defaults = {name: p.default for name, p in inspect.signature(function).parameters.items()}
     assert {name: defaults[name] for name in table} == table
+
+
+def test_a_forecast_has_as_many_steps_as_the_page_says():
+    assert forecasting.STEPS == 50
 
 
 def test_the_default_model_is_what_the_defaults_say(data):

@@ -129,6 +129,8 @@ def test_an_objective_and_an_optimizer_reach_the_training(result, data):
     for ours, theirs in zip(leaves(same), leaves(result), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert named.train.reg_objective == "crps"
+    # A name is a setting, a function is none: no run folder could say what was minimised.
+    assert (named.built_from, same.built_from) == (SMALL, None)
     plain = dataclasses.replace(SMALL, feature_noise="none", generalization_head=False)
     with pytest.raises(xr.InputError, match="reg_objective: nothing in this model learns on reg"):
         fit(data, plain, reg_objective=scaled_crps, **QUICK, progress=False)

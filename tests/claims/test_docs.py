@@ -3,6 +3,7 @@
 import itertools
 import re
 
+import constants
 import equinox as eqx
 import explorations
 import jax
@@ -255,6 +256,19 @@ def the_variance_between_particles() -> str:
         {WORDS[ENSEMBLE_SIZE]} networks without noise inside this is {factor:.0f}: spread/skill may be 1"""
 
 
+def the_error_bars_of_the_example() -> str:
+    """From the table that stands above it, of a run that is not kept."""
+    table = part_of("docs/forecasts.md", "lead      RMSE", "```").splitlines()[2:]
+    ratio = {int(lead): float(spread) for lead, _, spread, *_ in map(str.split, table)}
+    horizon = preset("forecasts").train.reg_horizon
+    learned = [value for lead, value in ratio.items() if lead <= horizon]
+    [*far, last] = [lead for lead in ratio if lead > horizon]
+    too_large = [round(100 * ratio[lead]) - 100 for lead in far]
+    return f"""Here it is {min(learned)} to {max(learned)} up to lead {horizon}, the longest that ρ learned from;
+        at leads {far[0]} to {far[-1]} error bars are {min(too_large)} to {max(too_large)}% too large, and at lead
+        {last} {round(100 * ratio[last]) - 100}% too large."""
+
+
 def the_commands_of_the_tutorial() -> str:
     text = (ROOT / "docs" / "tutorial.md").read_text()
     blocks = re.findall(r"^```sh[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -263,7 +277,13 @@ def the_commands_of_the_tutorial() -> str:
 
 
 CLAIMS: dict[str, list[Claim]] = {
-    "docs/decomposition.md": [the_parts_with_more_trajectories, what_the_first_row_rests_on, the_spread_of_the_means],
+    "README.md": [constants.the_three_groups],
+    "docs/decomposition.md": [
+        constants.the_parts_of_the_variance,
+        the_parts_with_more_trajectories,
+        what_the_first_row_rests_on,
+        the_spread_of_the_means,
+    ],
     "docs/method.md": [the_fixed_point, the_sizes_of_the_groups],
     "docs/speed.md": [the_time_of_a_step, the_cost_of_reg_updates, looks_and_snapshots],
     "docs/choices.md": [
@@ -276,12 +296,31 @@ CLAIMS: dict[str, list[Claim]] = {
         explorations.an_earlier_default_on_other_masks,
         explorations.runs_that_learned_nothing,
         explorations.no_setting_is_better,
+        explorations.what_the_ablation_found,
+        explorations.what_the_ablation_found_of_sites_and_samples,
         explorations.the_two_engines,
     ],
     "docs/index.md": [what_the_index_expects, what_the_index_expects_at_equal_data],
     "docs/configuration.md": [what_the_presets_are],
-    "docs/data.md": [steps_that_are_too_small, what_is_watched_of_a_store],
-    "docs/forecasts.md": [the_variance_between_particles],
+    "docs/data.md": [
+        steps_that_are_too_small,
+        what_is_watched_of_a_store,
+        constants.a_small_reg_split,
+        constants.the_channels_that_are_refused,
+        constants.the_default_split,
+    ],
+    "docs/methods.md": [
+        constants.the_bound_of_the_noise,
+        constants.the_rollouts_of_noise_learned_on_train,
+        constants.the_wrapper_growth,
+        constants.the_methods_of_all,
+    ],
+    "docs/sweeps.md": [constants.the_named_sweeps],
+    "docs/forecasts.md": [
+        the_variance_between_particles,
+        the_error_bars_of_the_example,
+        constants.the_steps_of_growth_in_sweeps,
+    ],
     "docs/tutorial.md": [the_commands_of_the_tutorial],
 }
 PAIRS = [(name, claim) for name, claims in CLAIMS.items() for claim in claims]

@@ -46,7 +46,10 @@ def test_an_array_is_what_its_file_is(tmp_path, fields, settings, as_array):
     if settings.get("split") == "time":
         fields = np.random.default_rng(1).normal(size=(3, 9, 2, 12)).astype(np.float32)
     np.save(tmp_path / "u.npy", fields)
-    assert_same(xr.load(as_array(fields), **settings), xr.load(tmp_path / "u.npy", **settings))
+    ours, theirs = xr.load(as_array(fields), **settings), xr.load(tmp_path / "u.npy", **settings)
+    assert_same(ours, theirs)
+    sizes = ("train_size", "reg_size", "test_size", "train_horizon", "test_horizon")
+    assert [getattr(ours.config, name) for name in sizes] == [getattr(theirs.config, name) for name in sizes]
 
 
 def test_axes_and_gaps_of_an_array_are_those_of_its_file(tmp_path, fields):

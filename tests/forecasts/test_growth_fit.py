@@ -99,11 +99,13 @@ def test_three_particles_that_need_no_growth_are_left_as_they_are():
 def test_the_pairs_say_to_which_range_particles_are_held(monkeypatch):
     """That of the targets that were measured, and a tenth of its width on either side."""
     data, found = true_fields(0.0, 0.0), []
-    y = np.asarray(data.reg[np.arange(int(data.reg.num_pairs))].y)
+    fields = (data.reg.trajectories + 50).at[:, 1:, :, 3].set(jnp.nan)  # 0 stands in a gap, far below all values
+    data = dataclasses.replace(data, reg=dataclasses.replace(data.reg, trajectories=fields, has_gaps=True))
+    y = np.asarray(fields)[np.asarray(data.reg.rows)][:, 1:]
     real = growth.forecasts_of
     monkeypatch.setattr(growth, "forecasts_of", lambda *args, **how: found.append(how["limits"]) or real(*args, **how))
     grown = fit_growth(MODEL, data.reg, HORIZON, particles=3)
-    low, high = y.min(axis=(0, 2)), y.max(axis=(0, 2))
+    low, high = np.nanmin(y, axis=(0, 1, 3)), np.nanmax(y, axis=(0, 1, 3))
     np.testing.assert_allclose(found[0].low, low - 0.1 * (high - low), rtol=1e-6)
     np.testing.assert_allclose(found[0].high, high + 0.1 * (high - low), rtol=1e-6)
     assert grown.limits is found[0]

@@ -32,7 +32,7 @@ from crossreg.predictors.predictor import SurrogatePredictor
 from linear_fields import linear_model
 
 CHANNELS, PARTICLES, STEPS, LEADS, ROWS = 2, 5, 4, [1, 2, 4], 6
-SPACES = {"line": (12,), "plane": (6, 9)}
+SPACES = {"line": (12,), "plane": (6, 8)}  # 8 is a lag of the variogram, but no pair of two points
 UNITS = Units((300.0, -4.0), (25.0, 0.5))
 
 

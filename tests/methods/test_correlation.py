@@ -103,6 +103,32 @@ def test_the_correlation_of_errors_is_found_and_makes_combinations_right(data):
     assert (error_of_coverage(None) > 0.03).all()
 
 
+def test_the_covariance_of_the_means_is_that_of_the_components_there_are(data):
+    """Two of them, a channel's distance δ_c to either side: Cov(μ_c, μ_d) = δ_c δ_d, and R from sums in NumPy."""
+    delta = np.asarray([0.2, -0.5, 2.0])[:, None]
+
+    def two(batch: xr.data.Batch, keys) -> Mixture:
+        means = batch.x + jnp.asarray([-1.0, 1.0])[:, None, None, None] * delta
+        return Mixture(means, jnp.full_like(means, 0.3), jnp.full_like(means, 0.1))
+
+    reg = data.reg[np.arange(50)]
+    error = np.where(reg.weight > 0, reg.y - reg.x, 0.0)
+    both = np.where(reg.weight > 0, 1.0, 0.0)
+    counts = np.einsum("bcx,bdx->cd", both, both)
+    left = np.einsum("bcx,bdx->cd", error, error) - counts * (delta @ delta.T)
+    wanted = _correlation(left, 0.4 * counts)
+    assert np.abs(wanted - np.eye(3)).max() > 0.1
+    pairs = data.reg.of(range(50))
+    np.testing.assert_allclose(xr.methods.fit_correlation(two, pairs), wanted, atol=1e-4)
+
+
+def test_a_ratio_beyond_1_counts_as_1():
+    errors, off = np.eye(3) + 0.2 * (1 - np.eye(3)), np.zeros((3, 3))
+    off[0, 1] = off[1, 0] = 1.0
+    one, more = (_correlation(errors * (1 - off) + ratio * off, np.ones((3, 3))) for ratio in (1.0, 1.7))
+    np.testing.assert_allclose(more, one, atol=1e-12)
+
+
 def test_what_is_no_correlation_becomes_the_nearest_that_is_one():
     draw = np.random.default_rng(1)
     for _ in range(20):

@@ -27,7 +27,7 @@ def test_variants_change_what_they_name():
     assert 0.1 in rates
     [fixed] = parse_method("fixed-noise-0.3").configs(Config())
     assert (fixed.model.lift_noise, fixed.train.train_samples) == (0.3, 1)
-    assert parse_method("ensemble-5").members == 5
+    assert [parse_method(f"ensemble-{members}").members for members in (5, 100)] == [5, 100]
     assert parse_method("xreg-ensemble").members == ENSEMBLE_SIZE
     assert parse_method("persistence-masked").candidates == ()
 
@@ -104,9 +104,11 @@ def test_wrappers_keep_a_part_of_reg_from_what_learns_on_it():
         ("fixed-noise0.3", "no such method"),
         ("dropout-1.5", r"1\.5 must be a number in \(0, 1\)"),
         ("ensemble-0", "1 to 100 members"),
+        ("ensemble-101", "1 to 100 members"),
         ("ensemble+late", r"no wrapper \+late; there are \+early"),
         ("ensemble+temperature+early", r"write it as ensemble\+early\+temperature"),
         ("ensemble+temperature+sigma-temperature", r"\+temperature and \+sigma-temperature exclude each other"),
+        ("ensemble+growth+temperature", r"\+growth and \+temperature exclude each other"),
         ("persistence+early", "cannot stop early"),
         ("xreg-rollout+early", "xreg-rollout learns from rollouts in the end, which stopping early would undo"),
         ("train-noise-rollout+early", "learns from rollouts in the end"),

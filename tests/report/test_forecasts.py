@@ -122,6 +122,17 @@ def test_curves_by_lead_have_no_point_where_a_seed_has_no_score(drawn, tmp_path,
         np.testing.assert_allclose(values, np.asarray([0.21, 0.51]) / (ensemble[:2] if number else 1))
 
 
+def test_bands_beside_a_method_are_the_intervals_of_the_difference_seed_by_seed(drawn, tmp_path):
+    figures.lead_curves(collect(ROWS), tmp_path / "leads", beside="ensemble")
+    band = drawn[0].axes[3].collections[0].get_paths()[0].vertices
+    ours, theirs = (np.asarray(CRPS[method], float) for method in ("xreg-rollout", "ensemble"))
+    for place, lead in enumerate(LEADS):
+        gap, mean = interval((ours - theirs)[:, place].tolist()), theirs[:, place].mean()
+        assert gap is not None
+        ends = band[band[:, 0] == lead, 1]
+        np.testing.assert_allclose([ends.min(), ends.max()], [1 + gap.low / mean, 1 + gap.high / mean])
+
+
 def test_a_fan_has_the_quantiles_of_points(drawn, tmp_path):
     stored = fields()
     figures.fan(stored, tmp_path / "fan", "a run", 4, channel=1)

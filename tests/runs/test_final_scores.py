@@ -6,6 +6,7 @@ import pytest
 from crossreg.metrics.evaluation import evaluate_all
 from crossreg.nn.build import build_model
 from crossreg.predictors.predictor import SurrogatePredictor
+from crossreg.runs import final_scores
 from crossreg.runs.final_scores import final_metrics
 from crossreg.studies import train
 
@@ -22,6 +23,16 @@ def test_each_split_is_scored_with_the_samples_of_an_evaluation(model, data, tin
     expected = evaluate_all(jobs, most_pairs=lambda pairs: scored_pairs)
     for name, scores in zip(("test", "reg", "train"), expected, strict=True):
         assert {key: metrics[name][key] for key in scores} == scores
+
+
+def test_forecasts_are_scored_as_far_as_asked_and_as_test_goes(model, data, tiny, monkeypatch):
+    asked = []
+    monkeypatch.setattr(final_scores, "rollout_scores", lambda predictor, data, steps: asked.append(steps) or {})
+    length = data.test.pairs_per_row
+    for steps in (2, length + 1, 0):
+        found = final_metrics(model, data, tiny.replace(rollout_steps=steps, scored_pairs=2))
+        assert ("rollouts" in found) == (steps > 0)
+    assert asked == [2, length]
 
 
 def test_fields_that_a_run_keeps_are_of_test_with_the_samples_of_an_evaluation(

@@ -14,6 +14,7 @@ from crossreg.cli.main import main
 from crossreg.data.keys import evaluation_key
 from crossreg.errors import InputError
 from crossreg.forecasts import windows
+from crossreg.forecasts.forecast import Forecast
 from crossreg.forecasts.loop import Particles
 from crossreg.forecasts.rollout import start
 from crossreg.forecasts.scores import climatology_of, score_by_lead
@@ -170,6 +171,19 @@ def test_a_forecast_of_large_fields_is_computed_some_leads_at_a_time(folder, x, 
         np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_what_sigma_adds_is_drawn_anew_for_each_part_of_a_large_forecast(folder, x, monkeypatch):
+    run, found, real = load_run(folder), [], Forecast.samples
+    monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", x[0].size * 5)  # one lead of one field at a time
+    monkeypatch.setattr(
+        Forecast,
+        "samples",
+        lambda self, n, *, key: found.append(tuple(jax.random.key_data(key))) or real(self, n, key=key),
+    )
+    assert run.mask is not None
+    forecast_fields(run, x, run.mask, steps=3, particles=5, levels=(0.5,), samples=2)
+    assert len({tuple(map(int, key)) for key in found}) == len(found) == 3 * len(x)
+
+
 def test_fields_in_chunks_share_their_programs(folder, x, monkeypatch):
     run = load_run(folder)
     assert run.mask is not None
@@ -225,6 +239,20 @@ def test_stored_forecasts_are_those_of_the_run_beside_the_truth_of_their_leads(f
     np.testing.assert_allclose(np.moveaxis(stored.quantiles[5], 1, 0), forecast.quantile(0.95), rtol=1e-3, atol=1e-3)
 
 
+def test_what_was_not_measured_is_no_truth_of_a_stored_forecast(folder):
+    run = load_run(folder)
+    data = run.load_data()
+    fields = data.test.trajectories.at[:, 4, :, 2].set(jnp.nan)
+    data = dataclasses.replace(data, test=dataclasses.replace(data.test, trajectories=fields, has_gaps=True))
+    stored = compute_forecast_fields(run, data, 4, particles=3)
+    gaps = np.zeros(stored.truth.shape, bool)
+    gaps[:, 3, :, 2] = True
+    assert stored.gap_mean is not None
+    for found in (np.isnan(stored.truth), np.isnan(stored.error), ~np.isnan(stored.gap_mean)):
+        np.testing.assert_array_equal(found, gaps)
+    assert stored.pit.sum() == (~gaps).sum()
+
+
 def test_a_run_refuses_fields_without_a_mask_where_none_serves_all(folder, x):
     run = load_run(folder)
     with pytest.raises(InputError, match=r"^mask: none serves all fields \(60% .*\); give a `mask`, or a batch"):
@@ -256,6 +284,16 @@ def test_the_share_of_held_values_is_that_of_all_fields(folder, x, monkeypatch):
     assert 0.01 < whole.min() < whole.max() < 0.99
     monkeypatch.setattr(forecasting, "_VALUES_PER_CALL", 2 * x[0].size * 2 * 5)
     np.testing.assert_allclose(forecast_fields(run, x, mask, **how)["held_share"], whole, rtol=1e-3)
+
+
+def test_error_bars_of_single_steps_are_warned_of_beyond_one(folder):
+    run = load_run(folder)
+    assert run.config.train.reg_horizon == 3
+    single = run._replace(config=run.config.replace(reg_horizon=1, lead_growth=False))
+    assert [bool(forecasting.of_single_steps(of, steps)) for of in (run, single) for steps in (1, 2)] == [
+        False, False, False, True
+    ]  # fmt: skip
+    assert "learned on single steps" in forecasting.of_single_steps(single, 2)
 
 
 def test_leads_at_times_of_train_are_not_warned_of(folder, capsys):
@@ -292,7 +330,10 @@ BAD = {
     "--leads 3,2: must be increasing": ["--leads", "3,2"],
     "--leads 1,9: must be increasing": ["--leads", "1,9"],
     "--leads 1,x": ["--leads", "1,x"],
-    "output": ["--output", "a.npz"],
+    "--output: needs --input": ["--output", "a.npz"],
+    "--samples: needs --input": ["--samples", "2"],
+    "--mask: needs --input": ["--mask", "mask.npy"],
+    "--no-mask: needs --input": ["--no-mask"],
 }
 
 

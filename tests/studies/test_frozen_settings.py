@@ -112,6 +112,14 @@ def test_own_data_have_defaults_of_their_own_and_what_is_said_of_them_counts():
     assert (own.train_size, own.reg_size, own.test_size, own.train_horizon) == (None, 3, None, None)
     assert own.observed_fraction == 0.4
     assert from_dict({"data": {"data": "u.npy"}}).data.observed_fraction == 1.0
+    moved = from_dict({"data": {"data": "v.npy"}}, base=Config(data=own)).data  # what was said before counts too
+    assert moved == dataclasses.replace(own, data="v.npy")
+
+
+@pytest.mark.parametrize("noise", ["feature_noise=none", "lift_noise=0.1"])
+def test_no_grid_changes_what_methods_differ_in(noise):
+    with pytest.raises(InputError, match="is what methods differ in; choose them with `methods`"):
+        plan("grid", methods="xreg", grid=[noise])
 
 
 def test_every_preset_is_listed():

@@ -373,4 +373,4 @@ def test_rows_say_what_was_set_and_idle_settings_train_nothing_twice(cached_wave
     shown = capsys.readouterr().out
     assert "unregularized" in shown
     assert "persistence" in shown
-    assert "further" not in shown
+    assert "earlier sweeps" not in shown

@@ -117,8 +117,9 @@ def test_noise_that_could_not_be_learned_is_refused(changes, said, is_built, mod
 
 def test_a_model_that_learns_on_reg_needs_it(model, data, trajectories, tiny):
     without = dataclasses.replace(data, reg=make_data(trajectories, DataConfig(train_size=7, reg_size=0)).reg)
-    with pytest.raises(InputError, match=r"^reg_size is 0: this model learns on reg"):
-        fit(without, model, tiny.train, progress=False)
+    for learns in (model, tiny.model):
+        with pytest.raises(InputError, match=r"^reg_size is 0: this model learns on reg"):
+            fit(without, learns, tiny.train, progress=False)
     plain = build_model(unregularized.configure(tiny).model, data.train)
     assert fit(without, plain, tiny.train, progress=False, steps=1).history
 
