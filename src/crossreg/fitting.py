@@ -235,6 +235,7 @@ def fit(
 
     Raises:
         InputError: If the settings or the data cannot be trained on.
+        TypeError: If `data`, `model` or `config` is of another kind.
 
     Example:
         ```python
@@ -256,7 +257,10 @@ def fit(
         hint = did_you_mean(unknown[0], _FIELDS)
         raise InputError(f"{unknown[0]}: no such setting of training{hint}; those of the model go into a ModelConfig")
     if not isinstance(model, Surrogate | ModelConfig | None):
-        raise TypeError(f"fit builds a model from a ModelConfig or trains a Surrogate, not a {type(model).__name__}")
+        raise TypeError(
+            f"fit builds a model from a ModelConfig or trains a Surrogate, not a {type(model).__name__};"
+            " `cross_regularize` makes a Surrogate of a network of your own"
+        )
     train = dataclasses.replace(config or TrainConfig(), **fields)
     if isinstance(model, Surrogate):
         check_reads(model, data.train)

@@ -1,6 +1,7 @@
 """`crossreg export`: what is written equals `crossreg predict`, and runs where crossreg cannot be imported."""
 
 import dataclasses
+import importlib.util
 import io
 import json
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -300,6 +302,17 @@ def test_python_takes_paths_as_text_and_hears_of_its_own_arguments(tmp_path):
         export_run(str(tmp_path), str(tmp_path / "out"), num_samples=0)
     with pytest.raises(InputError, match=f"^{tmp_path}"):
         export_run(str(tmp_path), str(tmp_path / "out"))
+
+
+def test_the_extra_brings_all_that_an_export_needs(folder, tmp_path, capsys, monkeypatch):
+    """`jax.export` reads and writes with flatbuffers, which JAX itself does not install."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    brought = {requirement.split()[0] for requirement in project["optional-dependencies"]["export"]}
+    assert brought == {"flatbuffers", "onnx", "safetensors"}
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flatbuffers" else found(name))
+    assert main(["export", str(folder), "--output", str(tmp_path / "out"), "--quiet"]) == 2
+    _assert_one_line(capsys, "export needs flatbuffers: pip install 'crossreg[export]'")
 
 
 def test_bad_folders_are_told_in_one_line(folder, exported, tmp_path, capsys):

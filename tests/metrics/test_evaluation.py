@@ -179,3 +179,9 @@ def test_sigma_per_site_has_a_number_per_channel(data, tiny):
     sigma = sigma_per_site(model)
     assert list(sigma) == ["block1", "block2", "block3_pre", "pre_head"]
     np.testing.assert_allclose(list(sigma.values()), np.full((4, 4), np.exp(-5)), rtol=1e-4)
+
+
+def test_what_is_not_a_split_is_named(data, tiny):
+    for pairs in (data, np.zeros((2, 1, 8))):
+        with pytest.raises(TypeError, match=f"a split, such as data.test, not a {type(pairs).__name__}"):
+            inspect.unwrap(evaluate)(tiny, pairs)

@@ -39,3 +39,14 @@ def test_no_channel_hides_another_by_its_units():
     error[:, :, 1] *= 1e5
     _, aware = rank_regions(Scan(np.ones(20), error, error), BLOCK_STEPS, (9 * BLOCK_POINTS,))
     assert {(region.trajectory, region.channel) for region in aware[:2]} == {(0, 0), (1, 1)}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_channel_without_any_finite_error_is_left_out_in_silence():
+    error = np.full((2, 1, 2, 9), 0.1)
+    error[0, 0, 0, 0] = 0.5
+    error[:, :, 1] = np.nan
+    unaware, aware = rank_regions(Scan(np.ones(20), error, error), BLOCK_STEPS, (9 * BLOCK_POINTS,))
+    assert not unaware
+    assert {region.channel for region in aware} == {0}
+    assert (aware[0].trajectory, aware[0].points[0][0]) == (0, 0)

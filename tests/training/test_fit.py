@@ -147,6 +147,11 @@ def test_a_fit_predicts_and_scores_with_its_own_model_and_data(data, tiny):
     assert done.evaluate(num_samples=4) != done.evaluate(data.reg, num_samples=4)
 
 
+def test_a_network_of_your_own_is_told_what_makes_it_a_model(data):
+    with pytest.raises(TypeError, match="not a Linear; `cross_regularize` makes a Surrogate of a network of your own"):
+        inspect.unwrap(fit)(data, eqx.nn.Linear(2, 2, key=jax.random.key(0)), progress=False)  # pyright: ignore
+
+
 @pytest.mark.parametrize("settings", [{"config": Config()}, {"config": {"steps": 3}}])
 def test_settings_of_another_kind_are_named(settings, data):
     kind = type(settings["config"]).__name__

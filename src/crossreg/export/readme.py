@@ -42,7 +42,7 @@ The batch may have any size. {mask} A value that is not finite (NaN) counts as h
 
 {_checked(about["largest_difference"])}
 
-{_with_onnx(names) if server == "serve_example.py" else ""}## With JAX
+{_with_onnx(names) if server == "serve_example.py" else ""}## With JAX and flatbuffers
 
 ```python
 import numpy as np

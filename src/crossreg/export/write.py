@@ -33,6 +33,7 @@ from crossreg.runs.run_folder import Run, channel_names, load_run
 
 _EXAMPLES = Path(__file__).parent / "examples"
 LEVELS = (0.05, 0.5, 0.95)
+_NEEDED = ("safetensors", "onnx", "flatbuffers")
 _PACKAGES = ("crossreg", "jax", "jaxlib", "onnx", "safetensors")
 
 
@@ -142,9 +143,9 @@ def _check_asked(output: Path, seed: int, num_samples: int | None, levels: tuple
     check_levels(levels)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"output {output}: exists already; choose a new or empty folder")
-    missing = [name for name in ("safetensors", "onnx") if importlib.util.find_spec(name) is None]
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise InputError(f"export needs {' and '.join(missing)}: pip install 'crossreg[export]'")
+        raise InputError(f"export needs {', '.join(missing)}: pip install 'crossreg[export]'")
 
 
 def _load(folder: Path) -> Run:

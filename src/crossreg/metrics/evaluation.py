@@ -241,12 +241,15 @@ def evaluate(
 
     Raises:
         InputError: If the surrogate cannot read the fields of `pairs`, or these have other units than it was built for.
+        TypeError: If `pairs` are not those of a split.
 
     Example:
         ```python
         xr.evaluate(result, data.test)["ece_mix"]
         ```
     """
+    if not isinstance(pairs, AbstractPairs):
+        raise TypeError(f"evaluate scores the pairs of a split, such as data.test, not a {type(pairs).__name__}")
     predictor = as_predictor(predictor, num_samples)
     if isinstance(predictor, SurrogatePredictor):
         check_reads(predictor.model, pairs)

@@ -82,7 +82,7 @@ def test_in_time_every_trajectory_is_in_all_splits_and_no_time_in_two(tmp_path):
         (1, {}, r"has 1 trajectory; train, reg and test need one each; `split='time'` divides"),
         (2, {}, r"has 2 trajectories; train, reg and test need one each; `split='time'`"),
         (10, {"train_size": 8}, r"train_size is 8, reg_size is 1 and test_size is 2: together at most 10 trajectories"),
-        (10, {"reg_size": 5, "test_size": 5}, r"train_size is 0, .* at least one to train on"),
+        (10, {"reg_size": 9}, r"^reg_size is 9 and test_size is 2: none of 10 trajectories is left to train on"),
         (10, {"time_stride": 6}, r"time_stride is 6: leaves 1 of 6 times"),
         (1, {"split": "time", "time_stride": 2}, r"split is time: 3 times are too few"),
         (1, {"split": "time", "train_horizon": 2}, r"split is time: sizes are steps already"),

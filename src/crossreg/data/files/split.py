@@ -90,6 +90,10 @@ def _sizes(sizes: Sequence[int | None], count: int, where: str, what: str) -> li
     train, reg, test = sizes
     suggested = suggested_sizes(count)
     reg, test = suggested[1] if reg is None else reg, suggested[2] if test is None else test
+    if train is None and reg + test >= count:
+        raise InputError(
+            f"reg_size is {reg} and test_size is {test}: none of {count} {what} is left to train on ({where})"
+        )
     train = count - reg - test if train is None else train
     if train < 1 or train + reg + test > count:
         raise InputError(

@@ -145,6 +145,8 @@ def rank_regions(scan: Scan, horizon: int, space: tuple[int, ...]) -> tuple[tupl
         ratio = np.where(np.isfinite(error) & np.isfinite(std) & (error > 0), error / std, -1.0)
         # Channels may have different units: an error is compared with those of its own channel.
         others = tuple(axis for axis in range(error.ndim) if axis != 2)
-        usual = np.sqrt(np.mean(error**2, axis=others, keepdims=True, where=ratio >= 0))
+        # In a channel without any ranked block all are taken, since NumPy warns of a mean of nothing; none is listed.
+        taken = (ratio >= 0) | ~np.any(ratio >= 0, axis=others, keepdims=True)
+        usual = np.sqrt(np.mean(error**2, axis=others, keepdims=True, where=taken))
         relative = np.where((ratio >= 0) & (ratio <= KNOWS), error / usual, -1.0)
     return rank(np.where(ratio > KNOWS, ratio, -1.0)), rank(relative)
