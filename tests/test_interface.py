@@ -170,6 +170,10 @@ def run(result, trajectories, tmp_path_factory) -> xr.Run:
     return xr.load_run(folder / "run")
 
 
+def test_a_run_is_printed_in_short(run):
+    assert repr(run) == "Run: 20 steps, seed 0\nData of u.npy: 2 channels (field[0], field[1]) on 20 points"
+
+
 def test_a_result_and_a_run_stand_for_their_surrogate(result, run, data, tmp_path):
     x = data.test[:3].x
     scores = xr.evaluate(result.model, data.test, num_samples=4)

@@ -65,6 +65,10 @@ class Fit(_Fields):
         ```
     """
 
+    def __repr__(self) -> str:
+        trained = f"{self.train.steps:,} steps" if self.stopped_at is None else f"stopped at step {self.stopped_at:,}"
+        return f"Fit: {trained}{', diverged' if self.diverged else ''}, seed {self.train.seed}\n{self.data!r}"
+
     @property
     def diverged(self) -> bool:
         """Whether training met a number that is not finite."""

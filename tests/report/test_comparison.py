@@ -333,6 +333,12 @@ def test_who_is_judged_better_follows_from_both_ends_of_the_interval():
     assert bold == [1, 0, 0, 0, 0, 1]
 
 
+def test_settings_that_all_rows_share_name_no_place_on_a_disk():
+    settings = {"data": "/home/me/flow.npz", "scenario": "flow.npz", "width": 9}
+    rows = [row | {"settings": settings} for row in made_up("xreg", [-1.0, -1.1])]
+    assert comparison.shared_settings(rows) == "scenario flow.npz, width 9"
+
+
 def test_beside_a_baseline_of_a_single_seed_ours_is_not_best():
     rows = made_up("xreg", [-1.0, -1.1, -0.9]) + made_up("dropout", [-0.1, -0.2, 0.0]) + made_up("ensemble", [-3.0])
     said = verdicts.verdicts(comparison.collect(rows))

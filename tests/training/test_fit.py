@@ -68,8 +68,10 @@ def test_a_stop_before_the_first_look_has_no_history(model, data, tiny, monkeypa
 
 
 def test_a_training_that_ends_was_not_stopped(model, data, tiny, capsys):
-    assert fit(data, model, tiny.train, progress=False, steps=2).stopped_at is None
+    done = fit(data, model, tiny.train, progress=False, steps=2)
+    assert done.stopped_at is None
     assert capsys.readouterr().err == ""
+    assert repr(done) == f"Fit: 2 steps, seed 0\n{data!r}"
 
 
 def test_a_training_that_diverged_says_so(model, data, tiny, capsys):

@@ -70,9 +70,11 @@ def _usage() -> str:
 
 def _train_with_defaults(arguments: list[str]) -> type[commands.Train]:
     """Return `Train` with the defaults that --preset, --config and --data set."""
-    known = read_first(arguments, preset="reference", config=None, data=None)
+    known = read_first(arguments, preset="reference", config=None, data=None, scenario=None)
     settings = preset(known.preset)
     if known.data is not None:
+        if known.scenario is not None:
+            raise InputError(f"--scenario {known.scenario} and --data exclude each other")
         settings = settings.replace(data=known.data, **OWN_DATA)
     if known.config is not None:
         settings = load_yaml(Path(known.config), base=settings)

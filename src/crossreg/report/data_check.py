@@ -46,7 +46,7 @@ def check_text(summary: dict[str, Any], picture: Path) -> str:
     if summary["looked_at_steps"] < summary["all_steps"]:
         lines.append(f"from {summary['looked_at_steps']:,} evenly spaced steps of {summary['all_steps']:,}")
     if summary["mask"]:
-        lines.append("observation mask: in the file")
+        lines.append(f"observation mask: in the file; {summary['observed_share']:.1%} of the points are observed")
     lines += [f"note: {note}" for note in summary["notes"]]
     lines += [f"warning: {warning}" for warning in summary["warnings"]]
     if split := summary["split"]:

@@ -86,6 +86,12 @@ class Run(NamedTuple):
     axes: str = ""
     names: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        data, train = self.config.data, self.config.train
+        names = f" ({', '.join(self.names)})" if self.names else ""
+        fields = f"{self.channels} channel{'s' * (self.channels > 1)}{names} on {' × '.join(map(str, self.space))} points"
+        return f"Run: {train.steps:,} steps, seed {train.seed}\nData of {data.scenario}: {fields}"
+
     def predict(
         self, x: Float[Array | np.ndarray, "batch in *space"], *, key: PRNGKeyArray | None = None
     ) -> Mixture | InUnits:

@@ -107,6 +107,19 @@ def test_no_command_is_given_that_would_be_refused(tmp_path, capsys, monkeypatch
     assert "field[1] never changes: leave it out; if it does in the file, float32 is too coarse for it" in said
 
 
+def test_the_share_of_observed_points_is_told_and_nothing_hidden_whole_is_trained_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fields, mask = _walks(60, 7, 2, 20), np.arange(20) < 13
+    np.savez("u.npz", u=fields, mask=mask)
+    assert main(["data", "check", "u.npz"]) == 0
+    assert "observation mask: in the file; 65.0% of the points are observed" in (said := capsys.readouterr().out)
+    assert "\ntrain:" in said
+    np.savez("u.npz", u=fields, mask=np.zeros_like(mask))
+    assert main(["data", "check", "u.npz"]) == 0
+    assert "warning: the mask hides every point" in (said := capsys.readouterr().out)
+    assert "\ntrain:" not in said
+
+
 def test_a_picture_replaces_nothing_but_its_like(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("u.npy", _walks(60, 7, 1, 20))

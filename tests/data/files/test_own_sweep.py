@@ -150,3 +150,10 @@ def test_what_cannot_be_is_told_in_one_line(flags, said, own, tmp_path, capsys):
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "s").exists()
+
+
+def test_a_training_has_a_scenario_or_your_data(own, tmp_path, capsys):
+    command = ["train", "--data", str(own), "--scenario", "diff_adv", "--out", str(tmp_path / "r")]
+    assert main(command) == 2
+    assert capsys.readouterr().err == "crossreg: --scenario diff_adv and --data exclude each other\n"
+    assert not (tmp_path / "r").exists()

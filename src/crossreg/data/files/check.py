@@ -85,8 +85,11 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         }
         for i, name in enumerate(source.names)
     ]
+    seen = [source.observed(sample, slice(time, time + 1)).mean() for sample, time in steps] if source.has_mask else [1]
+    observed = float(np.mean(seen))
     split, options = _suggest(source, config, channels)
-    warnings = [said] if (said := likeness_warning(source, axes)) else []
+    warnings = [] if observed else ["the mask hides every point: 1 is observed, 0 hidden; nothing can be learned"]
+    warnings += [said] if (said := likeness_warning(source, axes)) else []
     warnings += _warnings(source, channels, split)
     if split and size <= config.in_memory_gib * 2**30:
         parts = split_source(source, dataclasses.replace(config, split="time") if split["by"] == "time" else config)
@@ -106,9 +109,10 @@ def check_data(path: Path, *, field: str | None = None, axes: str | None = None)
         "looked_at_steps": len(steps),
         "all_steps": source.samples * (source.times - 1),
         "mask": source.has_mask,
+        "observed_share": observed,
         "split": split,
-        # `train` does not accept a channel that never changes.
-        "command": shlex.join([*command, *options, "--out", "runs/own"]) if sums.std.all() else None,
+        # `train` does not accept a channel that never changes or has no value, nor fields that are hidden whole.
+        "command": shlex.join([*command, *options, "--out", "runs/own"]) if observed and all(sums.std > 0) else None,
         "notes": [*source.notes, *_notes(source, channels)],
         "warnings": warnings,
     }

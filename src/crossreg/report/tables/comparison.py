@@ -233,6 +233,7 @@ def shared_settings(rows: Sequence[Mapping[str, Any]]) -> str:
         values = [row.get("settings", {}).get(name, defaults.get(name)) for row in rows]
         if name not in changed and all(value == values[0] for value in values) and values[0] != defaults.get(name):
             shared[name] = values[0]
+    shared.pop("data", None)  # its place on a disk says nothing to others; `scenario` has the name of the file
     sizes = {row["reg_size"] for row in rows}
     if len(sizes) == 1 and sizes != {DataConfig.reg_size} and not changed & {"one_pool", "reg_size"}:
         shared["reg_size"] = sizes.pop()
