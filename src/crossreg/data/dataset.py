@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Generic, Literal
 
 import jax.numpy as jnp
@@ -50,10 +51,8 @@ class Data(Generic[Some]):
 
     def __repr__(self) -> str:
         channels, *space = self.train.field_shape
-        names = f" ({', '.join(self.names)})" if self.names else ""
-        name = "" if self.config is None else f" of {self.config.scenario}"
         lines = [
-            f"Data{name}: {channels} channel{'s' * (channels > 1)}{names} on {' × '.join(map(str, space))} points",
+            described(self.config, self.names, channels, space),
             *(f"{split}: {_size_of(pairs)}" for split, pairs in self._splits.items()),
             f"mask: {self.train.masking}" if self.train.masking else "",
         ]
@@ -112,6 +111,13 @@ def _size_of(pairs: AbstractPairs) -> str:
     one, many = ("trajectory", "trajectories") if isinstance(pairs, GridPairs) else ("row", "rows")
     rows = int(pairs.num_rows)
     return f"{rows:,} {one if rows == 1 else many}, {int(pairs.num_pairs):,} pairs"
+
+
+def described(config: DataConfig | None, names: Sequence[str], channels: int, space: Sequence[int]) -> str:
+    """Return in one line what the fields of some data are."""
+    name = "" if config is None else f" of {config.scenario}"
+    listed = f" ({', '.join(names)})" if names else ""
+    return f"Data{name}: {channels} channel{'s' * (channels > 1)}{listed} on {' × '.join(map(str, space))} points"
 
 
 def unmeasured(pairs: AbstractPairs) -> list[str]:

@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from crossreg.config import Config, load_stored
 from crossreg.data.checks import check_mask
-from crossreg.data.dataset import Data, SplitName
+from crossreg.data.dataset import Data, SplitName, described
 from crossreg.data.files.load import is_known_by_sample
 from crossreg.data.load import load_config
 from crossreg.data.observation import masking_in_words
@@ -88,9 +88,8 @@ class Run(NamedTuple):
 
     def __repr__(self) -> str:
         data, train = self.config.data, self.config.train
-        names = f" ({', '.join(self.names)})" if self.names else ""
-        fields = f"{self.channels} channel{'s' * (self.channels > 1)}{names} on {' × '.join(map(str, self.space))} points"
-        return f"Run: {train.steps:,} steps, seed {train.seed}\nData of {data.scenario}: {fields}"
+        fields = described(data, self.names, self.channels, self.space)
+        return f"Run: {train.steps:,} steps, seed {train.seed}\n{fields}"
 
     def predict(
         self, x: Float[Array | np.ndarray, "batch in *space"], *, key: PRNGKeyArray | None = None
