@@ -1,7 +1,7 @@
 # Two commands for a newcomer, both doing all set-up themselves:
 #
 #   make quickstart   train XReg and its baselines side by side, with figures (about 3 minutes, set-up included)
-#   make test         the whole test suite
+#   make test         the tests, but for those that start processes of their own (`make test-all` runs these too)
 #
 # and one for every commit: make check, lint, types and a few quick tests in about a minute.
 
@@ -12,12 +12,18 @@ READY := .venv/ready
 # Every n-th mutant of those that `make mutants` tries.
 EVERY ?= 1
 
-.PHONY: quickstart test check mutants faults paper bench docs lint types lock
+.PHONY: quickstart test test-all check mutants faults paper bench docs lint types lock
 
 quickstart: $(READY)
 	$(BIN)/crossreg quickstart
 
+# Kills, workers, Ray and Slurm, devices of several processes: a third of the time.
+PROCESSES := tests/faults tests/launchers tests/parallel
+
 test: $(READY)
+	$(BIN)/python -m pytest -n 2 $(addprefix --ignore=,$(PROCESSES))
+
+test-all: $(READY)
 	$(BIN)/python -m pytest -n 2
 
 # What is worth knowing before a commit.
