@@ -253,8 +253,9 @@ def test_a_check_of_data_says_each_number_under_its_title(tmp_path):
     }  # fmt: skip
     summary = {
         "path": "u.npy", "kind": "NPY", "trajectories": 7, "times": 6, "channels": [channel], "space": [20, 30],
-        "gib": 0.5, "in_memory": False, "looked_at_steps": 10, "all_steps": 35, "mask": True, "notes": [],
-        "warnings": [], "split": {"by": "trajectory", "train": 4, "reg": 1, "test": 2}, "command": "crossreg train",
+        "gib": 0.5, "in_memory": False, "looked_at_steps": 10, "all_steps": 35, "mask": True,
+        "observed_share": 0.625, "notes": [], "warnings": [],
+        "split": {"by": "trajectory", "train": 4, "reg": 1, "test": 2}, "command": "crossreg train",
     }  # fmt: skip
     lines = check_text(summary, tmp_path / "p.png").splitlines()
     assert lines[0] == (
@@ -263,4 +264,5 @@ def test_a_check_of_data_says_each_number_under_its_title(tmp_path):
     assert lines[2].split() == ["channel", "min", "max", "mean", "std", "missing", "step/std"]
     assert lines[3].split() == ["p", "1.5", "9.5", "4.5", "2.5", "12", "(3.0%)", "0.125"]
     assert "from 10 evenly spaced steps of 35" in lines
+    assert "observation mask: in the file; 62.5% of the points are observed" in lines
     assert "split: train 4, reg 1, test 2 trajectories" in lines
