@@ -77,6 +77,23 @@ def test_a_forecast_of_windows_does_not_depend_on_how_the_distribution_is_return
     the_same(of_windows(KINDS[kind], data.test), of_windows(MODEL, data.test))
 
 
+def test_a_forecast_of_windows_is_the_rollout_of_their_first_fields(data):
+    """With the run's mask at every step; masks that vary have their own in a window, at the first step the same."""
+    first = np.arange(int(data.test.num_rows)) * data.test.pairs_per_row
+    keys = jax.vmap(lambda number: jax.random.fold_in(KEY, number))(jnp.asarray(first))
+    found = of_windows(MODEL, data.test)
+    expected = rollout(MODEL, data.test[first], 4, PARTICLES, leads=[1, 2, 4], key=keys, limits=LIMITS)
+    the_same(found.at(1), expected.at(1))
+    if data.test.run_mask is not None and not data.test.has_gaps:
+        the_same(found, expected)
+
+
+def test_one_gap_hides_one_value_of_a_window():
+    """The value beside it is the only one at a hidden point, and still is no sign of what stands there."""
+    data = with_gaps(data_of(SPACE, UNITS, observed_fraction=1.0), (2, 0, 1, 5))
+    the_same(of_windows(in_field_units, data.test), of_windows(MODEL, data.test))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forecast_of_a_batch_does_not_depend_on_how_the_distribution_is_returned(data, kind):
     batch, keys = data.test[:: data.test.horizon], jax.random.split(KEY, 6)

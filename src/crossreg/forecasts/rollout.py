@@ -172,7 +172,7 @@ def start(
         hidden = _hidden_in(batch, masks, members)
     if masks is None and not bool(batch.mask.all()):
         masks = batch.mask[None]
-        if hidden is not None and batch.x.shape[1] > 1:  # some channels may have been measured at a hidden point
+        if hidden is not None:  # some channels may have been measured at a hidden point
             masks = seen_in(batch.x, batch.mask, (hidden, jnp.ones_like(hidden)))[None]
     if hidden is not None:
         members = [member.with_hidden(hidden) for member in members]
@@ -197,8 +197,7 @@ def _hidden_in(batch: Batch, masks, members: Sequence[Member]) -> Float[Array, "
     offsets = [zero if member.units is None else member.units[0] for member in members]
     is_network = isinstance(members[0].step, SurrogateStep)
     if not bool(batch.mask.all()):
-        of_function = [] if members[0].units is None else offsets
-        return hidden_value_in(batch.x, batch.mask, offsets if is_network else of_function)
+        return hidden_value_in(batch.x, batch.mask, offsets)
     if masks is None or is_network or members[0].units is not None:
         return None
     return hidden_value_in(batch.x, masks[0], [])

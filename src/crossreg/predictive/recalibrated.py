@@ -88,8 +88,7 @@ class Recalibrated(eqx.Module):
     def quantile(self, level: float | Float[Array, ""]) -> Float[Array, "*shape"]:
         """Return the value below which F' has the probability `level`."""
         check_level(level)
-        # In float32, 1 − level would lose its digits.
-        beyond = min(level, 1 - level) if isinstance(level, float) else jnp.minimum(level, 1 - level)
+        beyond = jnp.minimum(level, 1 - level)  # of a Python float in double precision: float32 would lose its digits
         s = self._inverse_depth(-jnp.log(2 * jnp.asarray(beyond, self.knots.dtype)))
         # In the upper half by reflection. The tail e^{-s} itself may be too small for a float32.
         sign = jnp.where(level > 0.5, -1.0, 1.0).astype(self.knots.dtype)

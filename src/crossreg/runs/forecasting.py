@@ -162,8 +162,8 @@ def forecast_fields(
             # The last chunk is padded with the last field, so that one program serves all.
             index, size = np.minimum(np.arange(begin, begin + chunk), x.shape[0] - 1), min(chunk, x.shape[0] - begin)
             masks = np.broadcast_to(mask, (len(index), 1, *mask.shape))
-            # A missing value is hidden already, in the first input alone; where the network reads the mask, it says so.
-            if run.config.data.mask_channel and not seen.all():
+            # A missing value is hidden already, in the first input alone; a network that reads the mask has to be told.
+            if not seen.all():
                 masks = np.broadcast_to(masks, (steps, len(index), run.channels, *mask.shape)).copy()
                 masks[0] &= seen[index]
             keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(index))

@@ -114,7 +114,12 @@ def test_packed_numbers_are_unpacked_and_every_mark_of_a_missing_one_counts(tmp_
 
 @pytest.mark.parametrize(
     ("times", "said"),
-    [([0, 1, 2, 3, 10, 11], "not evenly spaced"), ([5, 4, 3, 2, 1, 0], "run backwards"), ([0, 2, 4, 6, 8, 10], None)],
+    [
+        ([0, 1, 2, 3, 10, 11], "not evenly spaced"),
+        ([1000, 1001, 1002, 1003, 1004, 1006], "not evenly spaced"),
+        ([5, 4, 3, 2, 1, 0], "run backwards"),
+        ([0, 2, 4, 6, 8, 10], None),
+    ],
 )
 def test_times_that_the_network_cannot_learn_from_are_told(tmp_path, times, said):
     u = fields(1)
