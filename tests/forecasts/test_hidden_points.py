@@ -89,8 +89,8 @@ def test_a_forecast_of_windows_is_the_rollout_of_their_first_fields(data):
 
 
 def test_one_gap_hides_one_value_of_a_window():
-    """The value beside it is the only one at a hidden point, and still is no sign of what stands there."""
-    data = with_gaps(data_of(SPACE, UNITS, observed_fraction=1.0), (2, 0, 1, 5))
+    """The value beside it is no sign of what stands where that channel itself is hidden, two steps later."""
+    data = with_gaps(data_of(SPACE, UNITS, observed_fraction=1.0), (2, 0, 1, 5), (2, 2, 0, 7))
     the_same(of_windows(in_field_units, data.test), of_windows(MODEL, data.test))
 
 
