@@ -1,4 +1,7 @@
-r"""The loss of rollouts, $\frac1K \sum_{k=1}^K \mathcal L$ over the leads k, and the windows of data for it."""
+r"""The loss of rollouts, $\frac1K \sum_{k=1}^K \mathcal L$ over the leads k, and the windows of data for it.
+
+`train_step` and `reg_step` take it in the last part of a training (`step.py`).
+"""
 
 import dataclasses
 from typing import NamedTuple

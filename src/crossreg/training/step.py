@@ -1,8 +1,9 @@
 r"""One step of Algorithm 1, for one replica: θ and ψ are updated on train, ρ on reg.
 
 `train_step` updates (θ, ψ) by the gradient of the train objective on a train batch; `reg_step` updates ρ by the
-gradient of the reg objective on a reg batch. `crossreg.routing.route` splits the model into these two parts, and each
-step differentiates with respect to its own part alone. `training/compiled.py` decides after which steps ρ is updated.
+gradient of the reg objective on a reg batch. At the end of a training, either may learn from rollouts instead.
+`crossreg.routing.route` splits the model into these two parts, and each step differentiates with respect to its own
+part alone. `training/compiled.py` decides after which steps ρ is updated.
 
 Both steps are pure, and all randomness follows from the replica's key and the step number. Where several devices share
 a batch (`training/parallel.py`), each computes its part of it, and all of them apply the sum of the gradients.

@@ -1,4 +1,4 @@
-"""The input of the network: nine channels on the torus grid.
+"""A car on the grid: nine channels on the torus, which the network reads.
 
 0–2  position of the cell's vertex, in the units of the surface
 3–5  position of the cell on the torus
