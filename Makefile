@@ -54,7 +54,8 @@ paper: $(READY)
 	  --grid mask_seed=4,5,6 --out runs/confirmation
 	$(BIN)/crossreg sweep paper-exact --seeds 10 --out runs/paper-exact-long
 	$(BIN)/crossreg sweep paper-exact --seeds 10 --steps 10000 --out runs/paper-exact
-	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg --out runs/gradient
+	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg --config benchmarks/independent_draws.yaml --out runs/gradient
+	$(BIN)/crossreg sweep paper --seeds 10 --methods xreg --out runs/draws
 	$(BIN)/crossreg sweep paper --seeds 10 --methods dropout --config benchmarks/paper_training.yaml \
 	  --grid train_samples=1,10 --out runs/dropout-samples
 	$(BIN)/crossreg sweep rollouts --seeds 10 --out runs/rollouts
@@ -71,6 +72,8 @@ paper: $(READY)
 	$(BIN)/python benchmarks/publish.py runs/paper-exact-long paper_exact --add
 	$(BIN)/python benchmarks/publish.py runs/gradient gradient
 	$(BIN)/python benchmarks/publish.py runs/dropout-samples dropout_samples
+	$(BIN)/python benchmarks/publish.py runs/draws draws
+	$(BIN)/python benchmarks/price.py
 	$(BIN)/python benchmarks/publish_cars.py runs/cars
 	$(BIN)/python benchmarks/publish_rollouts.py runs/rollouts runs/rollouts-*
 	$(BIN)/python benchmarks/publish_rollouts.py --page

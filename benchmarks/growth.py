@@ -25,6 +25,7 @@ from crossreg.config import Config
 from crossreg.data.load import make_data
 from crossreg.data.trajectories import Trajectories, digest
 from crossreg.methods.names import parse_method
+from crossreg.methods.xreg import INDEPENDENT
 from crossreg.routing import route
 from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.training.cohort import bytes_of, memory_bytes, start_cohort
@@ -54,9 +55,9 @@ def config_of(case: dict[str, Any]) -> Config:
     """The settings of a case."""
     fields = {k: v for k, v in case.items() if k not in ("replicas", "space", "method", "axis")}
     modes = {"num_modes": min(12, min(case["space"]) // 2)}
-    base = Config().replace(
-        steps=_HELD_STEPS, train_size=4, reg_size=4, test_size=1, one_pool=True, settle=0.0, **modes, **fields
-    )
+    sizes = {"train_size": 4, "reg_size": 4, "test_size": 1, "one_pool": True}
+    draws = INDEPENDENT | {"settle": 0.0}
+    base = Config().replace(steps=_HELD_STEPS, **sizes, **draws | modes | fields)
     [config] = parse_method(case["method"]).configs(base)
     return config
 

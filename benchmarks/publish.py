@@ -82,6 +82,8 @@ TITLES = {
     "regimes": "The paper's four regimes",
     "ablation": "Ablation",
 }
+# What was done before these settings existed, where their defaults changed it.
+_BEFORE = {"antithetic": False, "reg_batch_size": 16}
 _SCORE_NAMES = {"test_nll": "NLL", "test_ece_mix": "ECE"}
 PAPERS_ROWS = ("paper_exact", "gradient", "dropout_samples")  # docs/paper.md has their tables
 _DIGITS = 4
@@ -359,15 +361,15 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
 def _other_defaults(made: dict[str, Any]) -> str:
     """Return in words the defaults that were different when the rows were made.
 
-    The default of a setting that did not exist then is what was done then.
+    The default of a setting that did not exist then is what was done then, but for those of `_BEFORE`.
     """
     then, now = made["config"], to_dict(Config())
-    others = [
-        f"`{name}` {then[part][name]}"
-        for part in now
-        for name in now[part]
-        if name not in ("steps", "seed") and then[part].get(name, now[part][name]) != now[part][name]
-    ]
+    others = []
+    for part, settings in now.items():
+        for name, default in settings.items():
+            value = then[part].get(name, _BEFORE.get(name, default))
+            if name not in ("steps", "seed") and value != default:
+                others.append(f"`{name}` {value}")
     return f" The defaults were others then: {', '.join(others)}." if others else ""
 
 

@@ -31,6 +31,7 @@ from crossreg.data.dataset import Data
 from crossreg.data.load import make_data
 from crossreg.methods import unregularized, xreg
 from crossreg.methods.names import parse_method
+from crossreg.methods.xreg import INDEPENDENT
 from crossreg.routing import route
 from crossreg.runs.safeguards.versions import describe_machine
 from crossreg.training.checkpoint import save_arrays
@@ -299,8 +300,8 @@ def main() -> None:
     if arguments.page:
         write_page(arguments.out)
         return
-    # So long a run that its schedule and its last phase are out of reach.
-    base = Config().replace(observed_fraction=0.7, train_size=50, steps=10**8)
+    # So long a run that its schedule and its last phase are out of reach, with the samples that the peers have.
+    base = Config().replace(observed_fraction=0.7, train_size=50, steps=10**8, **INDEPENDENT)
     data = make_data(load_trajectories(base.data), base.data)
     device = jax.devices()[0].device_kind
     work = {"device": device, "batch": base.train.batch_size, "samples": base.train.num_samples, "replicas": 1}
@@ -338,7 +339,7 @@ def main() -> None:
         "engines": lambda: engines(base, data, rounds, work),
         "grid": lambda: grid(work),
     }
-    print(f"{device}, JAX {jax.__version__}, default of crossreg: one step\n")
+    print(f"{device}, JAX {jax.__version__}, ten independent samples: one step\n")
     for name in arguments.groups or (GROUPS[:-2] if jax.default_backend() == "cpu" else GROUPS):
         # Each as soon as it is there: what follows may take long, and may fail.
         save(measure[name](), arguments.out)

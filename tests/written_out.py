@@ -43,21 +43,23 @@ def fair_loss(means, variances, y):
     return (jnp.log(2 * np.pi * total) + 1 / nu + (1 - 2 / nu) * ((y - mean) ** 2 - spread / count) / total) / 2
 
 
-def distances(means, variances, y):
-    """E|X − y|, and E|X − X'| of two different samples."""
+def distances(means, variances, y, paired=False):
+    """E|X − y|, and E|X − X'| of two different samples, whose noise is not the opposite of each other's."""
     count = len(means)
     pairs = [(s, r) for s in range(count) for r in range(count) if s != r]
+    if paired:
+        pairs = [(s, r) for s, r in pairs if abs(s - r) != count // 2]
     within = sum(mean_absolute(means[s] - means[r], variances[s] + variances[r]) for s, r in pairs) / len(pairs)
     return jnp.mean(mean_absolute(y - means, variances), axis=0), within
 
 
-def crps_loss(means, variances, y):
-    to_truth, within = distances(means, variances, y)
+def crps_loss(means, variances, y, paired=False):
+    to_truth, within = distances(means, variances, y, paired)
     return to_truth - within / 2
 
 
-def scaled_loss(means, variances, y):
-    to_truth, within = distances(means, variances, y)
+def scaled_loss(means, variances, y, paired=False):
+    to_truth, within = distances(means, variances, y, paired)
     return to_truth / within + jnp.log(within) / 2
 
 

@@ -45,6 +45,7 @@ def test_every_flag_reaches_a_method_and_no_other_setting_does():
     values |= {"head_log_sigma_max": 2.0, "steps": 3, "batch_size": 7, "k_reg": 2, "settle": 0.3, "num_samples": 3}
     values |= {"evaluation_samples": 4, "learning_rate": 0.3, "site_learning_rate": 0.2, "clip": 0.0, "engine": "fused"}
     values |= {"generalization_head_learning_rate": 0.1, "schedule": "constant", "evaluate_every": 5}
+    values |= {"antithetic": True, "reg_batch_size": 3}
     without: dict[str, object] = {"feature_noise": "both", "sites": ("block1",), "sigma_per": "layer"}
     without |= {"epsilon_per": "element", "dropout_rate": 0.7, "lift_noise": 0.3, "mode_noise": "both"}
     without |= {"generalization_head": False, "train_samples": 7, "reg_objective": "fair", "train_objective": "crps"}
@@ -93,6 +94,8 @@ OWN = {
     "test_size": 60, "split_seed": 0, "points": 2850, "grid": 64, "own_maps": False,
 }  # fmt: skip
 NETWORK = {"width": 32, "num_modes": 16, "batch_size": 4, "steps": 10_000, "learning_rate": 1e-3}
+NETWORK |= {"num_samples": 10, "antithetic": False, "reg_batch_size": 4}
+NETWORK |= {"site_learning_rate": 1e-2, "settle": 0.1}
 QUICK = {"seeds": 1, "train_size": 20, "reg_size": 20, "test_size": 20, "points": 714}
 QUICK_NETWORK = {"width": 16, "num_modes": 8, "num_samples": 6, "steps": 2500, "settle": 0.4}
 

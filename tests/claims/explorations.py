@@ -165,8 +165,8 @@ def what_the_ablation_found_of_sites_and_samples() -> str:
         observation, block 1 alone {costs_of(["sites ['block1']"], NLL, partly)}, block 4 or the features before
         the head alone {costs_of(last, NLL, partly)}. - **The reg objective**: the likelihoods (`mixture`,
         `moment-matched`) have an ECE about {costs_of(likelihoods, ECE, (SCARCE, ALL))} higher at 0.4 and at 1.0.
-        - **S = 10 is enough**: 30 samples are level, 2 lose {costs_of(["num_samples 2"], NLL, (FEW,))} with 30
-        trajectories. - **Reg trajectories**: 20 are level; 10 cost
+        - **S = 10 is enough** for independent samples: 30 samples are level, 2 lose
+        {costs_of(["num_samples 2"], NLL, (FEW,))} with 30 trajectories. - **Reg trajectories**: 20 are level; 10 cost
         {costs_of(["reg_size 10"], ECE, (SCARCE, FEW, ALL))} in ECE; under partial observation 3 to 5 cost
         {costs_of(fewest, ECE, partly)} in ECE and up to {most:.1f} in NLL. - **Where log σ_pred starts**: −2 and
         the default are level; the paper's −5 costs

@@ -79,7 +79,8 @@ def test_a_method_overrides_what_another_set(tiny):
 
 def test_dropout_trains_on_one_sample(tiny):
     assert config_of("dropout", tiny).train.train_samples == 1
-    assert config_of("xreg", config_of("dropout", tiny)).train.train_samples is None
+    assert config_of("xreg", config_of("dropout", tiny)).train.train_samples == 2
+    assert config_of("xreg", tiny.replace(antithetic=False)).train.train_samples is None
 
 
 @pytest.mark.parametrize("mask_channel", [False, True])

@@ -32,6 +32,48 @@ def test_variants_change_what_they_name():
     assert parse_method("persistence-masked").candidates == ()
 
 
+# The settings of how an update draws: samples on reg and on train, pairs of samples, pairs of fields on reg, the end.
+DRAWS = ("num_samples", "train_samples", "antithetic", "reg_batch_size", "site_learning_rate", "settle")
+
+
+def draws_of(name: str, **given) -> tuple:
+    [config] = parse_method(name).configs(Config().replace(**given))
+    return tuple(getattr(config.train, setting) for setting in DRAWS)
+
+
+@pytest.mark.parametrize("word", ["mm", "fair", "mixture", "internal-mm"])
+def test_likelihoods_on_reg_have_the_draws_of_the_paper(word):
+    assert draws_of(f"xreg-{word}") == (10, None, False, 16, 0.01, 0.1)
+
+
+def test_a_crps_on_reg_has_few_samples_in_pairs():
+    for name in ("xreg", "xreg-crps", "xreg-internal", "xreg-ensemble"):
+        assert draws_of(name) == (4, 2, True, None, 0.02, 0.05)
+
+
+def test_draws_that_are_given_stay():
+    given = {"num_samples": 20, "reg_batch_size": 8, "site_learning_rate": 0.03, "settle": 0.2}
+    assert draws_of("xreg-mm", **given) == (20, None, False, 8, 0.03, 0.2)
+    assert draws_of("xreg-rollout", settle=0.3)[-1] == 0.3
+
+
+def test_samples_on_train_that_another_method_has_set_do_not_stay():
+    for other, samples in {"dropout": 2, "unregularized": 2, "train-noise": None}.items():
+        [before] = parse_method(other).configs(Config())
+        [config] = parse_method("xreg").configs(before)
+        assert config.train.train_samples == samples  # as many as on reg, where they are independent
+
+
+def test_rollouts_are_learned_from_in_the_last_tenth():
+    for name in ("xreg-rollout", "xreg-rollout-ensemble", "train-noise-rollout"):
+        assert draws_of(name)[-1] == 0.1
+    assert draws_of("train-noise")[-1] == 0.05
+
+
+def test_noise_learned_on_train_has_ten_independent_samples():
+    assert draws_of("train-noise")[1:5] == (10, False, None, 0.01)
+
+
 def test_one_method_has_one_name():
     for given, name in {
         "ensemble-3": "ensemble",

@@ -44,8 +44,8 @@ def flops_by_xla(config: Config, space: tuple[int, ...]) -> float:
     ("method", "space", "fields"),
     [
         ("xreg", (160,), {}),
-        ("xreg", (96,), {"width": 24, "num_modes": 5, "num_samples": 4, "num_blocks": 3}),
-        ("xreg", (20, 24), {"num_modes": 4, "width": 6, "num_samples": 3}),
+        ("xreg", (96,), {"width": 24, "num_modes": 5, "train_samples": 4, "num_blocks": 3}),
+        ("xreg", (20, 24), {"num_modes": 4, "width": 6, "train_samples": None, "num_samples": 3}),
         ("unregularized", (160,), {}),
         ("dropout", (128,), {"sites": ("block3",), "num_blocks": 4}),
     ],
@@ -78,7 +78,7 @@ def test_reg_updates_are_those_of_the_whole_run():
 
 
 def test_a_plan_says_what_would_be_run_and_writes_nothing(cached_waves, tiny, tmp_path, capsys, monkeypatch):
-    (tmp_path / "c.yaml").write_text(to_yaml(tiny))
+    (tmp_path / "c.yaml").write_text(to_yaml(tiny.replace(settle=0.1)))
     command = ["sweep", "grid", "--grid", "k_reg=2,3", "--methods", "xreg,ensemble", "--seeds", "2", "--steps", "20"]
     command += ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "out"), "--plan"]
     monkeypatch.setattr(cost, "rates_of", lambda device: (0.5, 0.0, 0.0, 0.0, 0.0, 0.0))

@@ -22,17 +22,24 @@ DATA_DEFAULTS = {
     "observed_fraction": 0.7, "mask_per": "run", "mask_seed": 0, "mask_channel": False, "score_on": "all",
 }  # fmt: skip
 PLANE = {"num_spatial_dims": 2, "num_points": 96}
-NO_NOISE = {"feature_noise": "none", "generalization_head": False}
+NO_NOISE = {"feature_noise": "none", "generalization_head": False, "train_samples": None}
+# Likelihoods on reg: ten independent samples, and the paper's rate.
+INDEPENDENT = {
+    "num_samples": 10, "train_samples": None, "antithetic": False, "reg_batch_size": 16, "site_learning_rate": 0.01,
+    "settle": 0.1,
+}  # fmt: skip
 DROPOUT = {"feature_noise": "dropout", "generalization_head": False, "train_samples": 1}
 # What each preset changes in the default config.
 EXPECTED_PRESETS = {
     "reference": {},
-    "forecasts": {"log_sigma_max": -0.7, "lead_growth": True, "reg_horizon": 10, "reg_objective": "crps"},
+    "forecasts": {
+        "log_sigma_max": -0.7, "lead_growth": True, "reg_horizon": 10, "reg_objective": "crps", "settle": 0.1,
+    },
     "low-observation": {"observed_fraction": 0.3, "feature_noise": "none"},
     "head-only": {"feature_noise": "none"},
     "unregularized": NO_NOISE,
     "dropout": DROPOUT,
-    "protocol": {
+    "protocol": INDEPENDENT | {
         "learning_rate": 1e-3, "schedule": "constant", "scaled_start": False, "log_sigma_pred_start": -2.0,
         "evaluation_samples": 10, "reg_objective": "moment-matched", "generalization_head": False, "settle": 0.0,
         "clip": 0.0,
@@ -50,13 +57,17 @@ EXPECTED_PRESETS = {
 EXPECTED_METHODS = {
     "xreg": ([{}], 1),
     "xreg-crps": ([{"reg_objective": "crps"}], 1),
-    "xreg-fair": ([{"reg_objective": "fair"}], 1),
-    "xreg-mm": ([{"reg_objective": "moment-matched"}], 1),
-    "xreg-mixture": ([{"reg_objective": "mixture"}], 1),
+    "xreg-fair": ([INDEPENDENT | {"reg_objective": "fair"}], 1),
+    "xreg-mm": ([INDEPENDENT | {"reg_objective": "moment-matched"}], 1),
+    "xreg-mixture": ([INDEPENDENT | {"reg_objective": "mixture"}], 1),
     "xreg-internal": ([{"generalization_head": False}], 1),
-    "xreg-internal-mm": ([{"generalization_head": False, "reg_objective": "moment-matched"}], 1),
+    "xreg-internal-mm": (
+        [INDEPENDENT | {"generalization_head": False, "reg_objective": "moment-matched"}], 1,
+    ),
     "xreg-heads": ([{"feature_noise": "none"}], 1),
-    "xreg-modes": ([{**NO_NOISE, "mode_noise": "generalization"}], 1),
+    "xreg-modes": (
+        [{"feature_noise": "none", "generalization_head": False, "mode_noise": "generalization"}], 1,
+    ),
     "xreg-layer": ([{"sigma_per": "layer"}], 1),
     "xreg-element": ([{"epsilon_per": "element"}], 1),
     "xreg-layer-element": ([{"sigma_per": "layer", "epsilon_per": "element"}], 1),
@@ -223,14 +234,14 @@ def test_the_grids_of_forecasts():
 
 
 def test_methods_of_forecasts():
-    rollout = {"reg_horizon": 10, "lead_growth": True, "reg_objective": "crps", "log_sigma_max": -0.7}
+    rollout = {"reg_horizon": 10, "lead_growth": True, "reg_objective": "crps", "log_sigma_max": -0.7, "settle": 0.1}
     noise = {"generalization_head": False, "feature_noise": "predictive", "log_sigma_max": -0.7}
-    noise |= {"train_objective": "crps"}
+    noise |= {"train_objective": "crps", "train_samples": 10, "antithetic": False, "site_learning_rate": 0.01}
     expected = {
         "xreg-rollout": (rollout, 1),
         "xreg-rollout-ensemble": (rollout, 3),
         "train-noise": (noise, 1),
-        "train-noise-rollout": (noise | {"train_rollout_steps": 10}, 1),
+        "train-noise-rollout": (noise | {"train_rollout_steps": 10, "settle": 0.1}, 1),
     }
     for name, (settings, members) in expected.items():
         method = parse_method(name)

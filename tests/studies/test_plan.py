@@ -57,7 +57,7 @@ def device(step: float = 1e-3, per_replica: float = 1e-3, **around) -> Device:
 
 
 def cohort(replicas: int, *, method: str = "unregularized", steps: int = 1000, scoring: float = 0.0) -> Cohort:
-    [config] = parse_method(method).configs(Config().replace(steps=steps))
+    [config] = parse_method(method).configs(Config().replace(steps=steps, num_samples=10))
     return Cohort(method, config, replicas, scoring)
 
 

@@ -104,25 +104,30 @@ def test_the_band_holds_95_percent_of_the_runs():
 
 def test_what_a_step_draws():
     """Variates for single elements: of every site, and of every mode, in train and reg updates alike."""
-    base = Config().replace(steps=100, k_reg=10**6, settle=0.0, num_samples=6, batch_size=3, width=5, num_blocks=3)
+    how = {"num_samples": 4, "batch_size": 3, "reg_batch_size": 2}
+    base = Config().replace(steps=100, k_reg=10**6, settle=0.0, **how, width=5, num_blocks=3)
 
     def work(method: str, **fields) -> cost.Work:
         [config] = parse_method(method).configs(base)
-        return cost.work_of(config.replace(**fields), (24,), "cpu")
+        return cost.work_of(
+            config.replace(**{"train_samples": 6} | fields if method == "xreg" else fields), (24,), "cpu"
+        )
 
     def drawn(method: str) -> int:
         """Batch × samples × sites × width × points."""
         [config] = parse_method(method).configs(base)
-        samples = config.train.train_samples or config.train.num_samples
+        samples = 6 if method == "xreg" else config.train.train_samples or config.train.num_samples
         return 3 * samples * len(config.model.sites or site_names(3)) * 5 * 24
 
     assert work("xreg", epsilon_per="element").variates == drawn("xreg") == 3 * 6 * 4 * 5 * 24
     assert work("xreg", epsilon_per="channel").variates == 0
-    # Every second update is one of ρ besides: it draws as many.
+    # Every second update is one of ρ besides: of two pairs, with four samples each.
     both = work("xreg", epsilon_per="element", k_reg=2)
     assert both.updates == 1.5
-    assert both.variates == 1.5 * drawn("xreg")
-    assert both.dft / work("xreg", epsilon_per="element").dft == pytest.approx(1 + 0.88 / 2)
+    assert both.variates == (3 * 6 + 2 * 4 / 2) * 4 * 5 * 24
+    # One block of three runs once for a pair, the others for every sample.
+    on_train, on_reg = 3 * (1 + 6 * 2), 0.88 * 2 * (1 + 4 * 2)
+    assert both.dft / work("xreg", epsilon_per="element").dft == pytest.approx((on_train + on_reg / 2) / on_train)
     assert work("unregularized").variates == 0
     assert work("dropout").variates == drawn("dropout")
 
@@ -130,11 +135,12 @@ def test_what_a_step_draws():
 def test_what_rollouts_take_in_train_updates():
     """Half a batch of them, each of K steps, with a forward pass more for the gradient; on reg, of 12 particles."""
     how = {"steps": 200, "settle": 0.3, "k_reg": 7, "batch_size": 6, "num_samples": 4, "rollout_particles": 12}
+    how |= {"reg_batch_size": 5}
     config = Config().replace(**how)
     after = (200 - 140) // config.train.k_settled
     assert cost.reg_updates_per_step(config) == pytest.approx((140 // 7 + after) / 200)
     on_reg = config.replace(reg_horizon=5)
-    assert cost.reg_updates_per_step(on_reg) == pytest.approx((140 // 7 + after * 5 * (3 * 12) / (6 * 4) * 4 / 3) / 200)
+    assert cost.reg_updates_per_step(on_reg) == pytest.approx((140 // 7 + after * 5 * (3 * 12) / (5 * 4) * 4 / 3) / 200)
     on_train = config.replace(train_rollout_steps=5)
     work, plain = (cost.work_of(c, (24,), "cpu").updates for c in (on_train, config))
     assert work - plain == pytest.approx((5 * 3 / 6 * 4 / 3 - 1) * 60 / 200)
@@ -143,8 +149,11 @@ def test_what_rollouts_take_in_train_updates():
 def test_what_scoring_takes_in_train_steps():
     """Forward passes of all pairs of the three splits, a third of what a step takes for each of its own."""
     sizes = {"train_size": 7, "reg_size": 6, "test_size": 4, "train_horizon": 3, "test_horizon": 5}
-    config = Config().replace(**sizes, evaluation_samples=9, batch_size=8, num_samples=2)
+    config = Config().replace(**sizes, evaluation_samples=9, batch_size=8, num_samples=4, train_samples=2)
     assert cost.scoring_steps(config, 5) == pytest.approx(5 * (2 * 4 * 5 + 13 * 3) * 9 / (3 * 8 * 2))
+    assert cost.scoring_steps(config.replace(train_samples=None), 5) == 0.5 * cost.scoring_steps(config, 5)
+    [plain] = parse_method("unregularized").configs(config)
+    assert cost.scoring_steps(plain, 5) == pytest.approx(5 * (2 * 4 * 5 + 13 * 3) / (3 * 8))
     assert cost.scoring_steps(config, 0) == cost.scoring_steps(config, 1)
 
 

@@ -13,6 +13,7 @@ from crossreg.designs.grids import ALL_METHODS
 from crossreg.errors import InputError
 from crossreg.methods import dropout
 from crossreg.methods.names import parse_method
+from crossreg.methods.xreg import INDEPENDENT
 from crossreg.runs.programs import read_programs
 from crossreg.runs.sweep_folder import read_rows
 from crossreg.studies.sweep.programs import without_idle
@@ -186,9 +187,9 @@ def test_rows_say_what_was_trained(tiny, cached_waves, tmp_path):
     flags = ["--seeds", "1", "--steps", "10", "--config", str(tmp_path / "c.yaml"), "--quiet"]
     assert main([*command, *flags, "--out", str(tmp_path / "s")]) == 0
     rows = {(row["method"], row["settings"].get("dropout_rate")): row for row in read_rows(tmp_path / "s")}
-    shapes = {"width": 4, "num_blocks": 3, "num_modes": 5, "batch_size": 6, "num_samples": 4}
+    shapes = {"width": 4, "num_blocks": 3, "num_modes": 5, "batch_size": 6}
     common = shapes | {"evaluation_samples": 5, "evaluate_every": 10, "generalization_head": False}
-    of_xreg = {"reg_objective": "moment-matched", "k_reg": 3}
+    of_xreg = {"reg_objective": "moment-matched", "k_reg": 3, **INDEPENDENT}
     of_dropout = {"feature_noise": "dropout", "train_samples": 1}  # nothing is learned on reg, so no objective
     trained = {key: row["trained_with"] for key, row in rows.items()}
     assert trained == {

@@ -90,18 +90,25 @@ class Oracle:
     def _loss_of(self, kind: str):
         pairs = self.data.train if kind == "train" else self.data.reg
         stream = TRAIN_STREAM if kind == "train" else REG_STREAM
-        samples = self.config.train_samples if kind == "train" else self.config.num_samples
+        config = self.config
+        samples = config.train_samples if kind == "train" else config.num_samples
+        size = config.batch_size if kind == "train" else config.reg_batch_size or config.batch_size // 2
         assert samples is not None
+        # The likelihoods on reg are of independent samples; a CRPS needs independent ones beside the pairs.
+        objective = config.train_objective if kind == "train" else config.reg_objective
+        takes_pairs = objective == "likelihood" or ("crps" in objective and samples > 2)
+        paired = config.antithetic and samples % 2 == 0 and takes_pairs
 
         def loss(parameters, step):
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.config.seed), stream), step)
             batch_key, noise_key = jax.random.split(key)
-            batch = pairs.sample(batch_key, self.config.batch_size)
-            m = predict(self.model(parameters), batch.x, key=noise_key, num_samples=samples)
-            if kind == "train":
+            batch = pairs.sample(batch_key, size)
+            m = predict(self.model(parameters), batch.x, key=noise_key, num_samples=samples, antithetic=paired)
+            if objective == "likelihood":
                 return weighted(train_loss(m.means, m.vars_predictive, m.vars_generalization, batch.y), batch.weight)
-            of = REG_LOSSES[self.config.reg_objective]
-            return weighted(of(m.means, m.vars_predictive + m.vars_generalization, batch.y), batch.weight)
+            known = {"paired": True} if paired else {}
+            gen = m.vars_generalization if kind == "reg" else jax.lax.stop_gradient(m.vars_generalization)
+            return weighted(REG_LOSSES[objective](m.means, m.vars_predictive + gen, batch.y, **known), batch.weight)
 
         return loss
 
@@ -118,7 +125,9 @@ class Oracle:
         index = jnp.arange(int(pairs.num_pairs))
         keys = jax.vmap(lambda i: jax.random.fold_in(evaluation_key(0), i))(index)
         batch = pairs.gather(index)
-        m: Any = eqx.filter_jit(predict)(self.model(self.parameters), batch.x, key=keys, num_samples=samples)
+        paired = self.config.antithetic
+        how: Any = {"num_samples": min(samples, 4 if paired else 10), "antithetic": paired}
+        m: Any = eqx.filter_jit(predict)(self.model(self.parameters), batch.x, key=keys, **how)
         y, counts = np.asarray(batch.y, np.float64), np.broadcast_to(np.asarray(batch.weight) > 0, batch.y.shape)
         means, sigma = np.asarray(m.means, np.float64), np.sqrt(np.asarray(m.variances, np.float64))
         nll = -np.log(norm.pdf(y, means, sigma).mean(0))[counts].mean()
@@ -144,10 +153,10 @@ COSINE = [(1 + np.cos(np.pi * t / STEPS)) / 2 for t in range(STEPS)]
 # Every third step, and all of the last two fifths.
 DUE = [3, 6, 7, 8, 9, 10]
 VARIANTS = {
-    "scaled-crps": ({"schedule": "decay"}, DECAY),
-    "crps": ({"schedule": "cosine", "clip": 0.0}, COSINE),
+    "scaled-crps": ({"schedule": "decay", "train_samples": 2, "num_samples": 6}, DECAY),
+    "crps": ({"schedule": "cosine", "clip": 0.0, "reg_batch_size": 5, "evaluation_samples": 3}, COSINE),
     "fair": ({"schedule": "constant", "clip": 1.0, "feature_noise": "both"}, [1.0] * STEPS),
-    "moment-matched": ({"schedule": "decay", "clip": 1.0, "settle": 0.0}, DECAY),
+    "moment-matched": ({"schedule": "decay", "clip": 1.0, "settle": 0.0, "antithetic": False}, DECAY),
     "mixture": ({"schedule": "cosine", "mode_noise": "generalization", "feature_noise": "none"}, COSINE),
 }
 
@@ -206,6 +215,24 @@ def test_training_is_algorithm_1(objective, trajectories):
     changes, factors = VARIANTS[objective]
     config = Config().replace(**BASE | changes, reg_objective=objective, engine="reference")
     follows(config, factors, [3, 6, 9] if config.train.settle == 0 else DUE, trajectories)
+
+
+def test_one_setting_draws_all_samples_independently(trajectories):
+    changes = {"train_samples": 4, "antithetic": False}
+    config = Config().replace(**BASE | changes, reg_objective="scaled-crps", engine="reference")
+    follows(config, DECAY, DUE, trajectories)
+
+
+def test_two_samples_on_reg_are_independent(trajectories):
+    """A pair with opposite noise would say nothing of the distance of independent samples."""
+    config = Config().replace(**BASE | {"num_samples": 2}, reg_objective="crps", engine="reference")
+    follows(config, DECAY, DUE, trajectories)
+
+
+def test_two_samples_of_a_crps_on_train_are_independent(trajectories):
+    changes = {"train_samples": 2, "train_objective": "crps"}
+    config = Config().replace(**BASE | changes, reg_objective="crps", engine="reference")
+    follows(config, DECAY, DUE, trajectories)
 
 
 def test_training_by_kernels_is_algorithm_1(trajectories):

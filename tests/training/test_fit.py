@@ -131,7 +131,8 @@ def test_predictive_noise_inside_needs_a_spread_too(data, tiny):
     noisy = build_model(train_noise.configure(tiny).model, data.train)
     for model in (noisy, train_noise.configure(tiny).model):
         for name in ("num_samples", "train_samples"):
-            train = dataclasses.replace(tiny.train, train_objective="crps", **{name: 1})
+            draws = {"train_samples": None, name: 1}
+            train = dataclasses.replace(tiny.train, train_objective="crps", **draws)
             with pytest.raises(InputError, match=f"^{name} is 1: noise inside the network is learned from the spread"):
                 fit(data, model, train, progress=False)
 

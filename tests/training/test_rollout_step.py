@@ -54,6 +54,7 @@ BASE: dict[str, Any] = {
     "reg_horizon": 3,
     "batch_size": 5,
     "num_samples": 3,
+    "train_samples": None,
     "rollout_particles": 4,
     "evaluation_samples": 2,
 }
@@ -236,8 +237,8 @@ def test_rho_gets_the_gradient_of_the_mean_over_leads(name, pool):
     assert np.abs(wanted).min() > 1e-9
     np.testing.assert_allclose(gradient[~is_climate], wanted[~is_climate], rtol=2e-5, atol=1e-8)
     assert int(after.reg_optimizer.count) == 1
-    # One step of Adam from its start, at three times the sites' rate, which falls as a cosine's square.
-    rate = 3 * config.train.site_learning_rate * np.cos(np.pi / 2 * (16 - 15) / (20 - 15)) ** 2
+    # One step of Adam from its start, at one and a half times the sites' rate, which falls as a cosine's square.
+    rate = 1.5 * config.train.site_learning_rate * np.cos(np.pi / 2 * (16 - 15) / (20 - 15)) ** 2
     moved = np.asarray(after.rho.vector) - np.asarray(state.rho.vector)
     np.testing.assert_allclose(moved, -rate * gradient / (np.abs(gradient) + 1e-8), rtol=1e-4, atol=1e-9)
     assert_equal(after.theta_psi, state.theta_psi)
@@ -450,7 +451,7 @@ def test_no_update_on_reg_moves_theta_or_psi_and_rates_end_at_zero(one_step):
         assert_equal(after.theta_psi, state.theta_psi)
         moves[t] = np.abs(np.asarray(after.rho.vector) - np.asarray(state.rho.vector)).max()
     # In the first step of Adam every number moves by the rate.
-    assert moves[12] == pytest.approx(1e-2, rel=1e-3)
+    assert moves[12] == pytest.approx(2e-2, rel=1e-3)
     assert moves[13] == pytest.approx(3e-2 * np.cos(np.pi / 24) ** 2, rel=1e-3)
     assert moves[24] < 1e-7
     # Only the first update from rollouts starts Adam afresh.

@@ -232,16 +232,21 @@ class TrainConfig:
     steps: int = 30_000
     """Number of train updates, that is, updates of θ and ψ."""
     batch_size: int = 16
-    """Pairs per update."""
+    """Pairs per train update."""
+    reg_batch_size: int | None = None
+    """Pairs per update of ρ from single steps; by default half of batch_size."""
     k_reg: int = 5
     """Train updates for each update of ρ."""
-    settle: float = 0.1
+    settle: float = 0.05
     """Share of the run, at its end, in which ρ is updated after every train update, to catch up with θ, or else from
     rollouts (reg_horizon above 1)."""
-    num_samples: int = 10
+    num_samples: int = 4
     """Model instances per update, S; rollouts on reg have rollout_particles."""
-    train_samples: int | None = None
-    """Model instances per train update; by default num_samples."""
+    train_samples: int | None = 2
+    """Model instances per train update; null for as many as num_samples."""
+    antithetic: bool = True
+    """Draw model instances of single steps in pairs with opposite noise, ε and −ε, so that few of them are enough: in
+    train updates, and in those of ρ by a CRPS. Where their number is odd, they are drawn independently."""
     evaluation_samples: int = 30
     """Model instances for scores and predictions; evaluations during training use at most 10. With 10 draws, a further
     draw falls outside their range 2 times in 11: too few to estimate the tails."""
@@ -261,7 +266,7 @@ class TrainConfig:
     the Gaussian with its moments (moment-matched, as in the paper; fair corrects it for the bias of few samples)."""
     learning_rate: float = 2e-3
     """Adam's learning rate for the backbone θ and the head of log σ_pred."""
-    site_learning_rate: float = 1e-2
+    site_learning_rate: float = 2e-2
     """Adam's learning rate for the σ of the noise sites, whether ρ or ψ owns them."""
     generalization_head_learning_rate: float = 1e-3
     """Adam's learning rate for the head of log σ_gen."""
@@ -302,6 +307,11 @@ class TrainConfig:
         return 1 if self.reg_horizon == 1 else max(1, round(self.steps * self.settle / ROLLOUTS))
 
     @property
+    def reg_pairs(self) -> int:
+        """Pairs per update of ρ from single steps."""
+        return max(1, self.batch_size // 2) if self.reg_batch_size is None else self.reg_batch_size
+
+    @property
     def rollout_batch_size(self) -> int:
         """Rollouts per update: they have many steps and, on reg, several times the particles of a prediction."""
         return max(1, self.batch_size // 2)
@@ -317,7 +327,7 @@ class TrainConfig:
         for name in (*counts, "evaluation_samples", "evaluate_every"):
             check(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         check(self.rollout_steps >= 0, "rollout_steps", self.rollout_steps, "must be at least 0")
-        for name in ("train_samples", "scored_pairs"):
+        for name in ("train_samples", "reg_batch_size", "scored_pairs"):
             value = getattr(self, name)
             check(value is None or value >= 1, name, value, "must be at least 1")
         for name in ("learning_rate", "site_learning_rate", "generalization_head_learning_rate"):

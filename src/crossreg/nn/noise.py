@@ -7,6 +7,7 @@ them. A site has one σ, one per channel or one per Fourier mode, and one ε per
 element. Who learns σ follows from the type of its scale: [`PredictiveScale`][] (ψ) or [`GeneralizationScale`][] (ρ).
 """
 
+import dataclasses
 from abc import abstractmethod
 from typing import Literal
 
@@ -82,6 +83,10 @@ class AbstractNoise(eqx.Module):
             The factor.
         """
 
+    def mirrored(self) -> "AbstractNoise | None":
+        """Return this noise with −ε in place of ε, or None if it has no mirror image, as here by default."""
+        return None
+
     def __call__(self, h: Float[Array, "channel *axes"], *, key: PRNGKeyArray) -> Float[Array, "channel *axes"]:
         """Multiply `h` by a factor drawn with `key`."""
         return h * self.factor(h.shape, key=key, dtype=h.dtype)
@@ -92,6 +97,9 @@ class NoNoise(AbstractNoise):
 
     def factor(self, shape, *, key, dtype):
         return jnp.ones((1,) * len(shape), dtype)
+
+    def mirrored(self):
+        return self
 
 
 class Dropout(AbstractNoise):
@@ -121,6 +129,9 @@ class FixedNoise(AbstractNoise):
     def factor(self, shape, *, key, dtype):
         return 1.0 + self.sigma * jax.random.normal(key, shape, dtype)
 
+    def mirrored(self):
+        return FixedNoise(-self.sigma)
+
 
 class GaussianNoise(AbstractNoise):
     r"""Multiplicative Gaussian noise with a learned σ, $h \mapsto h \odot (1 + \sigma\epsilon)$.
@@ -131,6 +142,7 @@ class GaussianNoise(AbstractNoise):
         scale: The scale that holds σ; its type says whether ψ or ρ owns it.
         name: The site's name in histories and tables.
         epsilon_per: Whether ε is drawn per channel, shared over space, or per element.
+        sign: The sign of ε: −1 in a mirror image.
 
     Example:
         ```python
@@ -142,6 +154,7 @@ class GaussianNoise(AbstractNoise):
     scale: AbstractNoiseScale
     name: str = eqx.field(static=True)
     epsilon_per: EpsilonPer = eqx.field(static=True)
+    sign: Literal[1, -1] = eqx.field(static=True, default=1)
 
     @property
     def is_per_channel(self) -> bool:
@@ -153,7 +166,10 @@ class GaussianNoise(AbstractNoise):
             epsilon = normal(key, shape[0], dtype).reshape(-1, *(1,) * (len(shape) - 1))
         else:
             epsilon = jax.random.normal(key, shape, dtype)
-        return 1.0 + self.scale.sigma() * epsilon
+        return 1.0 + self.sign * self.scale.sigma() * epsilon
+
+    def mirrored(self):
+        return dataclasses.replace(self, sign=-self.sign)
 
 
 class NoiseChain(AbstractNoise):
@@ -221,6 +237,13 @@ def noises(module: PyTree) -> list[AbstractNoise]:
 def is_stochastic(module: PyTree) -> bool:
     """Whether a module holds a site that draws noise."""
     return any(not isinstance(noise, NoNoise) for noise in noises(module))
+
+
+def mirrored(module: PyTree) -> PyTree | None:
+    """Return a module in which every ε is −ε, or None where a site has no mirror image, such as dropout."""
+    if any(noise.mirrored() is None for noise in noises(module)):
+        return None
+    return jax.tree.map(lambda node: node.mirrored() if _is_noise(node) else node, module, is_leaf=_is_noise)
 
 
 def _is_predictive(node) -> bool:

@@ -23,6 +23,7 @@ from crossreg.nn.noise import (
     GaussianNoise,
     has_predictive_noise,
     is_stochastic,
+    mirrored,
     without_predictive_noise,
 )
 from crossreg.predictive.in_units import InUnits
@@ -65,6 +66,11 @@ class Surrogate(eqx.Module):
     def is_stochastic(self) -> bool:
         """Whether two samples differ; if not, one sample is the whole mixture."""
         return is_stochastic(self.stages)
+
+    @property
+    def can_pair(self) -> bool:
+        """Whether samples can be drawn in pairs with opposite noise: all its noise has a mirror image."""
+        return self.is_stochastic and mirrored(self.stages) is not None
 
     def prefix(self, x: Float[Array, "in *space"]) -> Float[Array, "width *space"]:
         """Apply the stages before the first noise."""
@@ -127,7 +133,10 @@ def _run(stages, h, key):
 
 
 def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: ComputePath) -> Pending:
-    """Apply stages to many samples at once; pointwise work stays pending until the next stage, which may take it in."""
+    """Apply stages to many samples at once; pointwise work stays pending until the next stage, which may take it in.
+
+    With half as many keys as samples, the second half of the samples has the noise of the first with −ε for ε.
+    """
     waiting = Pending(h)
     for number, stage in enumerate(stages):
         stage_keys = None
@@ -138,8 +147,7 @@ def _run_many(stages, h: Float[Array, "channel sample *space"], keys, path: Comp
         if (later := _postponed(waiting, stage, stage_keys)) is not None:
             waiting = later
         elif stage_keys is not None:
-            step = jax.vmap(lambda h, key, stage=stage: stage(h, key=key), in_axes=(1, 0), out_axes=1)
-            waiting = Pending(step(waiting.done(), stage_keys))
+            waiting = Pending(_sampled(stage, waiting.done(), stage_keys))
         elif isinstance(stage, BatchedStage):
             waiting = Pending(_through(stage, waiting, path))
         else:
@@ -156,7 +164,21 @@ def _postponed(waiting: Pending, stage: Callable, keys) -> Pending | None:
     field = waiting.field
     shape = (field.shape[0], *field.shape[2:])
     factor = jax.vmap(lambda key: stage.factor(shape, key=key, dtype=field.dtype), out_axes=1)(keys)
+    if keys.shape[0] < field.shape[1]:
+        factor = jnp.concatenate([factor, 2 - factor], axis=1)  # 1 − σε for 1 + σε
     return waiting.times(factor.reshape(field.shape[:2]))
+
+
+def _sampled(stage, h: Float[Array, "channel sample *space"], keys: Key[Array, " drawn"]):
+    """Apply a stage that draws noise, each sample with its own key, or the opposite of an earlier sample's noise."""
+
+    def apply(stage, h):
+        return jax.vmap(lambda h, key: stage(h, key=key), in_axes=(1, 0), out_axes=1)(h, keys)
+
+    drawn = keys.shape[0]
+    if drawn == h.shape[1]:
+        return apply(stage, h)
+    return jnp.concatenate([apply(stage, h[:, :drawn]), apply(mirrored(stage), h[:, drawn:])], axis=1)
 
 
 def _through(layer: BatchedStage | Heads, waiting: Pending, path: ComputePath) -> Any:
@@ -175,6 +197,7 @@ def predict(
     key: PRNGKeyArray | Key[Array, " batch"] | None = None,
     num_samples: int = 30,
     at: Int[Array, "batch point"] | None = None,
+    antithetic: bool = False,
     path: ComputePath = "plain",
 ) -> Mixture | InUnits:
     """Return the predictive distribution of a batch of inputs.
@@ -188,6 +211,9 @@ def predict(
             default is `jax.random.key(0)`, so that repeated calls give the same prediction.
         num_samples: The number S of model instances; a model without noise inside needs, and takes, one.
         at: Grid points of each input in row-major order, to predict there only. The default is the whole grid.
+        antithetic: Whether samples come in pairs with opposite noise, ε and −ε: what the noise does to first order
+            then cancels in the mean, which is closer to that of infinitely many samples. An odd number of samples, and
+            those of a model with noise that has no mirror image, such as dropout, are independent all the same.
         path: How the numbers are computed. All ways but `"plain"` can be differentiated in reverse mode only.
 
     Returns:
@@ -208,13 +234,15 @@ def predict(
     if at is not None and at.shape[0] != x.shape[0]:
         raise ValueError(f"at has shape {at.shape}; expected (batch, point) for a batch of {x.shape[0]}")
     key = jax.random.key(0) if key is None else key
-    keys = sample_keys(key if key.ndim == 1 else jax.random.split(key, x.shape[0]), num_samples)
+    paired = antithetic and num_samples % 2 == 0 and model.can_pair
+    drawn = num_samples // 2 if paired else num_samples
+    keys = sample_keys(key if key.ndim == 1 else jax.random.split(key, x.shape[0]), drawn)
     with jax.default_matmul_precision("float32" if path == "plain" else TRAINING_PRECISION):
-        moments = _only_at(at, _sample_moments(model, x[None], keys, path))
+        moments = _only_at(at, _sample_moments(model, x[None], keys, path, paired=paired))
         # The part of the means' spread that is ω's alone. XLA removes this where `instance_means` is not used.
         quiet = without_psi_noise(model)
-        instances = None if quiet is None else _only_at(at, _sample_moments(quiet, x[None], keys)).mean
-    mixture = _mixture_of(moments, instances)
+        instances = None if quiet is None else _only_at(at, _sample_moments(quiet, x[None], keys, paired=paired)).mean
+    mixture = _mixture_of(moments, instances, paired=paired)
     if model.growth is not None:
         mixture = model.growth(mixture, 1)
     if model.units is None:
@@ -262,13 +290,14 @@ def without_psi_noise(model: Surrogate) -> Surrogate | None:
     return eqx.tree_at(lambda m: m.stages, model, without_predictive_noise(model.stages))
 
 
-def _mixture_of(moments: Moments, instances: Float[Array, "..."] | None = None) -> Mixture:
+def _mixture_of(moments: Moments, instances: Float[Array, "..."] | None = None, *, paired: bool = False) -> Mixture:
     gen = moments.log_sigma_gen
     return Mixture(
         moments.mean,
         jnp.exp(2 * moments.log_sigma_pred),
         jnp.zeros_like(moments.mean) if gen is None else jnp.exp(2 * gen),
         instances,
+        paired,
     )
 
 
@@ -304,15 +333,19 @@ def _only_at(at: Int[Array, "batch point"] | None, moments: Moments) -> Moments:
     return jax.tree.map(gather, moments)
 
 
-def _sample_moments(model: Surrogate, x, keys: Key[Array, "sample batch"], path: ComputePath = "plain") -> Moments:
+def _sample_moments(
+    model: Surrogate, x, keys: Key[Array, "drawn batch"], path: ComputePath = "plain", *, paired: bool = False
+) -> Moments:
     """Sample S Gaussians for each input, (sample, batch, channel, *space), of inputs (sample or 1, batch, in, *space).
+
+    S is the number of keys, or twice that where samples are paired.
 
     Samples and batch meet only here: both are folded into one axis, each (sample, input) with its own noise. That axis
     comes second, after the channels, so that a pointwise layer stays one 2-D matrix product without a transpose. Where
     all samples share an input, what comes before the first noise is computed once.
     """
     own, batch = x.shape[:2]
-    num_samples = keys.shape[0] if model.is_stochastic else own
+    num_samples = (2 if paired else 1) * keys.shape[0] if model.is_stochastic else own
     x = jnp.moveaxis(x, 2, 0)
     x = model.to_network(x.reshape(x.shape[0], own * batch, *x.shape[3:]))
 

@@ -29,6 +29,7 @@ class Mixture(eqx.Module):
         vars_generalization: σ_gen,s² of each component.
         instance_means: The means under generalization noise alone, for models in which ψ owns noise too: the μ_s then
             vary for two reasons, which these tell apart. None for other models.
+        paired: Whether components s and s + S/2 were drawn with opposite noise, so that they are not independent.
 
     Example:
         ```python
@@ -42,6 +43,7 @@ class Mixture(eqx.Module):
     vars_predictive: Float[Array, "sample *shape"]
     vars_generalization: Float[Array, "sample *shape"]
     instance_means: Float[Array, "instance *shape"] | None = None
+    paired: bool = eqx.field(static=True, default=False)
 
     @property
     def num_samples(self) -> int:
@@ -173,9 +175,13 @@ class Mixture(eqx.Module):
     def distance_within(self, *, distinct: bool = False) -> Float[Array, "*shape"]:
         r"""$E|X - X'|$ for X and X' of the mixture, drawn independently.
 
-        With `distinct`, of two different components: an estimate without bias of what infinitely many samples of the
-        model would have, where all pairs count a component's distance from itself too often. One sample is its own
+        With `distinct`, of two independent components: an estimate without bias of what infinitely many samples of the
+        model would have, where all pairs count a component's distance from itself too often. A component is
+        independent of all others, or of all but the one with the opposite noise (`paired`). One sample is its own
         infinity.
+
+        Raises:
+            ValueError: If there are two components, and these are a pair, but independent ones are asked for.
         """
         means, variances = self.means, self.variances
         num_samples = self.num_samples
@@ -183,16 +189,21 @@ class Mixture(eqx.Module):
         if num_samples == 1:
             return diagonal
 
+        if distinct and self.paired and num_samples == 2:
+            raise ValueError("two samples with opposite noise: their distance says nothing of independent ones")
+
         # The double sum by shifts k = r − s, one at a time, which keeps memory at S fields, not S². Shifts k and S − k
-        # have the same pairs, so that half of them are enough.
+        # have the same pairs, so that half of them are enough. The shift S/2 has those of opposite noise.
         def shifted(total, shift):
             others = jnp.roll(means, shift, axis=0), jnp.roll(variances, shift, axis=0)
             weight = jnp.where(2 * shift == num_samples, 1, 2)
             return total + weight * jnp.sum(_mean_absolute(means - others[0], variances + others[1]), axis=0), None
 
-        pairs, _ = jax.lax.scan(shifted, jnp.zeros_like(diagonal), jnp.arange(1, num_samples // 2 + 1))
+        without = distinct and self.paired
+        shifts = jnp.arange(1, num_samples // 2 + (0 if without else 1))
+        pairs, _ = jax.lax.scan(shifted, jnp.zeros_like(diagonal), shifts)
         if distinct:
-            return pairs / (num_samples * (num_samples - 1))
+            return pairs / (num_samples * (num_samples - (2 if without else 1)))
         return (diagonal + pairs) / num_samples**2
 
     def tempered(self, temperature: float | Float[Array, "*#shape"]) -> "Mixture":
@@ -207,14 +218,14 @@ class Mixture(eqx.Module):
             temperature**2 * self.vars_predictive,
             temperature**2 * self.vars_generalization,
             None if instances is None else mean + temperature * (instances - mean),
+            self.paired,
         )
 
     def scale_sigmas(self, factor: float | Float[Array, ""]) -> "Mixture":
         r"""Widen the components alone: $\sigma_s \mapsto a\sigma_s$, with the same $\mu_s$."""
         _check_factor("factor", factor)
-        return Mixture(
-            self.means, factor**2 * self.vars_predictive, factor**2 * self.vars_generalization, self.instance_means
-        )
+        variances = factor**2 * self.vars_predictive, factor**2 * self.vars_generalization
+        return Mixture(self.means, *variances, self.instance_means, self.paired)
 
     def combined(
         self,
@@ -259,7 +270,8 @@ class Mixture(eqx.Module):
             return jnp.moveaxis(jnp.matmul(along(means), weights.T, precision="float32"), -1, axis + 1)
 
         instances = None if self.instance_means is None else mean(self.instance_means)
-        return Mixture(mean(self.means), variance(self.vars_predictive), variance(self.vars_generalization), instances)
+        variances = variance(self.vars_predictive), variance(self.vars_generalization)
+        return Mixture(mean(self.means), *variances, instances, self.paired)
 
     def check_truth(self, y: Float[ArrayLike, "..."]) -> None:
         """Raise InputError for a field of another shape, which would be compared with every field or channel."""

@@ -26,7 +26,7 @@ from crossreg.training.cost import seconds_of
 from crossreg.training.parallel import over_replicas
 
 # Part of every hash. It must be raised when the same settings give other numbers than before, or a default changes.
-FORMAT = 8
+FORMAT = 9
 
 
 def digest_of(value: Any) -> str:

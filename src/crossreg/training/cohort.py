@@ -88,8 +88,9 @@ def memory_bytes() -> int:
 
 def bytes_of(config: Config, num_points: int, *, parts: int = 1) -> int:
     """Estimate the memory of one replica in a train step or evaluation, for one of `parts` parts of each batch."""
-    batch = -(-config.train.batch_size // parts)
-    step = config.train.num_samples * batch * num_points * (config.model.num_blocks + 1)
+    train = config.train
+    updates = ((train.batch_size, train.train_samples or train.num_samples), (train.reg_pairs, train.num_samples))
+    step = max(-(-size // parts) * samples for size, samples in updates) * num_points * (config.model.num_blocks + 1)
     monitor = min(config.train.evaluation_samples, MONITOR_SAMPLES) * max(MONITOR_POINTS, num_points)
     return max(step, monitor) * config.model.width * _BYTES_PER_FEATURE
 

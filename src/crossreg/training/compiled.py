@@ -7,7 +7,7 @@ begins. A layout says how the replicas are divided among devices (`training/para
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,8 +27,8 @@ from crossreg.training.replicas import SNAPSHOT_AXES, Snapshot, device_axes, tas
 from crossreg.training.step import NO_OVERRIDES, Overrides, Task, TrainState, path_of, reg_step, train_step
 
 MONITOR_POINTS = 2**13
-# As many as a train step draws by default: 30 would cost a tenth of a training.
-MONITOR_SAMPLES = 10
+# Independent samples, and those in pairs with opposite noise. 30 would cost as much as the training.
+MONITOR_SAMPLES, MONITOR_PAIRED = 10, 4
 
 
 class Settings(NamedTuple):
@@ -158,14 +158,21 @@ def _monitor_scores(settings: Settings, state: TrainState, static: PyTree, tasks
 
     def one(state, task):
         model = merge(Routed(state.theta_psi.tree(), state.rho.tree(), static))
-        num_samples = min(config.evaluation_samples, MONITOR_SAMPLES)
-        return split_scores(model, task.held_out, num_samples, path_of(config), share)
+        paired = config.antithetic and model.can_pair
+        num_samples = min(config.evaluation_samples, MONITOR_PAIRED if paired else MONITOR_SAMPLES)
+        return split_scores(model, task.held_out, num_samples, path_of(config), share, antithetic=paired)
 
     return jax.vmap(one, in_axes=(0, task_axes(tasks)))(state, tasks)
 
 
 def split_scores(
-    model: Surrogate, pairs: AbstractPairs, num_samples: int, path: ComputePath = "plain", share: Share = WHOLE
+    model: Surrogate,
+    pairs: AbstractPairs,
+    num_samples: int,
+    path: ComputePath = "plain",
+    share: Share = WHOLE,
+    *,
+    antithetic: bool = False,
 ):
     """Return NLL, ECE_mix and mean Std_ω[μ] of a model on a split, inside a compiled program."""
     points_per_pair = math.prod(pairs.field_shape)
@@ -178,7 +185,8 @@ def split_scores(
         index = number * chunk + jnp.arange(chunk)  # numbers beyond the last pair have no weight
         batch = pairs.gather(index)
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-        mixture = predict(model, batch.x, at=batch.at, key=keys, num_samples=num_samples, path=path)
+        how: Any = {"num_samples": num_samples, "antithetic": antithetic, "path": path}
+        mixture = predict(model, batch.x, at=batch.at, key=keys, **how)
         weight = jnp.broadcast_to(batch.weight, batch.y.shape)
         return mixture.cdf(batch.y), -mixture.log_prob(batch.y), mixture.std_of_means, weight
 

@@ -50,7 +50,7 @@ def reg_updates_per_step(config: Config) -> float:
     settling = train.reg_updates_until(train.steps) - train.reg_updates_until(train.settled_after)
     if train.reg_horizon > 1:
         # Of more particles, at K leads, and once more for the gradient: a third of an update is its forward pass.
-        each = train.rollout_batch_size * train.rollout_particles / (train.batch_size * train.num_samples)
+        each = train.rollout_batch_size * train.rollout_particles / (train.reg_pairs * train.num_samples)
         settling *= train.reg_horizon * each * 4 / 3
     return (train.reg_updates_until(train.settled_after) + settling) / train.steps
 
@@ -84,9 +84,16 @@ def work_of(config: Config, space: tuple[int, ...], backend: str) -> Work:
     model, train = config.model, config.train
     points, kept = math.prod(space), mode_shape((model.num_modes,) * len(space))
     once = blocks_before_noise(model)
-    samples = train.train_samples or train.num_samples if once < model.num_blocks else 1
-    # Blocks that run for a batch: those before the noise once, the others for every sample.
-    blocks = train.batch_size * (once + samples * (model.num_blocks - once))
+    is_noisy = once < model.num_blocks
+    drawn_from = {  # updates for every step, pairs and samples of each, and work relative to a train update
+        "train": (_train_updates_per_step(train), train.batch_size, train.train_samples or train.num_samples, 1.0),
+        "reg": (reg_updates_per_step(config), train.reg_pairs, train.num_samples, _REG_SHARE),
+    }
+    blocks = samples_in_all = 0.0
+    for updates, pairs, samples, share in drawn_from.values():
+        # Blocks before the noise run once for a pair, the others for every sample.
+        blocks += updates * share * pairs * (once + (samples if is_noisy else 1) * (model.num_blocks - once))
+        samples_in_all += updates * pairs * samples
     dft = fft = 0.0
     if prefers_fft((model.num_modes,) * len(space), space, backend):
         fft = 2 * 2.5 * model.width * points * math.log2(points)
@@ -103,16 +110,13 @@ def work_of(config: Config, space: tuple[int, ...], backend: str) -> Work:
         drawn += len(model.sites or site_names(model.num_blocks)) * model.width * points
     if model.mode_noise != "none" and model.mode_epsilon_per == "element":
         drawn += model.num_blocks * model.width * math.prod(kept)
-    reg_updates = reg_updates_per_step(config)
-    updates = reg_updates + _train_updates_per_step(config.train)
-    blocks *= updates - (1 - _REG_SHARE) * reg_updates
     return Work(
-        updates=updates,
+        updates=sum(updates for updates, *_ in drawn_from.values()),
         dft=_TRANSFORM_PASSES * blocks * dft,
         fft=_TRANSFORM_PASSES * blocks * fft,
         mixing=_MIXING_PASSES * blocks * mixing,
         elements=blocks * model.width * points,
-        variates=updates * train.batch_size * samples * drawn,
+        variates=samples_in_all * drawn,
     )
 
 
@@ -148,7 +152,9 @@ def scoring_steps(config: Config, members: int) -> float:
     (train_size, reg_size, test_size), (train_horizon, test_horizon) = config.data.sizes, config.data.horizons
     pairs = test_size * test_horizon * (1 + (test_horizon > train_horizon)) + train_size * train_horizon
     pairs += reg_size * config.data.reg_pairs_per_row
-    return max(members, 1) * pairs * train.evaluation_samples / (3 * train.batch_size * train.num_samples)
+    is_noisy = blocks_before_noise(config.model) < config.model.num_blocks
+    samples = train.evaluation_samples / (train.train_samples or train.num_samples) if is_noisy else 1
+    return max(members, 1) * pairs * samples / (3 * train.batch_size)
 
 
 def seconds_of(config: Config, space: tuple[int, ...], replicas: int) -> float | None:

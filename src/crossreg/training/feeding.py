@@ -40,7 +40,7 @@ class Feed:
         if tasks.key.shape[0] != 1:
             raise ValueError("with data that stay in their files, only one run can be trained at a time")
         longest = max(config.reg_horizon, config.train_rollout_steps)
-        pairs_per_step = max(config.batch_size, config.rollout_batch_size * longest)
+        pairs_per_step = max(config.batch_size, config.reg_pairs, config.rollout_batch_size * longest)
         batch_bytes = pairs_per_step * max(pairs.pair_bytes for pairs in streamed)
         self._steps = int(np.clip(_BLOCK_BYTES // batch_bytes, 1, _MOST_STEPS))
         self._pool = ThreadPoolExecutor(1)
@@ -76,7 +76,8 @@ class Feed:
         settling = steps - config.settled_after
         is_due = np.where(settling > 0, settling % config.k_settled == 0, steps % config.k_reg == 0)
         due = steps[is_due & self._learns_on_reg]
-        on_train, on_reg = _draws(steps, config, config.train_rollout_steps), _draws(due, config, config.reg_horizon)
+        on_train = _draws(steps, config, config.batch_size, config.train_rollout_steps)
+        on_reg = _draws(due, config, config.reg_pairs, config.reg_horizon)
         splits = (
             self._held(tasks.train, self._placed.train, TRAIN_STREAM, *on_train),
             self._held(tasks.reg, self._placed.reg, REG_STREAM, *on_reg),
@@ -103,11 +104,11 @@ class Feed:
         return placed.with_held_part(self._layout.from_parts([part.held_part for part in parts]))
 
 
-def _draws(steps: Int[np.ndarray, " step"], config: TrainConfig, horizon: int) -> "tuple[_Draws, _Draws]":
-    """Return what steps draw: single pairs and, of those that settle, windows of `horizon` pairs."""
+def _draws(steps: Int[np.ndarray, " step"], config: TrainConfig, size: int, horizon: int) -> "tuple[_Draws, _Draws]":
+    """Return what steps draw: `size` single pairs and, of those that settle, windows of `horizon` pairs."""
     rolls = (steps > config.settled_after) & (horizon > 1)
     single, rolled = steps[~rolls], steps[rolls]
-    return _Draws(single, config.batch_size), _Draws(rolled, config.rollout_batch_size, horizon)
+    return _Draws(single, size), _Draws(rolled, config.rollout_batch_size, horizon)
 
 
 class _Draws(NamedTuple):

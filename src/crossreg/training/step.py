@@ -25,7 +25,15 @@ from crossreg.data.pairs import AbstractPairs, Batch
 from crossreg.forecasts.particles import affine_of
 from crossreg.nn.kernels import ComputePath
 from crossreg.nn.surrogate import Surrogate, predict
-from crossreg.objectives import REG_OBJECTIVES, TRAIN_OBJECTIVES, RegLoss, batch_mean, log_scale
+from crossreg.objectives import (
+    REG_OBJECTIVES,
+    TRAIN_OBJECTIVES,
+    RegLoss,
+    batch_mean,
+    fair_crps,
+    log_scale,
+    scaled_crps,
+)
 from crossreg.predictive.in_units import standardized
 from crossreg.routing import Routed, learning_rates, merge, route
 from crossreg.training.packed import Packed
@@ -38,7 +46,7 @@ _ADAM = optax.scale_by_adam(b2=_BETA_2)
 _FINAL_DECAY = 0.2
 _REPLICAS_FOR_KERNELS = 4
 # The rate of all of ρ at the first rollout, in terms of the noise sites' rate in single steps. It ends at 0.
-_ROLLOUT_RATE = 3.0
+_ROLLOUT_RATE = 1.5
 
 
 class Overrides(NamedTuple):
@@ -219,7 +227,15 @@ def train_step(
     def one_step(theta_psi):
         batch, noise_key = _draw(task.train, keys, config.batch_size, share)
         model = _without_growth(merge(Routed(theta_psi, rho, static)))
-        mixture = predict(model, batch.x, at=batch.at, key=noise_key, num_samples=num_samples, path=path_of(config))
+        mixture = predict(
+            model,
+            batch.x,
+            at=batch.at,
+            key=noise_key,
+            num_samples=num_samples,
+            antithetic=config.antithetic and (is_likelihood or num_samples > 2),
+            path=path_of(config),
+        )
         loss = share.of(objective(mixture, batch.y, batch.weight), batch.weight)
         # The record of a likelihood is in the fields' units, as the NLL on reg beside it.
         shift = log_scale(mixture, batch.y, batch.weight) if is_likelihood else 0.0 * loss
@@ -289,7 +305,11 @@ def reg_step(
 
 def _one_step(state, static, task: Task, step, config: TrainConfig, share: Share, overrides: Overrides) -> TrainState:
     """Update ρ by the gradient of the objective of single steps."""
-    batch, noise_key = _draw(task.reg, keys_of(task.key, REG_STREAM, step), config.batch_size, share)
+    batch, noise_key = _draw(task.reg, keys_of(task.key, REG_STREAM, step), config.reg_pairs, share)
+
+    objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
+    # The other objectives, and those of a caller, count on independent samples.
+    takes_pairs = objective in (fair_crps, scaled_crps) and config.num_samples > 2
 
     def loss_of(rho):
         model = _without_growth(merge(Routed(theta_psi, rho, static)))
@@ -299,9 +319,9 @@ def _one_step(state, static, task: Task, step, config: TrainConfig, share: Share
             at=batch.at,
             key=noise_key,
             num_samples=config.num_samples,
+            antithetic=config.antithetic and takes_pairs,
             path=path_of(config, noise_only=True),
         )
-        objective = overrides.reg_objective or REG_OBJECTIVES[config.reg_objective]
         return share.of(objective(*standardized(mixture, batch.y), batch.weight), batch.weight)
 
     theta_psi, tree = state.theta_psi.tree(), state.rho.tree()
