@@ -27,7 +27,8 @@ def standard() -> Mixture:
     """Four components of three fields with two channels on five points."""
     rng = np.random.default_rng(1)
     means, *sigmas = rng.normal(size=(4, 3, 2, 5)), *(rng.uniform(0.3, 1.5, size=(4, 3, 2, 5)) for _ in range(2))
-    return Mixture(jnp.asarray(means), *(jnp.asarray(sigma**2) for sigma in sigmas))
+    pred, gen = (jnp.asarray(sigma**2) for sigma in sigmas)
+    return Mixture(jnp.asarray(means), pred, gen)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Samples in pairs with opposite noise: −ε for ε at every kind of site, and no more than that."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,22 +14,25 @@ from crossreg.nn.fourier import fno
 from crossreg.nn.noise import (
     AbstractNoise,
     Dropout,
+    EpsilonPer,
     FixedNoise,
     GaussianNoise,
     GeneralizationScale,
     NoiseChain,
+    Owner,
     PredictiveScale,
     gaussian_noise,
     mirrored,
 )
 from crossreg.nn.surrogate import Surrogate, predict
+from crossreg.predictive.in_units import InUnits
 from crossreg.predictors.ensemble import pooled
 
-compiled = eqx.filter_jit(predict)
+compiled: Any = eqx.filter_jit(predict)
 X = jax.random.normal(jax.random.key(1), (3, 2, 12))
 
 
-def gaussian(epsilon_per="channel", owner="generalization"):
+def gaussian(epsilon_per: EpsilonPer = "channel", owner: Owner = "generalization"):
     return lambda name, shape: gaussian_noise(name, shape, owner=owner, epsilon_per=epsilon_per, start=-1.0)
 
 
@@ -145,7 +150,8 @@ def test_without_noise_there_is_one_sample():
 def test_pooled_members_are_no_longer_paired():
     """Components of two members stand one behind the other: half of them further on is no mirror image."""
     parts = [predict(model_with(feature_noise=gaussian()), X, num_samples=4, antithetic=True) for _ in range(2)]
-    assert not pooled(parts).paired
+    assert not isinstance(both := pooled(parts), InUnits)
+    assert not both.paired
 
 
 # A mixture of which all is known: μ = sε, ε ~ N(0, 1), and σ² the variance of each component.
